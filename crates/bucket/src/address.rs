@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! s3://BUCKET/PATH                         a bucket of Amazon
-//! s3://HOST:PORT/BUCKET/PATH               of another server, over HTTP
+//! s3://HOST:PORT/BUCKET/PATH of another server, over HTTP
 //! s3://https://HOST:PORT/BUCKET/PATH       the same over HTTPS (or http://)
 //! gs://BUCKET/PATH
 //! as://ACCOUNT/CONTAINER/PATH              ACCOUNT may be ACCOUNT.blob.core.windows.net
@@ -12,18 +12,18 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) place: BucketPlace,
-    /// The folder in the bucket; empty if the whole bucket is the repository.
+    /// The folder in the bucket; empty if the repository is the whole bucket.
     pub(crate) folder: String,
 }
 
-/// A bucket, or what its cloud calls one.
+/// A bucket, or its equivalent in another cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BucketPlace {
     /// Amazon's protocol. Without an endpoint the bucket is Amazon's.
     S3 { endpoint: Option<String>, bucket: String },
-    /// Google's.
+    /// Google's protocol.
     Gcs { bucket: String },
-    /// Microsoft's.
+    /// Microsoft's protocol.
     Azure { account: String, container: String },
 }
 
@@ -34,7 +34,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// A fault of the address, in Triton's words where it has any.
+    /// A description of the fault, in Triton's words where it has any.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         if let Some(rest) = url.strip_prefix("s3://") {
             return Self::s3(url, rest);
@@ -46,7 +46,7 @@ impl Address {
         }
         let invalid = || format!("Invalid azure storage path: {url}");
         let rest = url.strip_prefix("as://").ok_or_else(invalid)?;
-        // As in Triton, what follows a question mark is not used.
+        // As in Triton, everything after a question mark is ignored.
         let rest = rest.split_once('?').map_or(rest, |(path, _)| path);
         let (host, rest) = split(rest);
         let (container, folder) = split(rest);
@@ -100,7 +100,7 @@ fn split(text: &str) -> (&str, &str) {
     text.split_once('/').unwrap_or((text, ""))
 }
 
-/// A path without slashes at its ends and without empty parts.
+/// Removes leading, trailing and repeated slashes from a path.
 fn clean(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }

@@ -1,8 +1,8 @@
 //! The HTTP client below `object_store`.
 //!
-//! `object_store` would bring one of its own, with a second HTTP stack and another library for
-//! TLS. This one is that of the whole server, and it tells what failed: the name, the connection
-//! or TLS.
+//! `object_store` would bring its own client, with a second HTTP stack and another TLS library.
+//! This client is the one that the rest of the server uses, and it tells what failed: the name, the
+//! connection or TLS.
 
 use async_trait::async_trait;
 use galatea_outbound::{CertificateFiles, Client, OutboundError, Reuse};
@@ -15,7 +15,7 @@ use object_store::client::{
 };
 use thiserror::Error;
 
-/// The redirection of a server of Amazon's protocol.
+/// A redirection by a server that speaks Amazon's protocol.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("region: the bucket is in region '{region}': set AWS_DEFAULT_REGION")]
 pub(crate) struct OtherRegion {
@@ -61,7 +61,7 @@ fn kind(error: &OutboundError) -> HttpErrorKind {
     }
 }
 
-/// The region that a server of Amazon's protocol sends a request to.
+/// The region to which a server that speaks Amazon's protocol redirects a request.
 fn other_region(status: StatusCode, headers: &http::HeaderMap) -> Option<String> {
     let region = headers.get("x-amz-bucket-region")?.to_str().ok()?;
     let is_elsewhere = status.is_redirection() || status == StatusCode::BAD_REQUEST;

@@ -15,11 +15,11 @@ use crate::open::{Fallback, open};
 use crate::runtime::Runtime;
 use crate::store::{BucketStore, Origin};
 
-/// The way to repositories in buckets. Without such a repository it is a few values.
+/// Opens repositories in buckets. Costs next to nothing while there are none.
 #[derive(Debug)]
 pub struct Buckets {
     around: Surroundings,
-    /// Started with the first repository.
+    /// Started when the first repository is opened.
     shared: Lock<Option<ConnectorShared>>,
 }
 
@@ -32,13 +32,13 @@ struct ConnectorShared {
 }
 
 impl Buckets {
-    /// The way to buckets with these environment variables.
+    /// A connector with these environment variables.
     #[must_use]
     pub fn new(around: Surroundings) -> Self {
         Self { around, shared: Lock::default() }
     }
 
-    /// Ends every request under way: the server ends, and what is read is of no use.
+    /// Ends every request in progress: the server is stopping, and needs no more data.
     pub fn give_up(&self) {
         if let Some(shared) = &*self.shared.lock("end what is under way") {
             shared.runtime.give_up();
@@ -64,7 +64,7 @@ impl Buckets {
         Ok(started)
     }
 
-    /// The folder of copies: a directory that an operator chose must be there.
+    /// The folder of copies. A directory that an operator chose must exist.
     fn copies(&self, place: &BucketPlace) -> Result<PathBuf, RemoteError> {
         let variable = match place {
             BucketPlace::S3 { .. } => "TRITON_AWS_MOUNT_DIRECTORY",

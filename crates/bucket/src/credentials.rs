@@ -1,7 +1,8 @@
 //! The credentials with which a repository is read, as Triton finds them.
 //!
-//! The file that `TRITON_CLOUD_CREDENTIAL_PATH` names has credentials by the beginnings of
-//! addresses, and the longest one counts. Without it there are those of environment variables.
+//! The file that `TRITON_CLOUD_CREDENTIAL_PATH` names maps prefixes of addresses to credentials,
+//! and the longest matching prefix counts. Without that file, credentials come from environment
+//! variables.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +10,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-/// Environment variables by name, and what else of the machine is used.
+/// Environment variables by name, and the other facts about the machine that matter.
 #[derive(Clone, Default)]
 pub struct Surroundings {
-    /// The environment variables; those of other names than [`Surroundings::VARIABLES`] don't
-    /// matter.
+    /// The environment variables. Only those named in [`Surroundings::VARIABLES`] matter.
     pub variables: BTreeMap<String, String>,
     /// The user's home directory.
     pub home: Option<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Surroundings {
     pub temporary_folder: PathBuf,
 }
 
-/// Without the values, which may be secrets.
+/// Omits the values, which may be secrets.
 impl fmt::Debug for Surroundings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
@@ -72,7 +72,7 @@ impl Surroundings {
         "AZURE_FEDERATED_TOKEN_FILE",
     ];
 
-    /// The value of a variable that isn't empty.
+    /// The value of a variable, if it is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -82,7 +82,7 @@ impl Surroundings {
     }
 }
 
-/// Credentials of Amazon's protocol; what isn't known is empty.
+/// Credentials for Amazon's protocol; unknown fields are empty.
 #[derive(Clone, Default)]
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct S3Credential {
@@ -93,7 +93,7 @@ pub(crate) struct S3Credential {
     pub(crate) profile: String,
 }
 
-/// Credentials of Microsoft's cloud.
+/// Credentials for Microsoft's cloud.
 #[derive(Clone, Default)]
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct AzureCredential {
@@ -103,11 +103,11 @@ pub(crate) struct AzureCredential {
     pub(crate) client_id: String,
 }
 
-/// Credentials of Google's cloud.
+/// Credentials for Google's cloud.
 #[derive(Clone, Default)]
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct GcsCredential {
-    /// A file in JSON.
+    /// A JSON file.
     pub(crate) path: String,
 }
 
@@ -142,8 +142,8 @@ impl S3Credential {
         !self.key_id.is_empty() && !self.secret_key.is_empty()
     }
 
-    /// Takes keys and region from the files that Amazon's tools keep. A profile that was named
-    /// must be there; `default` need not be.
+    /// Takes keys and region from the files that Amazon's tools keep. A named profile must exist;
+    /// `default` need not.
     fn read_profile(&mut self, around: &Surroundings) -> Result<(), String> {
         let name = if self.profile.is_empty() { "default" } else { &self.profile };
         let file = |variable: &str, inside: &str| match around.get(variable) {
@@ -202,7 +202,7 @@ impl GcsCredential {
     }
 }
 
-/// The entry of the credential file for an address; `None` without such a file.
+/// The credential file's entry for an address; `None` if there is no such file.
 fn entry(cloud: &str, url: &str, around: &Surroundings) -> Result<Option<Value>, String> {
     let Some(path) = around.get("TRITON_CLOUD_CREDENTIAL_PATH") else { return Ok(None) };
     let text = std::fs::read_to_string(Path::new(path))
@@ -213,9 +213,9 @@ fn entry(cloud: &str, url: &str, around: &Surroundings) -> Result<Option<Value>,
         .ok_or_else(|| format!("Cannot match credential for path  {url}"))
 }
 
-/// The entry with the longest name that the address begins with.
+/// The entry whose name is the longest prefix of the address.
 fn longest(text: &str, cloud: &str, url: &str) -> Result<Option<Value>, String> {
-    // The position alone: what is there may be a secret.
+    // Names only the position, because the text may be a secret.
     let file: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         format!("not a JSON object, line {} column {}", error.line(), error.column())
     })?;

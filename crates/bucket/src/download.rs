@@ -1,7 +1,7 @@
-//! The copy of one object.
+//! Copying of one object.
 //!
-//! Long objects are read in parts side by side. A part that breaks goes on where it broke. All
-//! parts demand the tag that was listed, so that they are of one and the same object.
+//! Long objects are read in parts side by side. A part whose transfer breaks is resumed where it
+//! broke. All parts demand the tag that was listed, so that they belong to the same object.
 
 use std::fs::File;
 use std::io;
@@ -18,13 +18,13 @@ use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// The number of bytes that are read with one request.
+/// The maximum number of bytes per request.
 const PART_BYTES: u64 = 16 << 20;
-/// The maximum number of times that a part which breaks is continued.
+/// The maximum number of retries of a part that makes no progress.
 const ATTEMPTS_MAX: u32 = 6;
-/// The pause before the first of these; each further one is twice as long.
+/// The pause before the first retry; it doubles with each further one.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The maximum time in which nothing of a body arrives.
+/// The maximum time without any data of a body.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Bounds the requests and the open files of all repositories together.
@@ -35,9 +35,10 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    /// The number of files that are copied at a time. Each takes a descriptor.
+    /// The maximum number of files copied at a time. Each takes a descriptor.
     pub(crate) const FILES_MAX: usize = 32;
-    /// The number of requests at a time. Each takes a connection and its buffers, some 100 KiB.
+    /// The maximum number of requests at a time. Each takes a connection and its buffers, some 100
+    /// KiB.
     const REQUESTS_MAX: usize = 32;
 
     pub(crate) fn new() -> Self {
@@ -48,9 +49,9 @@ impl Permits {
     }
 }
 
-/// Why an object was not copied.
+/// A reason why an object was not copied.
 pub(crate) enum Failure {
-    /// It isn't the object that was listed.
+    /// The object has changed since it was listed.
     Changed,
     Store(object_store::Error),
     /// The file can't be written.
@@ -79,7 +80,7 @@ pub(crate) async fn download(
     let state = &order.object.state;
     // The semaphores are never closed.
     let _permit = permits.files.acquire().await.ok();
-    // A file that is there may be shared with an earlier copy: it is replaced, not written to.
+    // An existing file may be shared with an earlier copy, so it is replaced, not overwritten.
     match std::fs::remove_file(&order.file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Failure::File(error)),
         Err(_) | Ok(()) => {}
@@ -103,7 +104,7 @@ pub(crate) async fn download(
     file.set_modified(SystemTime::UNIX_EPOCH + since_epoch).map_err(Failure::File)
 }
 
-/// A part of an object, up to `end`.
+/// A part of an object that ends at `end`.
 struct ObjectPart<'a> {
     store: &'a dyn ObjectStore,
     path: &'a Path,
@@ -125,7 +126,7 @@ impl ObjectPart<'_> {
                 Err(Interruption::Final(failure)) => return Err(failure),
                 Err(Interruption::Broken(error)) => error,
             };
-            // As long as it gets on it is worth another attempt.
+            // A part that makes progress gets its attempts back.
             attempts_left = if position > before { ATTEMPTS_MAX } else { attempts_left } - 1;
             if attempts_left == 0 {
                 return Err(Failure::Store(broken));
@@ -135,7 +136,7 @@ impl ObjectPart<'_> {
         }
     }
 
-    /// Copies from `position` on, which advances.
+    /// Copies starting at `position`, which advances.
     async fn go_on(&self, position: &mut u64) -> Result<(), Interruption> {
         let is_whole = *position == 0 && self.end == self.state.byte_size;
         let options = GetOptions {
@@ -145,7 +146,7 @@ impl ObjectPart<'_> {
         };
         let result = self.store.get_opts(self.path, options).await;
         let result = result.map_err(|error| Interruption::Final(error.into()))?;
-        // Some servers don't know the condition.
+        // Some servers ignore the condition.
         let (now, listed) = (result.meta.e_tag.as_deref(), self.state.etag.as_deref());
         let is_other = now.zip(listed).is_some_and(|(now, listed)| quoted(now) != quoted(listed));
         if is_other || result.meta.size != self.state.byte_size {
@@ -169,7 +170,7 @@ impl ObjectPart<'_> {
     }
 }
 
-/// A tag as requests and responses have it: Azure lists tags without their quotes.
+/// A tag as requests and responses contain it: Azure lists tags without their quotes.
 fn quoted(tag: &str) -> String {
     if tag.starts_with('"') || tag.starts_with("W/") {
         tag.to_owned()
@@ -178,7 +179,7 @@ fn quoted(tag: &str) -> String {
     }
 }
 
-/// Why a part ended early.
+/// A reason why a part ended early.
 enum Interruption {
     /// Another attempt may help.
     Broken(object_store::Error),

@@ -1,4 +1,4 @@
-//! Failures, in words that say what to mend.
+//! Failures, described so that the reader knows what to fix.
 
 use std::error::Error;
 
@@ -6,23 +6,23 @@ use galatea_outbound::OutboundError;
 
 use crate::client::OtherRegion;
 
-/// The longest message of a server that is repeated, in characters.
+/// The maximum length of a repeated server message, in characters.
 const MESSAGE_LENGTH_MAX: usize = 500;
 
-/// Why a request to an object store failed.
+/// The cause of a failed request to an object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
-    /// The server's name for it; empty if it has none.
+    /// The server's code for the failure; empty if it has none.
     pub(crate) code: String,
-    /// The server's words, or those of this machine.
+    /// The message, from the server or from this machine.
     pub(crate) message: String,
     pub(crate) kind: Kind,
 }
 
-/// The part that is to be mended.
+/// The part that needs to be fixed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The message says it.
+    /// The message names it.
     Told,
     Region,
     Credentials,
@@ -43,7 +43,7 @@ impl Cause {
         Self { kind: kind(error, &code, &text), code, message }
     }
 
-    /// A remark behind a text of Triton's.
+    /// A remark that follows a text of Triton's.
     pub(crate) fn remark(&self) -> &'static str {
         match self.kind {
             Kind::Told | Kind::Other => "",
@@ -59,7 +59,7 @@ impl Cause {
     }
 }
 
-/// The words of this machine, if it and not the server found what failed.
+/// The message of this machine, if this machine and not the server detected the failure.
 fn found_here(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -71,10 +71,10 @@ fn found_here(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-/// Paths of the servers that give roles to machines.
+/// Paths of the services that give roles to machines.
 const ROLES: [&str; 4] = ["/latest/", "/computeMetadata/", "/metadata/identity", "oauth2"];
 
-/// Returns true if the machine was refused a role.
+/// Returns true if the machine was denied a role.
 pub(crate) fn is_of_role(error: &object_store::Error) -> bool {
     let text = error.to_string();
     ROLES.iter().any(|path| text.contains(path))
@@ -113,7 +113,7 @@ fn kind(error: &object_store::Error, code: &str, text: &str) -> Kind {
     }
 }
 
-/// The text of an element of XML, as the servers of Amazon and Microsoft answer.
+/// The text of an XML element, as the servers of Amazon and Microsoft send it.
 fn element(text: &str, name: &str) -> Option<String> {
     let (_, after) = text.split_once(&format!("<{name}>"))?;
     let (inside, _) = after.split_once(&format!("</{name}>"))?;
@@ -126,7 +126,7 @@ fn json_message(text: &str) -> Option<String> {
     Some(shorten(inside.split_once('"')?.0))
 }
 
-/// One line of a bounded length.
+/// Shortens a message to one line of bounded length.
 fn shorten(text: &str) -> String {
     let line = text.chars().map(|one| if one.is_control() { ' ' } else { one });
     line.take(MESSAGE_LENGTH_MAX).collect::<String>().trim().to_owned()

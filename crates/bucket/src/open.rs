@@ -1,4 +1,4 @@
-//! From an address and credentials to an object store.
+//! Opening of object stores from an address and credentials.
 
 use std::net::{SocketAddr, TcpStream};
 use std::str::FromStr;
@@ -14,21 +14,21 @@ use crate::address::{Address, BucketPlace};
 use crate::client::BucketClient;
 use crate::credentials::{AzureCredential, GcsCredential, S3Credential, Surroundings};
 
-/// The address at which clouds tell their machines what role they have.
+/// The address at which clouds tell their machines about roles.
 const METADATA: ([u8; 4], u16) = ([169, 254, 169, 254], 80);
-/// The time limit of a connection there: it is on the same machine.
+/// The time limit for connecting to it: it is on the same machine.
 const METADATA_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The identity of requests when there are no keys.
+/// The identity of requests without keys.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fallback {
-    /// The role that its cloud gives the machine, if there is one.
+    /// The role that the cloud gives the machine, if any.
     Role,
-    /// No name at all: public buckets are read so.
+    /// No identity: public buckets are read this way.
     Anonymous,
 }
 
-/// Opens an object store. No request is sent to it.
+/// Opens an object store without sending a request to it.
 ///
 /// # Errors
 ///
@@ -52,8 +52,8 @@ pub(crate) fn open(
     }
 }
 
-/// Six attempts within a minute: a server that restarts is waited for, and one that isn't there
-/// is told soon.
+/// Six attempts within a minute: enough for a server that restarts, and an absent one is reported
+/// soon.
 fn retries() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -74,7 +74,7 @@ fn open_s3(
     client: &BucketClient,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    /// The variables by which clusters give roles.
+    /// The variables by which clusters assign roles.
     const ROLE_VARIABLES: [&str; 10] = [
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_ROLE_ARN",
@@ -119,7 +119,7 @@ fn open_s3(
                 || name.contains("METADATA");
         }
         let is_off = around.get("AWS_EC2_METADATA_DISABLED") == Some("true");
-        // Buckets of the public are read without a signature.
+        // Public buckets are read without a signature.
         builder = builder.with_skip_signature(!is_named && (is_off || !has_role()));
     }
     Ok(Arc::new(builder.build().map_err(|error| error.to_string())?))
@@ -142,7 +142,8 @@ fn open_gcs(
     if let Some(endpoint) = emulator {
         builder = builder.with_base_url(endpoint.trim_end_matches('/'));
     }
-    // As in Triton, without a usable file the machine's role counts, and without one none.
+    // As in Triton, without a usable file the machine's role is used, and without a role no
+    // identity.
     if std::fs::metadata(&credential.path).is_ok_and(|found| found.is_file()) {
         builder = builder.with_application_credentials(&credential.path);
     } else if emulator.is_some() || !has_role() {
@@ -158,7 +159,7 @@ fn open_azure(
     around: &Surroundings,
     client: &BucketClient,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    /// The variables of the chain of credentials of Microsoft's tools.
+    /// The variables that Microsoft's tools read for their chain of credentials.
     const CHAIN: [&str; 5] = [
         "AZURE_CLIENT_ID",
         "AZURE_CLIENT_SECRET",
@@ -192,7 +193,7 @@ fn open_azure(
     Ok(Arc::new(builder.build().map_err(|error| error.to_string())?))
 }
 
-/// Returns true if this machine seems to be in a cloud that may give it a role.
+/// Returns true if this machine seems to run in a cloud that may give it a role.
 fn has_metadata() -> bool {
     TcpStream::connect_timeout(&SocketAddr::from(METADATA), METADATA_TIME_MAX).is_ok()
 }

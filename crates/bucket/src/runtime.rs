@@ -9,14 +9,14 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// A runtime on one thread of its own. Callers wait for results on their own threads, so that
-/// nothing outside of this crate is asynchronous.
+/// A runtime on a thread of its own. Callers wait for results on their own threads, so that nothing
+/// outside this crate is asynchronous.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     handle: Handle,
     /// The thread ends when this is dropped.
     stop: Option<oneshot::Sender<()>>,
-    /// True if waits end at once.
+    /// True once waits must end at once.
     is_given_up: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -26,7 +26,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// If the system has no thread or descriptor left.
+    /// If the system is out of threads or descriptors.
     pub(crate) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let handle = runtime.handle().clone();
@@ -37,12 +37,13 @@ impl Runtime {
         Ok(Self { handle, stop: Some(stop), is_given_up, thread: Some(thread) })
     }
 
-    /// Ends every wait, those to come too: a store that stalls must not hold the server's end.
+    /// Ends every wait, including future ones: a store that stalls must not delay the server's
+    /// exit.
     pub(crate) fn give_up(&self) {
         self.is_given_up.send_replace(true);
     }
 
-    /// Waits for what a future gives. `None` if it panicked, or the wait was given up.
+    /// Waits for the result of a future. Returns `None` if it panicked or the wait was ended.
     pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -50,7 +51,7 @@ impl Runtime {
         self.begin(future).wait()
     }
 
-    /// Begins what a future does.
+    /// Starts a future.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -62,14 +63,14 @@ impl Runtime {
                 value = future => value,
                 _ = given_up.wait_for(|is_given_up| *is_given_up) => return,
             };
-            // The caller waits.
+            // The receiver may have stopped waiting.
             let _ = done.send(value);
         });
         UnderWay { result, task: task.abort_handle() }
     }
 }
 
-/// A future on the thread. It ends when this is dropped, by another thread.
+/// A future that runs on the thread. Dropping this on another thread ends it.
 #[derive(Debug)]
 pub(crate) struct UnderWay<T> {
     result: mpsc::Receiver<T>,
@@ -77,7 +78,7 @@ pub(crate) struct UnderWay<T> {
 }
 
 impl<T> UnderWay<T> {
-    /// Waits for what the future gives. `None` if it panicked, or the wait was given up.
+    /// Waits for the future's result. Returns `None` if it panicked or the wait was ended.
     pub(crate) fn wait(self) -> Option<T> {
         self.result.recv().ok()
     }
@@ -86,7 +87,7 @@ impl<T> UnderWay<T> {
 impl<T> Drop for UnderWay<T> {
     fn drop(&mut self) {
         self.task.abort();
-        // Until the future is gone, and nothing with it.
+        // Waits until the future has been dropped.
         let _ = self.result.recv();
     }
 }

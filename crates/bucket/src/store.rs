@@ -21,10 +21,10 @@ use crate::explain::{self, Cause, Kind};
 use crate::open::Fallback;
 use crate::runtime::Runtime;
 
-/// The time limit of a page of a list, with what the client tries anew.
+/// The time limit for one page of a listing, including the client's retries.
 const PAGE_TIME_MAX: Duration = Duration::from_mins(2);
 
-/// Opens an object store anew, with the credentials of that moment.
+/// Opens an object store again, with the credentials of that moment.
 pub(crate) type Reopen =
     Box<dyn Fn(Fallback) -> Result<Arc<dyn ObjectStore>, String> + Send + Sync>;
 
@@ -34,7 +34,7 @@ pub(crate) struct BucketStore {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) permits: Permits,
     pub(crate) reopen: Reopen,
-    /// The store, and whose name requests to it bear without keys.
+    /// The store, and the identity of its requests if there are no keys.
     pub(crate) store: Lock<(Fallback, Arc<dyn ObjectStore>)>,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Debug for BucketStore {
     }
 }
 
-/// The purpose of a request, which decides on its text.
+/// The purpose of a request, which determines the error message.
 enum Purpose<'a> {
     Open,
     List,
@@ -59,13 +59,13 @@ enum Purpose<'a> {
 }
 
 impl BucketStore {
-    /// Lists a little, which shows whether there is a repository.
+    /// Lists a few objects to see if the repository exists.
     pub(crate) fn check(&self) -> Result<(), RemoteError> {
         let found = self.ask(Purpose::Open, |store, prefix| async move {
             match store.list(Some(&prefix)).next().await {
                 None => Ok(false),
                 Some(Ok(_)) => Ok(true),
-                // What is wrong with names is told when the models are listed.
+                // Faults in names are reported when the models are listed.
                 Some(Err(object_store::Error::InvalidPath { .. })) => Ok(true),
                 Some(Err(error)) => Err(error),
             }
@@ -76,8 +76,8 @@ impl BucketStore {
         Ok(())
     }
 
-    /// Asks the store, and once more with new credentials if those it has are refused: as in
-    /// Triton, the file with credentials may have changed.
+    /// Sends a request to the store, and repeats it with new credentials if the present ones are
+    /// refused: as in Triton, the file with credentials may have changed.
     fn ask<T, F>(
         &self,
         purpose: Purpose<'_>,
@@ -100,7 +100,7 @@ impl BucketStore {
         };
         let outcome = ask().or_else(|error| match Cause::of(&error).kind {
             Kind::Credentials | Kind::Permission => {
-                // A machine that has no role, although it seems to, asks without a name.
+                // A machine without a role, although it seems to have one, asks anonymously.
                 let has_no_role = explain::is_of_role(&error);
                 let fallback =
                     if has_no_role { Fallback::Anonymous } else { self.store.lock("ask").0 };
@@ -122,7 +122,7 @@ impl BucketStore {
 }
 
 impl Origin {
-    /// Why there is no copy of an object.
+    /// The reason why an object was not copied.
     fn told(&self, path: &str, failure: &Failure) -> RemoteError {
         let url = &self.url;
         match failure {
@@ -134,7 +134,7 @@ impl Origin {
         }
     }
 
-    /// The failure in Triton's words, with its cause behind them.
+    /// The failure in Triton's words, followed by its cause.
     fn text(&self, purpose: &Purpose<'_>, error: &object_store::Error) -> String {
         let cause = Cause::of(error);
         let Cause { code, message, .. } = &cause;
@@ -231,7 +231,7 @@ impl RemoteStore for BucketStore {
                 let path = format!("{folder}/{}", order.object.path);
                 async move { download(&*store, &path, &order, &permits).await }
             });
-            // Results in order; the permits bound how many requests there are.
+            // Yields results in order; the permits bound the number of requests.
             stream::iter(copies).buffered(Permits::FILES_MAX).collect::<Vec<_>>().await
         });
         let origin = self.origin.clone();

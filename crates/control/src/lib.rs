@@ -1,15 +1,15 @@
-//! The server as clients see it who ask for anything but inference: its models with their states
-//! and statistics, settings, shared memory, and what happens in it.
+//! The server as clients see it apart from inference: its models with their states and statistics,
+//! its settings, shared memory, and its present activity.
 //!
 //! - `server_control.rs`: the trait of health, metadata, statistics and model control
-//! - `models.rs`, `statistics.rs`, `measurements.rs`: what it tells of models
+//! - `models.rs`, `statistics.rs`, `measurements.rs`: the facts that it reports about models
 //! - `log_control.rs`, `trace_control.rs`: settings that clients change, and the traces of doors
 //! - `regions.rs`: the memory that clients register
-//! - `watch.rs`, `traffic.rs`: queues and executions as they are now, and recordings of requests
-//! - `archives.rs`: models that a cloud puts on the disk
+//! - `watch.rs`, `traffic.rs`: present queues and executions, and recordings of requests
+//! - `archives.rs`: model archives that a cloud puts on the disk
 //!
-//! These are traits and values that doors, drivers and the program share. Of the backends only
-//! `backend-python` sees any, because its models load others. The crate does nothing by itself: it
+//! These are traits and values that doors, drivers and the program share. Among the backends only
+//! `backend-python` uses any, because its models load others. The crate does nothing by itself: it
 //! counts, renders and decides nothing. Requests are in `infer`.
 
 #![forbid(unsafe_code)]

@@ -6,7 +6,7 @@ use galatea_gate::access::{Pass, api};
 
 use galatea_infer::Status;
 
-/// The form of a line's beginning.
+/// The form of the head of a line.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// `I1121 07:45:01.123456 PID file:line] `: level, month and day, time.
@@ -17,7 +17,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// The format of this name.
+    /// The format with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::Default, Self::Iso8601].into_iter().find(|format| format.name() == name)
@@ -33,7 +33,7 @@ impl LogFormat {
     }
 }
 
-/// The settings of the log at the moment.
+/// The current settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// The file that receives everything; empty for the console.
@@ -44,14 +44,13 @@ pub struct LogSettings {
     pub warning: bool,
     /// True if errors are logged.
     pub error: bool,
-    /// Verbose lines up to this level are logged.
+    /// The maximum level of verbose lines that are logged.
     pub verbose_level: u32,
-    /// The form of lines' beginnings.
+    /// The form of the heads of lines.
     pub format: LogFormat,
 }
 
-/// A change of the log that clients may ask for. Where the log is written is fixed when the
-/// server starts.
+/// A change of the log that clients may request. The destination of the log is fixed at start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LogChange {
     /// Switches information on or off.
@@ -60,15 +59,15 @@ pub enum LogChange {
     Warning(bool),
     /// Switches errors on or off.
     Error(bool),
-    /// Verbose lines up to this level are logged.
+    /// Sets the maximum level of verbose lines that are logged.
     VerboseLevel(u32),
-    /// The form of lines' beginnings.
+    /// Sets the form of the heads of lines.
     Format(LogFormat),
 }
 
 impl LogChange {
-    /// Verbose lines up to this level are logged. As in Triton, the level has 32 bits and a
-    /// sign, and negative ones are 0.
+    /// Sets the maximum level of verbose lines that are logged. As in Triton, the level is a signed
+    /// 32-bit number, and negative levels count as 0.
     #[must_use]
     pub fn verbose_level(level: u64) -> Self {
         let low_bits = u32::try_from(level & u64::from(u32::MAX)).unwrap_or_default();
@@ -78,26 +77,26 @@ impl LogChange {
 
 /// The log, as doors see it.
 pub trait LogControl: fmt::Debug + Send + Sync {
-    /// The settings of the log at the moment.
+    /// The current settings of the log.
     fn settings(&self, pass: Pass<api::Logging>) -> LogSettings;
-    /// Changes one setting, for all lines from now on.
+    /// Changes one setting, for all further lines.
     fn change(&self, pass: Pass<api::Logging>, change: LogChange);
 }
 
 /// A client's changes to the log.
 ///
-/// As in Triton, the changes in front of a mistake are made: a client that gets an error may
+/// As in Triton, the changes that precede a mistake take effect: a client that gets an error may
 /// have changed the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LogUpdate {
     /// The changes, in the order in which they are made.
     pub changes: Vec<LogChange>,
-    /// The mistake behind them.
+    /// The mistake that follows them, if any.
     pub mistake: Option<Status>,
 }
 
 impl LogUpdate {
-    /// Makes the changes, and returns what the log is set to then.
+    /// Makes the changes, and returns the new settings.
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
-//! Distributions and counts of a model version beyond its statistics: for metrics only.
+//! Distributions and counts of a model version beyond its statistics; only metrics show them.
 
 /// Observations, counted by size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramReading {
     /// The upper bounds of the buckets, ascending.
     pub bounds: Vec<f64>,
-    /// The number of observations in each bucket, without those of the buckets before it. The
-    /// last, behind the bounds, is for what exceeds all of them.
+    /// The number of observations in each bucket, excluding those of lower buckets. The last count
+    /// is of observations above all bounds.
     pub counts: Vec<u64>,
     /// The sum of all observations.
     pub sum: f64,
@@ -17,18 +17,18 @@ pub struct HistogramReading {
 pub struct SummaryReading {
     /// The number of observations since the load.
     pub count: u64,
-    /// Their sum, in microseconds.
+    /// The sum of all observations, in microseconds.
     pub sum_us: u64,
-    /// Shares of the observations, and the value that this share doesn't exceed, in microseconds;
-    /// `None` without an observation in the last minute.
+    /// Shares of the observations, each with the value that this share doesn't exceed, in
+    /// microseconds; `None` if there was no observation in the last minute.
     pub quantiles: Vec<(f64, Option<u64>)>,
 }
 
 /// The values that Triton calls summaries of latencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SummaryReadings {
-    /// Requests, from arrival to response. As in Triton, models that use the response cache
-    /// have none.
+    /// Requests, from arrival to response. As in Triton, `None` for models that use the response
+    /// cache.
     pub request: Option<SummaryReading>,
     /// Time in the queue.
     pub queue: SummaryReading,
@@ -38,7 +38,8 @@ pub struct SummaryReadings {
     pub compute_infer: SummaryReading,
     /// Collecting outputs.
     pub compute_output: SummaryReading,
-    /// Lookups and what follows them: hits, then misses. Only with the response cache.
+    /// Cache lookups and the work that follows them: hits, then misses. `None` without the response
+    /// cache.
     pub cache: Option<[SummaryReading; 2]>,
 }
 
@@ -59,14 +60,14 @@ pub struct DistributionReadings {
 /// Counts by reason. The names don't change.
 pub type CountsByReason = Vec<(&'static str, u64)>;
 
-/// The measurements of a version besides its statistics.
+/// The measurements of a version beyond its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurements {
     /// From arrival to the first response, in whole milliseconds.
     pub first_response_ms: Option<HistogramReading>,
-    /// Triton's summaries, if they are on.
+    /// Triton's summaries, if they are enabled.
     pub summaries: Option<SummaryReadings>,
-    /// Our own histograms, if they are on.
+    /// Galatea's own histograms, if they are enabled.
     pub distributions: Option<DistributionReadings>,
     /// Batches by the reason why they were closed.
     pub closed_batches: CountsByReason,

@@ -1,4 +1,4 @@
-//! The server and its models, as clients learn of them: metadata, configurations, states.
+//! The server and its models, as clients see them: metadata, configurations, states.
 
 use galatea_tensor::DataType;
 
@@ -31,16 +31,16 @@ pub struct ModelMetadata {
 /// A tensor in a model's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMetadata {
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
     /// The type of its elements.
     pub datatype: DataType,
-    /// Its dimensions with the batch dimension, -1 where variable.
+    /// The dimensions with the batch dimension; -1 where variable.
     pub shape: Vec<i64>,
 }
 
-/// A model's configuration in the two forms that leave the server, encoded once
-/// when the model is loaded.
+/// A model's configuration in the two forms that clients receive, encoded once when the model is
+/// loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfigDocument {
     /// The JSON that the HTTP endpoint sends.
@@ -52,14 +52,14 @@ pub struct ModelConfigDocument {
 /// The priorities that requests to a model may have.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriorityLevels {
-    /// The number of levels; 0 without priorities.
+    /// The number of levels; 0 if the model has no priorities.
     pub count: u64,
-    /// The priority of requests without one, or with one beyond the last level.
+    /// The priority of requests that specify none, or one beyond the last level.
     pub default: u64,
 }
 
 impl PriorityLevels {
-    /// The priority that a request gets that asks for this one.
+    /// The effective priority of a request that asks for this one.
     #[must_use]
     pub const fn settle(self, priority: u64) -> u64 {
         if priority == 0 || priority > self.count { self.default } else { priority }
@@ -69,7 +69,7 @@ impl PriorityLevels {
 /// The state of a model version.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ModelState {
-    /// Its state is not known.
+    /// Its state is unknown.
     Unknown,
     /// It serves.
     Ready,
@@ -98,15 +98,15 @@ impl ModelState {
 /// The parameters of a request to load a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadParameters {
-    /// A configuration as JSON that replaces the repository's.
+    /// A JSON configuration that replaces the repository's.
     pub config: Option<String>,
-    /// Files by their path in the model's directory. If there are any, they replace
-    /// all files of the repository.
+    /// Files by their paths in the model's directory. If there are any, they replace all of the
+    /// model's files in the repository.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
 impl LoadParameters {
-    /// Returns true if the model is loaded as it is in the repository.
+    /// Returns true if the parameters change nothing in the repository's model.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.config.is_none() && self.files.is_empty()
@@ -118,11 +118,11 @@ impl LoadParameters {
 pub struct RepositoryEntry {
     /// The model's name.
     pub name: String,
-    /// The version; `None` for a model that was never loaded.
+    /// The version; `None` for a model that has never been loaded.
     pub version: Option<i64>,
-    /// Its state; `None` for a model that was never loaded.
+    /// The version's state; `None` for a model that has never been loaded.
     pub state: Option<ModelState>,
-    /// Why it is in that state; may be empty.
+    /// The reason for the state; may be empty.
     pub reason: String,
 }
 

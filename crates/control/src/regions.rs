@@ -12,7 +12,7 @@ use galatea_infer::Status;
 pub enum RegionKind {
     /// POSIX shared memory of the machine.
     System,
-    /// The memory of a GPU.
+    /// GPU memory.
     Cuda,
 }
 
@@ -34,24 +34,24 @@ pub struct SystemRegion {
     pub key: String,
     /// The start of the region in the object, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub byte_size: u64,
 }
 
-/// A region of a GPU's memory that a client registers.
+/// A region of GPU memory that a client registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaRegion {
     /// The name by which requests refer to it.
     pub name: String,
     /// The number of the GPU.
     pub device_id: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub byte_size: u64,
 }
 
 /// Registers the regions that clients share, and finds them for their requests.
 ///
-/// A request keeps its regions: it can use one that has been unregistered meanwhile.
+/// A request keeps its regions: it can still use one that has been unregistered in the meantime.
 pub trait RegionControl: Send + Sync + fmt::Debug {
     /// Returns true if clients may register regions.
     fn is_allowed(&self) -> bool;
@@ -60,11 +60,12 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if clients may register none; `AlreadyExists` for a name that is
-    /// registered; `InvalidArgument` and `Internal` for a key or size that can't be.
+    /// `Unsupported` if clients may not register regions; `AlreadyExists` for a name that is
+    /// registered; `InvalidArgument` and `Internal` for an impossible key or size.
     fn register(&self, pass: Pass<api::SharedMemory>, region: SystemRegion) -> Result<(), Status>;
 
-    /// The region of POSIX shared memory of this name, or all by their names if it is empty.
+    /// The POSIX shared memory region with this name, or all regions in order of name if it is
+    /// empty.
     ///
     /// # Errors
     ///
@@ -75,7 +76,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         name: &str,
     ) -> Result<Vec<SystemRegion>, Status>;
 
-    /// Registers a region of a GPU's memory by the handle that the driver gave to the client.
+    /// Registers a region of GPU memory by the handle that the driver gave to the client.
     ///
     /// # Errors
     ///
@@ -88,7 +89,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         raw_handle: &[u8],
     ) -> Result<(), Status>;
 
-    /// The region of a GPU's memory of this name, or all by their names if it is empty.
+    /// The GPU memory region with this name, or all regions in order of name if it is empty.
     ///
     /// # Errors
     ///
@@ -101,12 +102,12 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         NoRegions::none_found(RegionKind::Cuda, name)
     }
 
-    /// Unregisters the region of this name, or all of this kind if it is empty. An unknown
+    /// Unregisters the region with this name, or all of this kind if the name is empty. An unknown
     /// name is no error.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if clients may register none.
+    /// `Unsupported` if clients may not register regions.
     fn unregister(
         &self,
         pass: Pass<api::SharedMemory>,
@@ -128,12 +129,12 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     ) -> Result<ForeignRegion, Status>;
 }
 
-/// Clients may share no memory.
+/// A control under which clients may not share memory.
 #[derive(Copy, Clone, Debug)]
 pub struct NoRegions;
 
 impl NoRegions {
-    /// The refusal. As in Triton it names the flag.
+    /// The refusal. As in Triton, it names the flag.
     #[must_use]
     pub fn refusal() -> Status {
         Status::unsupported(
@@ -142,7 +143,7 @@ impl NoRegions {
         )
     }
 
-    /// No region of this name, which may be empty.
+    /// The result if no region has this name, which may be empty.
     ///
     /// # Errors
     ///
@@ -154,7 +155,7 @@ impl NoRegions {
         Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
     }
 
-    /// The refusal of a tensor in a region that does not exist.
+    /// The error for a tensor in a region that does not exist.
     #[must_use]
     pub fn unknown(name: &str) -> Status {
         Status::not_found(format!("Unable to find shared memory region: '{name}'"))
@@ -194,12 +195,12 @@ impl RegionControl for NoRegions {
         _: u64,
         _: u64,
     ) -> Result<ForeignRegion, Status> {
-        // As in Triton, where only the calls about regions name the flag.
+        // As in Triton, only calls about regions name the flag.
         Err(Self::unknown(name))
     }
 }
 
-/// The regions that the tensors of a request may be in.
+/// The regions that the tensors of a request may refer to.
 #[derive(Copy, Clone)]
 pub struct Regions<'a> {
     control: &'a dyn RegionControl,
@@ -207,12 +208,12 @@ pub struct Regions<'a> {
 }
 
 impl<'a> Regions<'a> {
-    /// The regions of a server, for a request that was let in.
+    /// The regions of a server, for an admitted request.
     pub const fn new(control: &'a dyn RegionControl, pass: Pass<api::Inference>) -> Self {
         Self { control, pass }
     }
 
-    /// No region: for requests from inside the process.
+    /// No regions: for requests from inside the process.
     #[must_use]
     pub const fn none() -> Self {
         Self::new(&NoRegions, Pass::in_process())

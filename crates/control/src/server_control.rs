@@ -1,6 +1,6 @@
 //! The trait through which doors reach the server for everything but inference.
 //!
-//! Every method demands the pass of its category, which a door gets from its gate alone.
+//! Every method demands the pass for its category, which only a door's gate can issue.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ pub struct NameMapping {
 /// The requests of clients other than inference: health, metadata, statistics and
 /// model control.
 ///
-/// A `version` of `None` selects the newest version that is ready. Unknown models
-/// and versions are [`NotFound`](galatea_infer::Code::NotFound); a version that exists
-/// but is not ready is [`Unavailable`](galatea_infer::Code::Unavailable).
+/// If `version` is `None`, the newest ready version is meant. Unknown models and versions are
+/// [`NotFound`](galatea_infer::Code::NotFound); a version that exists but is not ready is
+/// [`Unavailable`](galatea_infer::Code::Unavailable).
 pub trait ServerControl: Send + Sync {
-    /// Returns true if the server runs.
+    /// Returns true if the server is running.
     fn live(&self, pass: Pass<api::Health>) -> bool;
     /// Returns true if the server accepts inference requests.
     ///
@@ -36,12 +36,12 @@ pub trait ServerControl: Send + Sync {
     ///
     /// `Unavailable` while the server shuts down.
     fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status>;
-    /// Returns true if a version of a model accepts inference requests. False for one that does not
-    /// exist or is not loaded.
+    /// Returns true if a version of a model accepts inference requests. Returns false if it does
+    /// not exist or is not loaded.
     ///
     /// # Errors
     ///
-    /// `Unavailable` while the server shuts down, and others of the trait's description.
+    /// `Unavailable` while the server shuts down, and the errors in the trait's description.
     fn model_ready(
         &self,
         pass: Pass<api::Health>,
@@ -93,10 +93,9 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status>;
-    /// Returns true if a model is decoupled: sends any number of responses to a request.
-    ///
+    /// Returns true if a model is decoupled, which means that it sends any number of responses to a
+    /// request.
     /// # Errors
-    ///
     /// As in the trait's description.
     fn is_decoupled(
         &self,
@@ -115,8 +114,7 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<PriorityLevels, Status>;
-    /// A JSON document that says what each queue, slot and instance of a model
-    /// waits for.
+    /// A JSON document that tells what each queue, slot and instance of a model waits for.
     ///
     /// # Errors
     ///
@@ -153,18 +151,17 @@ pub trait ServerControl: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Unavailable` unless the server runs in explicit control mode; `Internal`
-    /// if the model does not exist or its configuration can't be read;
-    /// `InvalidArgument` for an invalid name and for a model that fails to load.
+    /// `Unavailable` unless the server runs in explicit control mode; `Internal` if the model does
+    /// not exist or its configuration can't be read; `InvalidArgument` for an invalid name or a
+    /// model that fails to load.
     fn load_model(
         &self,
         pass: Pass<api::ModelRepository>,
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status>;
-    /// Takes a model out of service. `unload_dependents`: also the models that only
-    /// this one needs. Requests that it has admitted are served. Unloading an
-    /// unknown model changes nothing.
+    /// Takes a model out of service, and with `unload_dependents` also the models that only this
+    /// one needs. Admitted requests are still served. Unloading an unknown model changes nothing.
     ///
     /// # Errors
     ///
@@ -175,7 +172,7 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         unload_dependents: bool,
     ) -> Result<(), Status>;
-    /// Adds a model repository. The default refuses: the server has no
+    /// Adds a model repository. The default implementation refuses, because the server has no
     /// repositories.
     ///
     /// # Errors
@@ -192,7 +189,7 @@ pub trait ServerControl: Send + Sync {
         let _ = (pass, names);
         Err(Status::unsupported(format!("repository '{path}' can't be registered here")))
     }
-    /// Removes a model repository. Models that were loaded from it keep serving.
+    /// Removes a model repository. Models loaded from it keep serving.
     ///
     /// # Errors
     ///

@@ -25,8 +25,7 @@ pub struct ModelStatistics {
     pub name: Arc<str>,
     /// Its version.
     pub version: i64,
-    /// When the last inference began, in milliseconds since the epoch; 0 before the
-    /// first one.
+    /// The start of the last inference, in milliseconds since the epoch; 0 before the first one.
     pub last_inference_ms: u64,
     /// The sum of the batch sizes of successful requests.
     pub inference_count: u64,
@@ -36,7 +35,7 @@ pub struct ModelStatistics {
     pub inference: InferenceStatistics,
     /// Durations by executed batch size, ascending.
     pub batches: Vec<BatchStatistics>,
-    /// The responses that backends report, by their index within their request.
+    /// The responses that backends report, by their index within their requests.
     pub responses: Vec<ResponseStatistics>,
     /// The memory that the model and its instances use, as the backend reports it,
     /// by kind and number.
@@ -44,9 +43,9 @@ pub struct ModelStatistics {
     /// Failed requests by reason, in the order of
     /// [`FailureReason::ALL`](galatea_infer::FailureReason::ALL).
     pub failures: [u64; 4],
-    /// True if its configuration asks for the response cache.
+    /// True if the model's configuration enables the response cache.
     pub is_cached: bool,
-    /// Requests waiting in the scheduler now.
+    /// The number of requests that wait in the scheduler now.
     pub pending: u64,
     /// The bytes that large tensors of requests hold now.
     pub held_bytes: u64,
@@ -56,7 +55,7 @@ pub struct ModelStatistics {
     pub metric_tags: Arc<[(String, String)]>,
     /// Measurements that only metrics show.
     pub measurements: Measurements,
-    /// The part of it that was executed on each GPU, which only metrics show.
+    /// The share of each GPU, which only metrics show.
     pub gpus: Vec<GpuStatistics>,
 }
 
@@ -74,7 +73,7 @@ pub struct GpuStatistics {
     /// Failed requests by reason, in the order of
     /// [`FailureReason::ALL`](galatea_infer::FailureReason::ALL).
     pub failures: [u64; 4],
-    /// Triton's summaries, if they are asked for.
+    /// Triton's summaries, if they are enabled.
     pub summaries: Option<SummaryReadings>,
 }
 
@@ -93,9 +92,9 @@ pub struct InferenceStatistics {
     pub compute_infer: DurationStatistic,
     /// Collecting outputs.
     pub compute_output: DurationStatistic,
-    /// Served from the response cache.
+    /// Requests served from the response cache.
     pub cache_hit: DurationStatistic,
-    /// Looked up in the response cache without a hit.
+    /// Cache lookups without a hit.
     pub cache_miss: DurationStatistic,
 }
 
@@ -106,13 +105,13 @@ pub struct ResponseStatistics {
     pub compute_infer: DurationStatistic,
     /// Collecting outputs.
     pub compute_output: DurationStatistic,
-    /// Responses with outputs, as a whole.
+    /// Whole responses with outputs.
     pub success: DurationStatistic,
     /// Error responses.
     pub fail: DurationStatistic,
     /// Responses without outputs.
     pub empty_response: DurationStatistic,
-    /// Errors of cancelled requests.
+    /// Errors due to cancellation.
     pub cancel: DurationStatistic,
 }
 

@@ -1,4 +1,4 @@
-//! Tracing as doors see it: which requests are traced, and the settings of that.
+//! Tracing as doors see it: the choice of traced requests, and its settings.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,31 +7,31 @@ use galatea_gate::access::{Pass, api};
 
 use galatea_infer::{Status, Trace};
 
-/// A moment in the life of a request that only its door sees.
+/// A trace point that only the door of a request sees.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum DoorTracePoint {
     /// The door began to receive an HTTP request.
     HttpReceiveStart,
-    /// It had received all of it.
+    /// The door had received all of the HTTP request.
     HttpReceiveEnd,
-    /// It began to send the HTTP response.
+    /// The door began to send the HTTP response.
     HttpSendStart,
-    /// It had sent all of it.
+    /// The door had sent all of the HTTP response.
     HttpSendEnd,
     /// The door waited for the message of a gRPC request.
     GrpcReceiveStart,
-    /// It had received all of it.
+    /// The door had received all of the gRPC request.
     GrpcReceiveEnd,
-    /// It began to send a gRPC response.
+    /// The door began to send a gRPC response.
     GrpcSendStart,
-    /// It had sent all of it.
+    /// The door had sent all of the gRPC response.
     GrpcSendEnd,
     /// A response was complete.
     ResponseComplete,
 }
 
 impl DoorTracePoint {
-    /// The name that Triton's traces have for it.
+    /// The name that Triton's traces use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,8 +48,8 @@ impl DoorTracePoint {
     }
 }
 
-/// Records what the door of a traced request sees. The trace is complete when this and the
-/// trace of the request are dropped.
+/// Records a traced request's passage through its door. The trace is complete when this and the
+/// trace of the request have been dropped.
 pub trait DoorTraceSink: Send + Sync + std::fmt::Debug {
     /// Records that the request passed a point at this time.
     fn record(&self, point: DoorTracePoint, at: Instant);
@@ -64,10 +64,10 @@ pub struct ClientTrace {
     pub door: Arc<dyn DoorTraceSink>,
 }
 
-/// The parts of requests that are traced.
+/// The kinds of facts that are traced.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceLevels {
-    /// When requests pass trace points.
+    /// The times at which requests pass trace points.
     pub timestamps: bool,
     /// The contents of tensors.
     pub tensors: bool,
@@ -94,55 +94,54 @@ impl TraceLevels {
 /// A change of one field of the settings.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum FieldChange<T> {
-    /// It stays.
+    /// The field stays as it is.
     #[default]
     Keep,
-    /// It follows the global settings or, if it is global, those of the start.
+    /// The field follows the global settings or, if it is global, those given at start.
     Clear,
-    /// It has this value.
+    /// The field gets this value.
     Set(T),
 }
 
 /// A change of the settings.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceChange {
-    /// The parts of requests that are traced.
+    /// The kinds of facts that are traced.
     pub levels: FieldChange<TraceLevels>,
-    /// Of how many requests one is traced.
+    /// The sampling rate: one in this many requests is traced.
     pub rate: FieldChange<u32>,
-    /// The number of requests that are traced from now on; -1 is any number.
+    /// The number of further requests to trace; -1 means unlimited.
     pub count: FieldChange<i32>,
-    /// The number of traces that go into one file; 0 is all.
+    /// The number of traces per file; 0 means all in one file.
     pub log_frequency: FieldChange<u32>,
 }
 
 /// The settings in force, for all models or for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// The parts of requests that are traced.
+    /// The kinds of facts that are traced.
     pub levels: TraceLevels,
-    /// Of how many requests one is traced.
+    /// The sampling rate: one in this many requests is traced.
     pub rate: u32,
-    /// The number of requests that are traced from now on; -1 is any number.
+    /// The number of further requests to trace; -1 means unlimited.
     pub count: i32,
     /// The destination of traces.
     pub mode: TraceMode,
-    /// Further settings by name, with names that may be repeated: those of the command line
-    /// for this mode.
+    /// Further settings by name, from the command line for this mode. Names may repeat.
     pub further: Vec<(String, String)>,
 }
 
 /// The destination of traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceMode {
-    /// Into files.
+    /// Files in Triton's format.
     Triton {
-        /// The number of traces that go into one file; 0 is all.
+        /// The number of traces per file; 0 means all in one file.
         log_frequency: u32,
-        /// The name of the file; empty is none.
+        /// The name of the file; empty if there is none.
         file: String,
     },
-    /// To a collector.
+    /// An OpenTelemetry collector.
     OpenTelemetry,
 }
 
@@ -163,7 +162,7 @@ impl TraceMode {
     }
 }
 
-/// The headers or metadata of a request that decide about its trace: the W3C's Trace Context.
+/// The headers or metadata of a request that affect its trace: the W3C's Trace Context.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct TraceHeaders<'a> {
     /// `traceparent`
@@ -174,16 +173,16 @@ pub struct TraceHeaders<'a> {
 
 /// The tracing of clients' requests.
 pub trait TraceControl: Send + Sync + std::fmt::Debug {
-    /// Returns true if any request may be traced: one load, for every request.
+    /// Returns true if any request may be traced. Called for every request, so it costs one load.
     fn is_on(&self) -> bool;
 
-    /// Returns true if [`TraceHeaders`] decide about it: others need not be kept. False while
-    /// nothing is traced.
+    /// Returns true if [`TraceHeaders`] affect tracing; otherwise they need not be kept. Returns
+    /// false while nothing is traced.
     fn reads_headers(&self) -> bool {
         false
     }
 
-    /// The trace of a request to this model, if it is to have one.
+    /// Begins the trace of a request to this model, if it is to be traced.
     fn begin(
         &self,
         pass: Pass<api::Inference>,
@@ -195,17 +194,18 @@ pub trait TraceControl: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if it is not.
+    /// `InvalidArgument` if it is not ready.
     fn check_model(&self, pass: Pass<api::Trace>, model: &str) -> Result<(), Status>;
 
-    /// The settings of a model, or of all models without their own.
+    /// The settings of a model, or those of all models without their own.
     fn settings(&self, pass: Pass<api::Trace>, model: Option<&str>) -> TraceSettings;
 
     /// Changes these settings.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for settings that can't be in force, and if there are too many.
+    /// `InvalidArgument` for settings that can't take effect, and for too many models with
+    /// settings.
     fn change(
         &self,
         pass: Pass<api::Trace>,

@@ -1,4 +1,4 @@
-//! The traffic of a model, for clients that record it.
+//! Recording of a model's traffic for clients.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use galatea_gate::access::{Pass, api};
 
 use galatea_infer::Status;
 
-/// The server, as doors see it through which traffic is recorded.
+/// The server as seen by doors that record traffic.
 ///
 /// It belongs to the API `trace`: like traces, a recording tells a client of other clients'
 /// requests.
 pub trait TrafficControl: fmt::Debug + Send + Sync {
-    /// Begins to record the requests to a version of a model, until the returned value is
-    /// dropped. Without a number it is the newest version that is ready.
+    /// Begins to record the requests to a version of a model, until the returned value is dropped.
+    /// If no version is given, the newest ready version is recorded.
     ///
     /// # Errors
     ///
-    /// `NotFound` and `Unavailable` for a version that does not serve, `Unavailable` while
-    /// another client records it, and while as many are recorded as can be.
+    /// `NotFound` and `Unavailable` for a version that does not serve; `Unavailable` while another
+    /// client records it, or while the maximum number of recordings is reached.
     fn record_traffic(
         &self,
         pass: Pass<api::Trace>,
@@ -26,10 +26,10 @@ pub trait TrafficControl: fmt::Debug + Send + Sync {
     ) -> Result<Box<dyn TrafficRecording>, Status>;
 }
 
-/// Requests and executions that are recorded as long as this lives.
+/// A recording of requests and executions, which lasts until this is dropped.
 pub trait TrafficRecording: Send + Sync {
-    /// The lines of a file of traffic, each with its end, that have come since the last call;
-    /// first the one that says whose traffic it is. `None` when the version is gone: it was
-    /// unloaded, or loaded anew.
+    /// The lines of a traffic file, each with its newline, that have been added since the last
+    /// call; the first one is the header. `None` once the version is gone: it was unloaded or
+    /// reloaded.
     fn read(&mut self) -> Option<String>;
 }

@@ -1,5 +1,5 @@
-//! The server now, for those who look on: queues, instances and the latest
-//! executions of each.
+//! The present activity of the server, for observers: queues, instances and the latest executions
+//! of each.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use galatea_gate::access::{Pass, api};
 
 use crate::ModelStatistics;
 
-/// The maximum number of model versions that watchers are shown: more than a page shows well.
+/// The maximum number of model versions that observers are shown; a page can't show more well.
 pub const WATCHED_VERSIONS_MAX: usize = 256;
 
-/// The server, as doors see it that show what happens in it.
+/// The server as seen by doors that show its activity.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// Begins to record executions, until the returned value is dropped. `None` while another
-    /// recording goes on: its owner shares what it reads.
+    /// Begins to record executions, until the returned value is dropped. Returns `None` while
+    /// another recording is in progress: its owner shares its readings.
     fn begin(&self, pass: Pass<api::Statistics>) -> Option<Box<dyn Recording>>;
 
-    /// Returns the counters of the versions that serve, as many as are shown.
+    /// Returns the counters of the versions that serve, up to the number that is shown.
     fn counters(&self) -> Vec<ModelStatistics>;
 
-    /// Returns true if clients may load and unload models, as far as the control mode decides.
+    /// Returns true if the control mode lets clients load and unload models.
     fn allows_model_control(&self) -> bool;
 }
 
-/// Executions that are recorded as long as this lives.
+/// A recording of executions, which lasts until this is dropped.
 pub trait Recording: Send {
-    /// Reads events since the last call, and the present state. Takes long with many models.
+    /// Reads the events since the last call, and the present state. May take long with many models.
     fn read(&mut self) -> Reading;
 }
 
-/// The result of one look at a recording.
+/// The result of one read of a recording.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// The time of the reading, since the recording began.
+    /// The time of the reading, relative to the start of the recording.
     pub at: Duration,
-    /// Versions that serve, as many as are shown.
+    /// Versions that serve, up to the number that is shown.
     pub versions: Vec<WatchedVersion>,
     /// The number of further versions.
     pub omitted: usize,
@@ -44,92 +44,93 @@ pub struct Reading {
 /// A version of a model.
 #[derive(Debug, Default)]
 pub struct WatchedVersion {
-    /// Its counters, with its name and number.
+    /// The version's counters, with its name and number.
     pub statistics: ModelStatistics,
-    /// Its platform or, without one, its backend.
+    /// The platform or, if there is none, the backend.
     pub platform: String,
     /// The maximum batch size; 0 for a model that does not batch.
     pub max_batch_size: u32,
-    /// The requests that wait.
+    /// The waiting requests.
     pub queue: WatchedQueue,
-    /// `None` without a sequence batcher.
+    /// The sequences; `None` if the model has no sequence batcher.
     pub sequences: Option<WatchedSequences>,
-    /// Its instances, in order.
+    /// The version's instances, in order.
     pub instances: Vec<WatchedInstance>,
 }
 
-/// The requests of a version that wait.
+/// The waiting requests of a version.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedQueue {
-    /// Their number, over all priorities.
+    /// The number of waiting requests, over all priorities.
     pub waiting: usize,
-    /// Since when the oldest of them waits.
+    /// The age of the oldest of them.
     pub oldest: Duration,
-    /// The event that the first of them waits for, as the scheduler's status names it.
+    /// The event that the first of them waits for, in the words of the scheduler's status.
     pub waits_for: Option<&'static str>,
 }
 
 /// The sequences of a version.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedSequences {
-    /// Slots that hold a sequence.
+    /// The number of slots that hold a sequence.
     pub taken_slots: u64,
-    /// Slots that hold none.
+    /// The number of free slots.
     pub free_slots: u64,
-    /// Sequences that wait for a slot.
+    /// The number of sequences that wait for a slot.
     pub backlog: usize,
 }
 
 /// An instance of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedInstance {
-    /// Its name.
+    /// The instance's name.
     pub name: String,
-    /// The execution that goes on.
+    /// The execution in progress.
     pub current: Option<WatchedExecution>,
-    /// The executions that have ended, by time.
+    /// The executions that have ended, in order of time.
     pub ended: Vec<WatchedExecution>,
-    /// The number of executions that were not kept, because there was no room for them.
+    /// The number of executions that were dropped for lack of room.
     pub lost: u64,
 }
 
 /// An execution, or several short ones in a row.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedExecution {
-    /// When its batch was closed, since the recording began.
+    /// The time at which its batch was closed, relative to the start of the recording.
     pub begin: Duration,
-    /// When its instance was free again; the time of the reading if it goes on.
+    /// The time at which its instance was free again; the time of the reading while it is in
+    /// progress.
     pub end: Duration,
     /// The number of executions.
     pub count: u32,
     /// The sum of their batch sizes.
     pub batch_size: u32,
-    /// The sum of the times that they took.
+    /// The sum of their durations.
     pub busy: Duration,
-    /// The time that the request waited that waited longest.
+    /// The longest wait of any of their requests.
     pub waited: Duration,
-    /// Why their batches were closed when they were.
+    /// The reasons why their batches were closed.
     pub reasons: CloseReasons,
 }
 
-/// A set of the reasons for which batches are closed, by their numbers.
+/// A set of reasons for closing a batch, by number.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloseReasons(u16);
 
 impl CloseReasons {
-    /// The set of this one.
+    /// The set of this reason only.
     #[must_use]
     pub const fn only(number: usize) -> Self {
         Self(if number < 16 { 1 << number } else { 0 })
     }
 
-    /// The reasons of both sets.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The numbers of its reasons, ascending, as the places of bits.
+    /// The set as a bit mask: each reason's number is the position of its bit.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0

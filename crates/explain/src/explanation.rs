@@ -1,7 +1,7 @@
 //! The explanation of one request, for a client that asks for it.
 //!
-//! It rides on the request's trace: wherever a request passes, its trace does, and the requests
-//! that serve it get children of both. A request without an explanation has none of this.
+//! It rides on the request's trace: wherever a request goes, its trace goes, and the requests that
+//! serve it get children of both. A request without an explanation pays nothing.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use galatea_stdx::{Lock, len64};
 
 use crate::{Detail, Facts, Mark, STEPS_MAX, WaitTimes};
 
-/// Explanations of steps of steps, and so on, end here.
+/// The maximum depth of nested steps that are explained.
 const DEPTH_MAX: u32 = 8;
 
 /// The facts about one request, gathered by the threads that have it.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The beginning of its times.
+    /// The instant from which its times are counted.
     epoch: Instant,
     detail: Detail,
     writer: ExplanationWriter,
@@ -36,7 +36,7 @@ struct Gathered {
     steps: Vec<Arc<Explanation>>,
 }
 
-/// An explanation as a client reads it.
+/// An explanation in the forms that a client reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplanationText {
     /// A JSON object.
@@ -51,26 +51,26 @@ pub type ExplanationWriter = fn(&Facts, Detail) -> ExplanationText;
 /// The main cause of the durations of requests, in words.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CauseText {
-    /// Its name for programs, which does not change.
+    /// The cause's name for programs, which does not change.
     pub name: &'static str,
-    /// Its meaning, for people.
+    /// The cause's meaning, for people.
     pub words: &'static str,
 }
 
-/// Finds the main cause of the durations of all requests of a model together: from their waits in
-/// the queue, and the time of executions in nanoseconds.
+/// Finds the main cause of the durations of all requests of a model together, from their waits in
+/// the queue and the time of executions in nanoseconds.
 pub type MainCause = fn(&WaitTimes, u64) -> CauseText;
 
 impl Explanation {
     /// The header, and over gRPC the metadata, that asks for an explanation and carries it.
     pub const HEADER: &'static str = "triton-explain";
-    /// The parameter of responses on streams that carries it.
+    /// The parameter of stream responses that carries it.
     pub const PARAMETER: &'static str = "triton_explain";
-    /// The header with the stages as browsers read them.
+    /// The header with the stages in the form that browsers read.
     pub const SERVER_TIMING: &'static str = "Server-Timing";
 
-    /// Returns true if the value of the header asks for an explanation. Other values don't, and
-    /// are no error.
+    /// Returns true if the value of the header asks for an explanation. Other values are ignored
+    /// without an error.
     #[must_use]
     pub fn is_asked(value: &[u8]) -> bool {
         value.trim_ascii() == b"1"
@@ -89,13 +89,13 @@ impl Explanation {
         companion.downcast().ok()
     }
 
-    /// Begins another one for a request on the same connection.
+    /// Begins the explanation of another request on the same connection.
     #[must_use]
     pub fn again(&self, at: Instant) -> Arc<Self> {
         Self::begin(self.detail, at, self.writer)
     }
 
-    /// Begins the explanation of a request that this one makes; `None` if there are too many.
+    /// Begins the explanation of a request that this one makes; `None` if there are too many steps.
     fn step(&self) -> Option<Arc<Self>> {
         let begin = self.since_begin(Instant::now());
         let mut gathered = self.gathered.lock("add a step");
@@ -115,7 +115,7 @@ impl Explanation {
         Some(step)
     }
 
-    /// The request passed a mark.
+    /// Records that the request passed a mark.
     pub fn mark(&self, mark: Mark, at: Instant) {
         let at = self.since_begin(at);
         self.update(|facts| facts.mark(mark, at));
@@ -126,7 +126,7 @@ impl Explanation {
         change(&mut self.gathered.lock("explain a request").facts);
     }
 
-    /// The first response reached the door, or the error in its place.
+    /// Records that the first response, or an error in its place, reached the door.
     pub fn delivered(&self, result: &Result<InferenceResponse, Status>, at: Instant) {
         let outputs = result.as_ref().map_or(&[][..], |response| &response.outputs);
         let bytes = outputs.iter().map(|output| len64(output.data.len()));
@@ -135,14 +135,14 @@ impl Explanation {
         self.mark(Mark::Delivered, at);
     }
 
-    /// The explanation of what is known so far; `None` if no model received the request.
+    /// The explanation so far; `None` if no model has received the request.
     #[must_use]
     pub fn text(&self) -> Option<ExplanationText> {
         let facts = self.facts();
         (!facts.model.is_empty()).then(|| (self.writer)(&facts, self.detail))
     }
 
-    /// The facts known so far, with the steps.
+    /// The facts known so far, including the steps.
     fn facts(&self) -> Facts {
         let (mut facts, steps) = {
             let gathered = self.gathered.lock("read an explanation");
@@ -173,7 +173,7 @@ impl TraceCompanion for Explanation {
     }
 }
 
-/// Gathers what passes on its way into the statistics of the model.
+/// Gathers facts for the explanation on their way into the statistics of the model.
 #[derive(Debug)]
 pub struct ExplainingObserver {
     explanation: Arc<Explanation>,
@@ -181,7 +181,7 @@ pub struct ExplainingObserver {
 }
 
 impl ExplainingObserver {
-    /// An observer before the one of the statistics.
+    /// Puts an observer in front of that of the statistics.
     #[must_use]
     pub fn before(
         explanation: Arc<Explanation>,
@@ -265,7 +265,7 @@ mod tests {
         steps.iter().for_each(|step| step.begin(&SUBJECT, now));
         let facts = explanation.facts();
         assert_eq!((facts.steps.len(), facts.steps_omitted), (STEPS_MAX, 3));
-        // And so is their depth.
+        // The depth is bounded too.
         let mut deepest = steps.into_iter().next().unwrap();
         let mut depth = 1;
         while let Some(step) = deepest.child() {

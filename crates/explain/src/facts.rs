@@ -3,15 +3,15 @@
 use crate::waits::WaitTimes;
 
 /// The maximum number of steps that are kept for a request. Steps are requests that it makes
-/// itself: those of an ensemble, or the calls of a model to other models.
+/// itself: an ensemble's steps, or a model's calls to other models.
 pub const STEPS_MAX: usize = 64;
 
-/// A moment on the way of a request.
+/// A point that a request passes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
-    /// All of its message was received.
+    /// Its whole message was received.
     Received,
-    /// Its model received it, decoded.
+    /// Its model received it in decoded form.
     Arrived,
     /// It was checked and entered its model's queue.
     Queued,
@@ -21,7 +21,7 @@ pub enum Mark {
     Started,
     /// The inputs of the batch were in place.
     InputsReady,
-    /// The model had computed.
+    /// The model finished computing.
     Computed,
     /// The outputs were collected.
     Ended,
@@ -58,7 +58,7 @@ impl Mark {
     }
 }
 
-/// A part of the way of a request. It ends at a mark and begins at the one before.
+/// A part of a request's path. It ends at a mark and begins at the previous one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// The message arrives.
@@ -78,7 +78,7 @@ pub enum Stage {
     Compute,
     /// The outputs are collected.
     Output,
-    /// The whole execution, if the model told no parts of it before it answered.
+    /// The whole execution, if the model reported no parts of it before it answered.
     Execute,
     /// The response goes from the model to the door.
     Respond,
@@ -89,7 +89,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Its name for programs, which does not change.
+    /// The stage's name for programs, which does not change.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,41 +109,42 @@ impl Stage {
     }
 }
 
-/// The detail in which a request is told.
+/// The level of detail in which a request is explained.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// Its own stages alone, for callers who may not read statistics: nothing of others.
+    /// Only its own stages, for callers who may not read statistics: nothing about other requests.
     #[default]
     Own,
-    /// Also its batch, and whom it waited for.
+    /// Also its batch, and the requests that it waited for.
     Schedule,
 }
 
-/// The queue of its model when a request entered it. Times are in nanoseconds.
+/// The state of a model's queue when a request entered it. Times are in nanoseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queued {
     /// The requests that were in front of it.
     pub requests_ahead: u64,
-    /// The model's instances.
+    /// The number of the model's instances.
     pub instances: u64,
-    /// Those that executed.
+    /// The number of busy instances.
     pub busy: u64,
-    /// Since when the longest of these executions went on.
+    /// The age of the longest execution in progress.
     pub running_ns: u64,
-    /// No instance was free, and one of them executed for the first time since its load.
+    /// True if no instance was free, and one of them was executing for the first time since its
+    /// load.
     pub behind_first: bool,
 }
 
 /// The batch in which a request was executed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BatchFacts {
-    /// Its requests.
+    /// The number of requests in the batch.
     pub requests: u64,
-    /// Their rows, with those of padding.
+    /// The number of rows, including padding.
     pub rows: u64,
-    /// Rows that only keep others in their slots.
+    /// The number of rows that only keep other sequences in their slots.
     pub padding_rows: u64,
-    /// Why it was closed when it was.
+    /// The reason why the batch was closed.
     pub closed: &'static str,
     /// True if its instance executed for the first time since its load.
     pub is_first: bool,
@@ -152,21 +153,21 @@ pub struct BatchFacts {
 /// The facts of one request. Times are nanoseconds since the explanation began.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The name of its model; empty before a model received it.
+    /// The name of its model; empty until a model receives it.
     pub model: String,
     /// The version that served it.
     pub version: i64,
-    /// When it began.
+    /// The time at which it began.
     pub begin: u64,
-    /// The bytes of its inputs.
+    /// The size of its inputs in bytes.
     pub input_bytes: u64,
-    /// The bytes of its first response's outputs.
+    /// The size of its first response's outputs in bytes.
     pub output_bytes: u64,
     /// True if its response came from the response cache.
     pub is_cached: bool,
-    /// True if its model was warmed up after the load.
+    /// True if its model was warmed up after loading.
     pub is_warm: bool,
-    /// The queue that it found.
+    /// The state of the queue that it entered.
     pub queued: Option<Queued>,
     /// Its times in the queue, by the reason for the wait.
     pub waits: WaitTimes,
@@ -174,26 +175,26 @@ pub struct Facts {
     pub batch: Option<BatchFacts>,
     /// The requests that it made itself.
     pub steps: Vec<Facts>,
-    /// The number of further ones.
+    /// The number of further steps that are left out.
     pub steps_omitted: u64,
     marks: [Option<u64>; Mark::COUNT],
 }
 
 impl Facts {
-    /// The facts of a request that begins at this time.
+    /// The facts about a request that begins at this time.
     #[must_use]
     pub fn beginning(begin: u64) -> Self {
         Self { begin, ..Self::default() }
     }
 
-    /// It passed a mark; only the first time counts.
+    /// Records that the request passed a mark; only the first time counts.
     pub fn mark(&mut self, mark: Mark, at: u64) {
         if let Some(place) = self.marks.get_mut(mark.index()) {
             place.get_or_insert(at);
         }
     }
 
-    /// When it passed a mark.
+    /// The time at which it passed a mark.
     #[must_use]
     pub fn at(&self, mark: Mark) -> Option<u64> {
         self.marks.get(mark.index()).copied().flatten()
@@ -206,12 +207,12 @@ impl Facts {
         last.unwrap_or(self.begin).saturating_sub(self.begin)
     }
 
-    /// Its stages in their order, with their durations. Those that nothing ended are left out.
+    /// Its stages in order, with their durations. Unfinished stages are left out.
     #[must_use]
     pub fn stages(&self) -> Vec<(Stage, u64)> {
         let mut passed: Vec<(u64, Mark)> =
             Mark::ALL.into_iter().filter_map(|mark| Some((self.plausible(mark)?, mark))).collect();
-        // Doors encode before or after they change threads.
+        // Doors may encode either before or after they change threads.
         passed.sort_unstable();
         let mut before = self.begin;
         let mut stages: Vec<(Stage, u64)> = Vec::with_capacity(passed.len());
@@ -227,7 +228,8 @@ impl Facts {
         stages
     }
 
-    /// When it passed a mark. What backends tell of an execution is kept within it.
+    /// The time at which it passed a mark. Times that backends report of an execution are kept
+    /// within it.
     fn plausible(&self, mark: Mark) -> Option<u64> {
         let at = self.at(mark)?;
         match mark {
@@ -247,7 +249,7 @@ impl Facts {
             Mark::Queued => Stage::Admit,
             Mark::Closed => Stage::Queue,
             Mark::Started => Stage::HandOver,
-            // The parts of several executions overlap.
+            // Parts of several executions overlap.
             Mark::InputsReady | Mark::Computed | Mark::Ended if !self.steps.is_empty() => {
                 Stage::Execute
             }

@@ -1,13 +1,15 @@
-//! The explanation of a request: the facts about its way that its threads gather, for a client that
-//! asks why it took as long as it did.
+//! The explanation of a request: the facts that its threads gather along its path, for a client
+//! that asks why it took as long as it did.
 //!
 //! - [`Explanation`]: gathers the facts of one request. It rides on the request's trace
-//! - [`Facts`]: when a request passed which point, its batch, and whom it waited for
-//! - [`WaitClock`]: how long the requests of a queue wait for what
+//! - [`Facts`]: the times at which a request passed each point, its batch, and the requests it
+//!   waited for
+//! - [`WaitClock`]: the times that queued requests wait, by reason
 //!
-//! This crate gathers, and judges nothing: verdict and text are made by `verdict`, of which it gets
-//! functions. Facts and clocks are values whose times are arguments; only an [`Explanation`] has a
-//! lock and, for the requests that a request makes, reads the clock.
+//! This crate gathers facts and judges nothing: the crate `verdict` makes verdicts and text, and
+//! the program passes its functions to this crate. Facts and clocks are values whose times are
+//! arguments; only an [`Explanation`] has a lock and, for the requests that a request makes, reads
+//! the clock.
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -4,7 +4,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Facts of a request that passed these marks after these milliseconds.
+/// Facts about a request that passed these marks after these numbers of milliseconds.
 fn facts(marks: &[(Mark, u64)]) -> Facts {
     let mut facts = Facts::default();
     (facts.model, facts.version) = (String::from("m"), 1);
@@ -14,8 +14,8 @@ fn facts(marks: &[(Mark, u64)]) -> Facts {
     facts
 }
 
-/// A request that was queued after a millisecond, executed from `closed` on for 5 ms, and
-/// answered in 3 further ones.
+/// A request that was queued after 1 ms, executed for 5 ms starting at `closed`, and answered in 3
+/// ms more.
 fn executed(closed: u64) -> Facts {
     let after = |ms: u64| closed + ms;
     facts(&[
@@ -48,7 +48,7 @@ fn shown(facts: &Facts) -> String {
 fn stages_end_at_the_marks_that_were_passed() {
     let all = "admit 1, queue 1, input 1, compute 3, output 1, reply 1, encode 2";
     assert_eq!(shown(&executed(2)), all);
-    // The model tells no parts before it answers.
+    // The model reports no parts before it answers.
     let hosted = [
         (Mark::Received, 3),
         (Mark::Arrived, 3),
@@ -62,7 +62,7 @@ fn stages_end_at_the_marks_that_were_passed() {
     // Over gRPC a response is encoded before its connection's thread takes it.
     let marks = [(Mark::Started, 1), (Mark::Answered, 2), (Mark::Encoded, 5), (Mark::TakenUp, 9)];
     assert_eq!(shown(&facts(&marks)), "hand_over 1, execute 1, encode 3, reply 4");
-    // Refused by its queue, found in the cache.
+    // A request refused by its queue, and one found in the cache.
     assert_eq!(shown(&facts(&[(Mark::Queued, 1), (Mark::Delivered, 4)])), "admit 1, queue 3");
     assert_eq!(shown(&facts(&[(Mark::Arrived, 1), (Mark::Delivered, 4)])), "decode 1, admit 3");
 }
@@ -103,7 +103,7 @@ fn other_values_of_the_header_ask_for_nothing() {
     }
 }
 
-/// A clock that keeps the waits of each request by itself: what [`WaitClock`] must agree with.
+/// A clock that keeps the waits of each request separately, as a reference for [`WaitClock`].
 #[derive(Default)]
 struct NaiveClock {
     now: u64,
@@ -122,7 +122,7 @@ impl NaiveClock {
     }
 }
 
-/// Numbers that look random, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -154,7 +154,7 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
                 }
                 2 => {
                     let wait = Wait::ALL[usize::try_from(numbers.below(8)).unwrap()];
-                    // Behind a split all wait for the instance.
+                    // After a split, all requests wait for the instance.
                     let wait = if wait == Wait::Shape { Wait::Instance } else { wait };
                     clock.set(now, wait);
                     naive.wait = Some(wait);
@@ -171,7 +171,7 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
                 _ => {
                     let last = naive.waiting.keys().next_back().copied();
                     take(&mut clock, &mut naive, now, last, &mut all);
-                    // Those that leave before the others were behind the split too.
+                    // Requests that leave before the others were behind the split too.
                     let behind = naive.waiting.values().filter(|(_, behind)| *behind).count();
                     sums.close(u64::try_from(behind).unwrap());
                 }

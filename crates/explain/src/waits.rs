@@ -1,25 +1,26 @@
 //! The times that the requests of a queue wait, by the reason for the wait.
 //!
-//! All requests of a queue wait for the same at any time, so the queue has one clock, with a sum
-//! for each reason. A request remembers the sums of its arrival; what they have grown by is what
-//! it waited for. So a step of the scheduler costs the same however many requests are explained.
+//! At any time all requests of a queue wait for the same reason, so the queue has one clock, with a
+//! sum for each reason. A request remembers the sums at its arrival; the growth of each sum since
+//! then is its own wait. So a step of the scheduler costs the same however many requests are
+//! explained.
 //!
-//! One thing differs from request to request. After a batch that ended early because the next
-//! request has another shape, the requests behind it wait for an instance on account of that.
-//! Those that arrive later would wait for the instance anyway.
+//! One thing differs between requests. If a batch ended early because the next request has another
+//! shape, the requests that were left behind wait for an instance because of the split. Those that
+//! arrive later would wait for the instance anyway.
 
 use std::collections::BTreeMap;
 
-/// A reason for which a queued request waits.
+/// A reason why a queued request waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
-    /// An instance that is free.
+    /// A free instance.
     Instance,
-    /// The same, behind a batch that it could not join because of its shape or another's.
+    /// A free instance, behind a batch that it could not join because of a shape.
     Shape,
     /// More requests for its batch, or the end of the batch's delay.
     BatchDelay,
-    /// The same, as long as the deadlines of the batch allow.
+    /// More requests for its batch, as long as the deadlines of the batch allow.
     Window,
     /// The rate limiter.
     Permit,
@@ -27,7 +28,7 @@ pub enum Wait {
     Slot,
     /// An earlier request of its sequence.
     Predecessor,
-    /// Further requests, because a variable for tests holds requests back.
+    /// Further requests, because a test variable holds requests back.
     Hold,
 }
 
@@ -46,7 +47,7 @@ impl Wait {
         Self::Hold,
     ];
 
-    /// Its name for programs, which does not change.
+    /// The reason's name for programs, which does not change.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +63,7 @@ impl Wait {
     }
 }
 
-/// Nanoseconds by what was waited for.
+/// Nanoseconds by the reason for the wait.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitTimes([u64; Wait::COUNT]);
 
@@ -80,7 +81,7 @@ impl WaitTimes {
         }
     }
 
-    /// The sum of all.
+    /// The sum over all reasons.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.0.iter().copied().fold(0, u64::saturating_add)
@@ -96,8 +97,8 @@ impl WaitTimes {
     }
 }
 
-/// The clock of a queue. Times are nanoseconds and never go back: an earlier one counts as the
-/// latest.
+/// The clock of a queue. Times are in nanoseconds and never go back: an earlier time counts as the
+/// latest one.
 #[derive(Clone, Debug)]
 pub struct WaitClock {
     now: u64,
@@ -112,14 +113,14 @@ pub struct WaitClock {
 
 #[derive(Copy, Clone, Debug)]
 struct QueuedWait {
-    /// The sums when it arrived.
+    /// The sums when the request arrived.
     before: WaitTimes,
-    /// The times that count as another wait for it than for the requests in front of it.
+    /// The times whose reason differs between this request and those in front of it.
     own: WaitTimes,
 }
 
 impl WaitClock {
-    /// A clock of a queue whose requests wait for this.
+    /// A clock for a queue whose requests wait for this reason.
     #[must_use]
     pub const fn new(now: u64, wait: Wait) -> Self {
         Self {
@@ -138,7 +139,7 @@ impl WaitClock {
         self.waiting.is_empty()
     }
 
-    /// A request is queued.
+    /// Adds a request to the queue.
     pub fn arrive(&mut self, now: u64, key: u64) {
         self.pass(now);
         self.waiting.insert(key, QueuedWait { before: self.sums, own: WaitTimes::default() });
@@ -147,26 +148,26 @@ impl WaitClock {
         }
     }
 
-    /// From now on requests wait for this.
+    /// Sets the reason for which requests wait from now on.
     pub fn set(&mut self, now: u64, wait: Wait) {
         self.pass(now);
         self.wait = wait;
     }
 
-    /// A batch was closed; `is_split` tells whether it ended early because of a shape.
+    /// Closes a batch; `is_split` tells whether it ended early because of a shape.
     pub fn close(&mut self, now: u64, is_split: bool) {
         self.pass(now);
         for key in std::mem::take(&mut self.newcomers) {
             let Some(waiting) = self.waiting.get_mut(&key) else { continue };
             let behind = self.sums.since(&waiting.before).of(Wait::Shape);
             waiting.own.add(Wait::Instance, behind);
-            // What is taken out here was never this request's.
+            // The time deducted here was never this request's.
             waiting.before.add(Wait::Shape, behind);
         }
         self.is_split = is_split;
     }
 
-    /// A request leaves the queue; returns what it waited for. `None` if it is not known.
+    /// Removes a request from the queue and returns its waits; `None` if it is unknown.
     pub fn leave(&mut self, now: u64, key: u64) -> Option<WaitTimes> {
         self.pass(now);
         let QueuedWait { before, own } = self.waiting.remove(&key)?;
@@ -197,7 +198,7 @@ impl WaitClock {
 #[derive(Clone, Debug, Default)]
 pub struct QueueWaits {
     now: u64,
-    /// The number of waiting requests that were there when a shape ended a batch early.
+    /// The number of requests that were waiting when a shape ended a batch early, and still wait.
     behind_split: u64,
     sums: WaitTimes,
 }
@@ -209,12 +210,12 @@ impl QueueWaits {
         &self.sums
     }
 
-    /// No request waited until now.
+    /// Skips time in which no request waited.
     pub const fn skip(&mut self, now: u64) {
         self.now = now;
     }
 
-    /// This many requests waited until now, all for the same.
+    /// Counts time until now in which this many requests waited, all for the same reason.
     pub fn pass(&mut self, now: u64, waiting: u64, wait: Wait) {
         let ns = now.saturating_sub(self.now);
         self.now = self.now.max(now);
@@ -223,7 +224,7 @@ impl QueueWaits {
         self.sums.add(wait, ns.saturating_mul(waiting.saturating_sub(behind)));
     }
 
-    /// A batch was closed; `split` is how many requests it left behind because of a shape.
+    /// Closes a batch; `split` is the number of requests that it left behind because of a shape.
     pub const fn close(&mut self, split: u64) {
         self.behind_split = split;
     }

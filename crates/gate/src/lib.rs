@@ -1,10 +1,10 @@
-//! The rights of a caller and their cost: the decisions that every door asks for before it
-//! collects, decodes or forwards anything.
+//! The rights of a caller and the cost of its requests: the decisions that every door asks for
+//! before it collects, decodes or forwards anything.
 //!
 //! This crate decides. It reads no socket, knows no protocol, and has no thread, clock or
 //! I/O.
 //!
-//! - [`access`]: who may call which API
+//! - [`access`]: the callers of each API
 //! - [`ledger`]: the bytes that requests and responses hold together
 
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
-//! Bounded text: messages repeat what a caller sent, which may be long.
+//! Bounded text: messages repeat a caller's input, which may be long.
 
 use std::fmt::{self, Display, Write};
 
-/// Shortens a text in place to about `bytes_max` bytes, and says how much is missing.
+/// Shortens a text in place to about `bytes_max` bytes, and appends the number of missing bytes.
 pub fn cut(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         let kept = text.floor_char_boundary(bytes_max);
@@ -13,13 +13,13 @@ pub fn cut(text: &mut String, bytes_max: usize) {
     }
 }
 
-/// Formats a value in about `bytes_max` bytes, whatever it would take.
+/// Formats a value in about `bytes_max` bytes, however long it is.
 #[must_use]
 pub fn bounded(value: impl Display, bytes_max: usize) -> String {
     formatted(value, bytes_max, usize::MAX)
 }
 
-/// Formats the start of a value as [`bounded`] does, in bounded time too: missing bytes are
+/// Formats the start of a value as [`bounded`] does, but also in bounded time: missing bytes are
 /// counted up to about `counted_max`.
 #[must_use]
 pub fn start_of(value: impl Display, bytes_max: usize, counted_max: usize) -> String {
@@ -28,7 +28,7 @@ pub fn start_of(value: impl Display, bytes_max: usize, counted_max: usize) -> St
 
 fn formatted(value: impl Display, bytes_max: usize, missing_max: usize) -> String {
     let mut bounded = Bounded { text: String::new(), bytes_max, missing: 0, missing_max };
-    // Writing fails if no more is counted, or if the value's own formatting does.
+    // Writing fails if counting has stopped, or if the value's own formatting fails.
     let _ = write!(bounded, "{value}");
     let Bounded { mut text, missing, .. } = bounded;
     if missing > missing_max {
@@ -45,12 +45,12 @@ fn push_note(text: &mut String, missing: usize) {
     let _ = write!(text, "... ({missing} more bytes)");
 }
 
-/// A text that stops growing, and counts what it lacks.
+/// A text that stops growing, and counts the missing bytes.
 struct Bounded {
     text: String,
     bytes_max: usize,
     missing: usize,
-    /// No more is formatted once more bytes than that are missing.
+    /// Formatting stops once more bytes than this are missing.
     missing_max: usize,
 }
 
@@ -76,7 +76,7 @@ mod tests {
         cut(&mut owned, bytes_max);
         assert_eq!(owned, expected);
         assert_eq!(bounded(text, bytes_max), expected);
-        // The same in small pieces.
+        // The same text in small pieces.
         let pieces = text.chars().map(String::from).collect::<Vec<_>>();
         assert_eq!(bounded(Pieces(&pieces), bytes_max), expected);
     }

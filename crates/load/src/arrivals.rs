@@ -1,4 +1,4 @@
-//! When requests arrive whose senders do not wait for each other: a Poisson process, or at given
+//! Arrivals of requests whose senders do not wait for each other: a Poisson process, or given
 //! times.
 
 use std::path::Path;
@@ -8,13 +8,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::mix::Mix;
 
-/// A process that is as late as this was suspended.
+/// A process that is this late was suspended.
 const SUSPENDED: Duration = Duration::from_secs(1);
 
-/// Moments at a mean rate per second, from now until the end. Each comes when it has come.
+/// Moments at a mean rate per second, from now until the end. Each is sent when its time has come.
 ///
-/// A thread sleeps until then, because timers of the runtime have steps of a millisecond, which
-/// would make bursts of many rare requests.
+/// A dedicated thread sleeps until then. The runtime's timers have a resolution of a millisecond
+/// and would turn many rare requests into bursts.
 pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Instant> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
@@ -28,7 +28,7 @@ pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Ins
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             let now = Instant::now();
             if now.saturating_duration_since(next) > SUSPENDED {
-                // What was suspended does not make up for it with a burst.
+                // After a suspension, arrivals that were missed are not made up for with a burst.
                 next = now;
                 continue;
             }
@@ -40,7 +40,7 @@ pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Ins
     receiver
 }
 
-/// Moments at these times from now on. Each comes when it has come.
+/// Moments at these times from now. Each is sent when its time has come.
 pub(crate) fn replay(times: Vec<Duration>) -> UnboundedReceiver<Instant> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
@@ -56,7 +56,7 @@ pub(crate) fn replay(times: Vec<Duration>) -> UnboundedReceiver<Instant> {
     receiver
 }
 
-/// Reads times: nanoseconds, one in a line, ascending.
+/// Reads times in nanoseconds, one per line, ascending.
 pub(crate) fn read_times(path: &Path) -> Result<Vec<Duration>, String> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("can't read '{}': {error}", path.display()))?;
@@ -72,7 +72,7 @@ pub(crate) fn read_times(path: &Path) -> Result<Vec<Duration>, String> {
 
 /// The time between two arrivals, which is exponentially distributed.
 fn gap(mix: &mut Mix, rate: f64) -> Duration {
-    // 53 bits are what a float holds; never 0, whose logarithm is infinite.
+    // A float holds 53 bits; never 0, whose logarithm is infinite.
     let uniform = ((mix.number() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Duration::from_secs_f64(-uniform.ln() / rate)
 }

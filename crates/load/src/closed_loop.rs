@@ -1,5 +1,5 @@
-//! A closed loop: connections that send the same request again and again, and how long the
-//! responses take.
+//! A closed loop: connections that send the same request repeatedly, and the latencies of the
+//! responses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use crate::connection::grpc::GrpcConnection;
 use crate::connection::http::HttpConnection;
 use crate::sample::Sample;
 
-/// The number of different reasons of failures that are kept.
+/// The maximum number of distinct failure reasons that are kept.
 const REASONS_MAX: usize = 8;
 
-/// The time that a failed connection waits before the next one.
+/// The pause before reconnecting after a failed connection.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A request without a response for so long has failed.
+/// A request that has no response after this time has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The time between two lines about progress.
+/// The time between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
 /// A protocol that a server speaks.
@@ -36,7 +36,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name.
+    /// The protocol's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Protocol {
     }
 }
 
-/// A server, as one protocol reaches it.
+/// A server as reached over one protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The protocol.
@@ -55,36 +55,36 @@ pub struct Target {
     pub address: String,
 }
 
-/// The requests to a target, and their time.
+/// The load of one level: requests to a target, and their duration.
 #[derive(Copy, Clone, Debug)]
 pub struct Level<'a> {
     /// The server.
     pub target: &'a Target,
-    /// The request.
+    /// The request to send.
     pub sample: &'a Sample,
-    /// The number of connections, each with one request at a time.
+    /// The number of connections, each with one request in flight.
     pub connections: u64,
-    /// The time for which requests are sent before they are counted.
+    /// The time for which requests are sent before counting begins.
     pub warmup: Duration,
-    /// The time for which they are counted.
+    /// The time for which requests are counted.
     pub duration: Duration,
 }
 
 /// The outcome of the requests of a level.
 #[derive(Debug)]
 pub struct Measurement {
-    /// The responses without an error.
+    /// The number of responses without an error.
     pub responses: u64,
-    /// The time for which they were counted.
+    /// The time for which requests were counted.
     pub elapsed: Duration,
-    /// Requests that failed, by reason.
+    /// Failed requests by reason.
     pub failures: BTreeMap<String, u64>,
     quantiles: SlidingQuantiles,
     longest: Duration,
 }
 
 impl Measurement {
-    /// The latency that a share of the requests stays below.
+    /// The latency below which this share of the requests stays.
     #[must_use]
     pub fn latency(&self, share: f64) -> Option<Duration> {
         let found = self.quantiles.read(Duration::ZERO).quantile(share);
@@ -97,7 +97,7 @@ impl Measurement {
         self.longest
     }
 
-    /// The number of requests that failed.
+    /// The number of failed requests.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failures.values().sum()
@@ -122,21 +122,21 @@ impl Measurement {
     }
 }
 
-/// The parts that all connections of a level share.
+/// The state that all connections of a level share.
 struct LevelShared {
     measurement: RefCell<Measurement>,
-    /// From when on requests are counted.
+    /// The time at which counting begins.
     begin: Instant,
     end: Instant,
     responses: Cell<u64>,
 }
 
-/// Runs a level. `begun` is called when requests begin to count, `progress` every now and then
-/// with the share of the time that is over and the responses so far.
+/// Runs a level. Calls `begun` when counting begins, and `progress` regularly with the elapsed
+/// share of the time and the number of responses so far.
 ///
 /// # Errors
 ///
-/// If nothing can be run at all.
+/// If the level can't be run at all.
 pub fn run_level(
     level: Level<'_>,
     begun: impl Fn() + 'static,
@@ -201,7 +201,7 @@ pub fn run_level(
 trait LoadConnection: Sized {
     async fn open(address: &str) -> Result<Self, String>;
 
-    /// Sends a request; an error is the reason why there is no good response.
+    /// Sends a request; an error is the reason why no good response came.
     async fn infer(&mut self, request: &Bytes) -> Result<(), String>;
 }
 
@@ -233,7 +233,7 @@ impl LoadConnection for GrpcConnection {
     }
 }
 
-/// Sends one request after the other until the time is over. Those that began in time count.
+/// Sends requests one after another until the time is over. Those that began in time count.
 async fn client<C: LoadConnection>(shared: &LevelShared, address: &str, request: Bytes) {
     let mut connection: Option<C> = None;
     loop {
@@ -258,7 +258,7 @@ async fn client<C: LoadConnection>(shared: &LevelShared, address: &str, request:
             Ok(()) => {}
             Err(reason) => {
                 connection = None;
-                // A failure at any time is one that the user wants to know.
+                // The user wants to know of a failure at any time.
                 shared.measurement.borrow_mut().fail(reason);
                 tokio::time::sleep(RETRY_PAUSE).await;
             }

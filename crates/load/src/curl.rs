@@ -1,4 +1,4 @@
-//! A request as a command line for a shell.
+//! A request as a shell command line.
 
 use serde_json::{Value, json};
 
@@ -6,18 +6,19 @@ use crate::interface::Interface;
 use crate::sample::{Sample, SampleInput, Shapes, path_segment};
 use galatea_tensor::DataType;
 
-/// The number of elements of a tensor that are written out.
+/// The maximum number of elements of a tensor that are written out.
 const ELEMENTS_MAX: usize = 32;
 
-/// The number of strings of a tensor that are written out: a command line has no other form.
+/// The maximum number of strings of a tensor that are written out; longer ones can't be
+/// abbreviated.
 const STRINGS_MAX: usize = 1_000;
 
-/// A command that sends a sample to the server at this URL. It works as it is in a shell with
+/// A command that sends a sample to the server at this URL. It works unchanged in a shell with
 /// `curl` and, for long tensors, `head`.
 ///
 /// # Errors
 ///
-/// If the model's requests fit into no command line.
+/// If the model's requests don't fit on a command line.
 pub fn curl(interface: &Interface, url: &str) -> Result<String, String> {
     let sample = Sample::new(interface, 1, &Shapes::new())?;
     let is_text = |input: &SampleInput| input.datatype == DataType::Bytes;
@@ -78,7 +79,7 @@ pub fn curl(interface: &Interface, url: &str) -> Result<String, String> {
     ))
 }
 
-/// A decoupled model sends its responses as events, to flat JSON.
+/// The command for a decoupled model, which sends its responses as events, to flat JSON.
 fn events(sample: &Sample, model: &str) -> String {
     let value = |input: &SampleInput| match input.json() {
         Value::Array(mut elements) if elements.len() == 1 => elements.swap_remove(0),
@@ -93,7 +94,7 @@ fn is_half(datatype: DataType) -> bool {
     matches!(datatype, DataType::Fp16 | DataType::Bf16)
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as a single shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

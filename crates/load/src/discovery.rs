@@ -1,4 +1,4 @@
-//! Descriptions that a server gives of its models.
+//! Discovery of a server's models.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::connection::http::HttpConnection;
 use crate::interface::Interface;
 use crate::sample::{path_segment, with_prefix};
 
-/// The time that a server may take to answer.
+/// The time limit for an answer of the server.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The names of the models that are ready.
 ///
 /// # Errors
 ///
-/// Why the server doesn't say.
+/// If the server doesn't tell them.
 pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
     match target.protocol {
         Protocol::Http => wait(async {
@@ -47,7 +47,7 @@ pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 ///
-/// Why the server doesn't say.
+/// If the server doesn't tell it.
 pub fn interface(target: &Target, model: &str) -> Result<Interface, String> {
     let address = &target.address;
     match target.protocol {

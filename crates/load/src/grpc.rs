@@ -1,4 +1,4 @@
-//! Calls over gRPC: good ones, parts of them, and hostile ones.
+//! gRPC calls: good ones, partial ones, and hostile ones.
 
 use bytes::Bytes;
 use galatea_load::{GrpcConnection, with_prefix};
@@ -11,13 +11,13 @@ use crate::options::Options;
 use crate::report::Served;
 use crate::serial;
 
-/// The code of RESOURCE_EXHAUSTED.
+/// The status code RESOURCE_EXHAUSTED.
 const RESOURCE_EXHAUSTED: &str = "8";
 
 /// The method of good and hostile calls.
 const METHOD: &str = "ModelInfer";
 
-/// A connection, which begins with its first call.
+/// A connection, which is established by its first call.
 pub(crate) struct Client(GrpcConnection);
 
 impl serial::Client for Client {
@@ -53,7 +53,7 @@ impl serial::Client for Client {
     }
 
     async fn attack(&mut self, _: &Options, number: u64) -> (&'static str, String) {
-        // Half of the attacks are on connections that have not begun.
+        // Half of the attacks use connections without a handshake.
         if self.0.is_bare() && number.is_multiple_of(2) {
             let attack = hostile::http2(number / 2);
             return (attack.kind, self.attack_connection(&attack.bytes).await);

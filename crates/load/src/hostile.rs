@@ -6,7 +6,7 @@ pub(crate) struct Attack {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A kind, and what makes its bytes for a model.
+/// A kind, and a function that makes its bytes for a model.
 type Maker = (&'static str, fn(&str) -> Vec<u8>);
 
 /// A hostile HTTP request to `model`; the number selects one.
@@ -61,7 +61,7 @@ pub(crate) fn http(model: &str, number: u64) -> Attack {
     choose(&attacks, model, number)
 }
 
-/// Hostile bytes for a connection of HTTP/2 that has not begun.
+/// Hostile bytes for an HTTP/2 connection before its handshake.
 pub(crate) fn http2(number: u64) -> Attack {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let attacks: [Maker; 5] = [

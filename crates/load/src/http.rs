@@ -1,4 +1,4 @@
-//! Requests over HTTP: good ones, parts of them, and hostile ones.
+//! HTTP requests: good ones, partial ones, and hostile ones.
 
 use galatea_load::HttpConnection;
 

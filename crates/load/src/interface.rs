@@ -1,4 +1,4 @@
-//! The inputs and outputs of a model, as its metadata and its configuration say.
+//! The inputs and outputs of a model, from its metadata and its configuration.
 
 use galatea_protocol::inference::{ModelConfig, ModelMetadataResponse, model_metadata_response};
 use galatea_tensor::DataType;
@@ -9,37 +9,35 @@ use serde_json::Value;
 pub struct Interface {
     /// The model's name.
     pub name: String,
-    /// Its inputs.
+    /// The model's inputs.
     pub inputs: Vec<TensorInterface>,
-    /// Its outputs.
+    /// The model's outputs.
     pub outputs: Vec<TensorInterface>,
-    /// True if it sends any number of responses to a request.
+    /// True if the model may send any number of responses to a request.
     pub is_decoupled: bool,
-    /// True if its requests belong to sequences.
+    /// True if the model's requests belong to sequences.
     pub has_sequences: bool,
-    /// True if the first dimension is that of the batch.
+    /// True if the first dimension is the batch dimension.
     pub has_batches: bool,
 }
 
 /// A tensor of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInterface {
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
     /// The type of its elements.
     pub datatype: DataType,
-    /// Its dimensions with that of the batch, -1 where variable.
+    /// The dimensions with the batch dimension; -1 where variable.
     pub shape: Vec<i64>,
     /// True if a request may leave it out.
     pub is_optional: bool,
 }
 
 impl Interface {
-    /// The interface that the documents of the HTTP endpoints describe.
-    ///
+    /// Builds the interface from the documents of the HTTP endpoints.
     /// # Errors
-    ///
-    /// The part that is missing.
+    /// The name of the missing part.
     pub fn from_json(metadata: &Value, config: &Value) -> Result<Self, String> {
         let name = metadata["name"].as_str().ok_or("the metadata has no name")?;
         let optional = optional_inputs(config);
@@ -57,11 +55,9 @@ impl Interface {
         })
     }
 
-    /// The interface that the messages of gRPC describe.
-    ///
+    /// Builds the interface from gRPC messages.
     /// # Errors
-    ///
-    /// A datatype that is not known.
+    /// If a datatype is unknown.
     pub fn from_messages(
         metadata: ModelMetadataResponse,
         config: &ModelConfig,

@@ -1,8 +1,8 @@
-//! Shared parts of programs that send requests to servers: requests that are made from a model's
-//! interface, connections that send them, and counts of what became of them.
+//! Shared parts of programs that send requests to servers: requests made from a model's interface,
+//! connections that send them, and counts of their outcomes.
 //!
-//! The program of this crate mixes good requests with hostile ones; the server's program makes
-//! its commands `serve` and `bench` of this library. Open `sample.rs` first.
+//! The program of this crate mixes good requests with hostile ones; the server's program builds its
+//! commands `serve` and `bench` on this library. Open `sample.rs` first.
 //!
 //! Not its part: it is no client for applications. It has no TLS, no retries and no streams.
 

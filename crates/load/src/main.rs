@@ -1,12 +1,12 @@
 //! A load of good requests with hostile ones and disconnects mixed in, against a running
 //! server with an identity model.
 //!
-//! Each connection sends one request after the other; with a rate, requests arrive by a Poisson
-//! process instead, or at given times, and take whichever connection is free. A seeded generator chooses what comes
-//! next: a good request, whose response must have the bytes that were sent; one of the
-//! hostile requests of `hostile.rs`, after which the connection is dropped; or a good request
-//! that is cut off by a disconnect. The report is one line of JSON. The exit code is 1 if a
-//! good request failed.
+//! Each connection sends one request after another. With a rate, requests instead arrive by a
+//! Poisson process, or at given times, and take any free connection. A seeded generator chooses the
+//! next step: a good request, whose response must contain the bytes that were sent; one of the
+//! hostile requests of `hostile.rs`, after which the connection is dropped; or a good request that
+//! a disconnect cuts off. The report is one line of JSON. The exit code is 1 if a good request
+//! failed.
 //!
 //! Not its part: it is no benchmark. It shares the machine with the server and measures
 //! latencies only to show that good requests are served meanwhile.

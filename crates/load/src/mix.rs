@@ -7,7 +7,7 @@ pub(crate) enum Action {
     Good,
     /// A hostile request; the number selects one.
     Hostile(u64),
-    /// A good request of which only a part is sent, in thousandths.
+    /// A good request of which only a part is sent; the part's size is in thousandths.
     Disconnect(u64),
 }
 
@@ -36,7 +36,7 @@ impl Mix {
         Action::Good
     }
 
-    /// A random number, by splitmix64.
+    /// A random number from splitmix64.
     pub(crate) const fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -33,7 +33,7 @@ pub(crate) enum Protocol {
     Grpc,
 }
 
-/// The requests that are sent, and their target.
+/// The requests to send, and their target.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) protocol: Protocol,
@@ -46,15 +46,15 @@ pub(crate) struct Options {
     pub(crate) hostile_percent: u64,
     pub(crate) disconnect_percent: u64,
     pub(crate) seed: u64,
-    /// Arrivals a second, in an open loop.
+    /// Arrivals per second, in an open loop.
     pub(crate) rate: Option<f64>,
-    /// When requests arrive, in an open loop.
+    /// The times of arrivals, in an open loop.
     pub(crate) times: Option<Vec<Duration>>,
-    /// True if the model's tensors have a dimension of batches.
+    /// True if the model's tensors have a batch dimension.
     pub(crate) is_batched: bool,
-    /// The file of latencies.
+    /// The file to which latencies are written.
     pub(crate) samples: Option<PathBuf>,
-    /// True if HTTP 503 and gRPC RESOURCE_EXHAUSTED are counted apart from failures.
+    /// True if HTTP 503 and gRPC RESOURCE_EXHAUSTED are counted separately from failures.
     pub(crate) expects_refusals: bool,
 }
 

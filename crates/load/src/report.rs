@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Report {
     start: Instant,
-    /// The file into which each latency is written, as it happens.
+    /// The file to which each latency is written as it is measured.
     samples: Option<BufWriter<File>>,
     latencies: Vec<Duration>,
-    /// The delays of the generator itself, in an open loop.
+    /// The generator's own delays, in an open loop.
     late: Vec<Duration>,
     refused: u64,
     disconnects: u64,
-    /// Good requests that failed, by reason.
+    /// Failed good requests by reason.
     failures: BTreeMap<String, u64>,
-    /// The answers to hostile requests, by kind and result.
+    /// The responses to hostile requests, by kind and result.
     hostile: BTreeMap<String, u64>,
 }
 
-/// The end of a good request.
+/// The outcome of a good request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// With its own tensor.
+    /// The response contained the request's tensor.
     Well,
-    /// With a refusal, for lack of memory or time.
+    /// The server refused it, for lack of memory or time.
     Refused,
 }
 
 impl Report {
-    /// A report, which writes latencies to this file if there is one.
+    /// A report, which writes latencies to this file if one is given.
     pub(crate) fn new(samples: Option<&Path>) -> io::Result<Self> {
         let samples = samples.map(File::create).transpose()?.map(BufWriter::new);
         Ok(Self {
@@ -49,7 +49,7 @@ impl Report {
         })
     }
 
-    /// The end of a good request that began then.
+    /// Counts a good request that began at this time.
     pub(crate) fn good(&mut self, begin: Instant, served: Result<Served, String>) {
         let latency = begin.elapsed();
         match served {
@@ -62,7 +62,7 @@ impl Report {
         }
     }
 
-    /// A full disk ends the samples, not the load.
+    /// Writes a latency. A full disk ends the samples, not the load.
     fn sample(&mut self, begin: Instant, latency: Duration) {
         let since = begin.saturating_duration_since(self.start).as_secs_f32();
         let milliseconds = latency.as_secs_f32() * 1e3;
@@ -72,7 +72,7 @@ impl Report {
         }
     }
 
-    /// An arrival that the generator saw so much too late.
+    /// Counts an arrival that the generator noticed this much too late.
     pub(crate) fn late(&mut self, by: Duration) {
         self.late.push(by);
     }
@@ -85,7 +85,7 @@ impl Report {
         self.disconnects += 1;
     }
 
-    /// The number of good requests that failed.
+    /// The number of failed good requests.
     pub(crate) fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
@@ -115,7 +115,7 @@ impl Report {
     }
 }
 
-/// Times by their rank.
+/// Times, sorted.
 struct Percentiles(Vec<Duration>);
 
 impl Percentiles {
@@ -125,7 +125,7 @@ impl Percentiles {
         Self(sorted)
     }
 
-    /// In milliseconds.
+    /// The percentile in milliseconds.
     fn at(&self, thousandths: usize) -> f64 {
         let index = self.0.len().saturating_sub(1) * thousandths / 1000;
         self.0.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e3)

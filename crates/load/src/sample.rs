@@ -1,4 +1,4 @@
-//! A request that a model takes, made from its interface.
+//! A request that a model accepts, made from its interface.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use crate::interface::{Interface, TensorInterface};
 
-/// The text of all strings of samples.
+/// The text of all strings in samples.
 const TEXT: &str = "text";
 
 /// The longest tensor of a sample, in bytes.
 const TENSOR_BYTES_MAX: u64 = 1 << 30;
 
-/// The bytes before a message of gRPC: whether it is compressed, and its length.
+/// The number of bytes before a gRPC message: its compression flag and its length.
 pub const PREFIX_BYTES: usize = 5;
 
-/// Shapes that were given for inputs, by name.
+/// Given shapes by input name.
 pub type Shapes = BTreeMap<String, Vec<u64>>;
 
 /// A request for a model.
@@ -29,35 +29,35 @@ pub type Shapes = BTreeMap<String, Vec<u64>>;
 pub struct Sample {
     /// The model's name.
     pub model: String,
-    /// The inputs that a request must have.
+    /// The required inputs.
     pub inputs: Vec<SampleInput>,
-    /// The outputs of the model.
+    /// The model's outputs.
     pub outputs: Vec<TensorInterface>,
-    /// True if the request has to be a sequence of its own.
+    /// True if the request must be a sequence of its own.
     pub is_sequence: bool,
 }
 
 /// An input of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleInput {
-    /// Its name.
+    /// The input's name.
     pub name: String,
     /// The type of its elements.
     pub datatype: DataType,
-    /// Its shape.
+    /// The input's shape.
     pub shape: Vec<u64>,
-    /// The number of its elements.
+    /// The number of elements.
     pub elements: usize,
 }
 
 impl Sample {
-    /// A request with these shapes. The first dimension is `batch` if the model has batches;
-    /// other variable dimensions are 1, unless shapes are given. Optional inputs are left out,
-    /// unless they have one.
+    /// Makes a request with these shapes. The first dimension is `batch` if the model has batches;
+    /// other variable dimensions default to 1. Optional inputs are left out unless a shape is given
+    /// for them.
     ///
     /// # Errors
     ///
-    /// A shape for an unknown input, one that doesn't fit, or one that is too large.
+    /// If a shape is for an unknown input, doesn't fit or is too large.
     pub fn new(interface: &Interface, batch: u64, shapes: &Shapes) -> Result<Self, String> {
         let is_known = |name: &String| interface.inputs.iter().any(|input| input.name == *name);
         if let Some(unknown) = shapes.keys().find(|name| !is_known(name)) {
@@ -80,8 +80,8 @@ impl Sample {
         })
     }
 
-    /// The head of a request over HTTP with all tensors in binary, and its body. Sequences have
-    /// this ID.
+    /// The head of an HTTP request with all tensors in binary, and its body. A sequence gets this
+    /// ID.
     #[must_use]
     pub fn http(&self, host: &str, sequence: u64) -> Bytes {
         let inputs: Vec<Value> = self
@@ -114,7 +114,7 @@ impl Sample {
         request.freeze()
     }
 
-    /// The message of a call over gRPC, with its prefix.
+    /// The message of a gRPC call, with its prefix.
     #[must_use]
     pub fn grpc(&self, sequence: u64) -> Bytes {
         let tensor = |input: &SampleInput| model_infer_request::InferInputTensor {
@@ -164,7 +164,7 @@ fn sample_input(
 ) -> Result<SampleInput, String> {
     let variable = input.shape.iter().enumerate();
     let shape: Vec<u64> = match given {
-        // As for Triton's tools, a shape may leave the dimension of the batch out.
+        // As with Triton's tools, a shape may omit the batch dimension.
         Some(given) if batch.is_some() && given.len() + 1 == input.shape.len() => {
             batch.into_iter().chain(given.iter().copied()).collect()
         }
@@ -197,7 +197,7 @@ fn sample_input(
 }
 
 impl SampleInput {
-    /// Its elements as the protocols transmit them.
+    /// The input's elements as the protocols transmit them.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let one: &[u8] = match self.datatype {
@@ -205,7 +205,7 @@ impl SampleInput {
             DataType::Uint16 | DataType::Int16 => &[1, 0],
             DataType::Uint32 | DataType::Int32 => &[1, 0, 0, 0],
             DataType::Uint64 | DataType::Int64 => &[1, 0, 0, 0, 0, 0, 0, 0],
-            // One half in each.
+            // The value 0.5 in each format.
             DataType::Fp16 => &[0, 0x38],
             DataType::Bf16 => &[0, 0x3f],
             DataType::Fp32 => &[0, 0, 0, 0x3f],
@@ -215,7 +215,7 @@ impl SampleInput {
         one.repeat(self.elements)
     }
 
-    /// Its elements in JSON.
+    /// The input's elements in JSON.
     pub(crate) fn json(&self) -> Value {
         let one = match self.datatype {
             DataType::Bool => json!(true),
@@ -234,7 +234,7 @@ impl SampleInput {
     }
 }
 
-/// A message of gRPC, uncompressed.
+/// An uncompressed gRPC message with its prefix.
 #[must_use]
 pub fn with_prefix(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + message.len());
@@ -244,7 +244,7 @@ pub fn with_prefix(message: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// A name as a part of a path.
+/// A name as a segment of a path.
 #[must_use]
 pub fn path_segment(name: &str) -> String {
     let encode = |byte: u8| match byte {

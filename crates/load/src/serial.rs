@@ -1,4 +1,4 @@
-//! One connection: a request after the other until the time is over.
+//! One connection: requests one after another until the time is over.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,10 +10,10 @@ use crate::mix::{Action, Mix};
 use crate::options::Options;
 use crate::report::{Report, Served};
 
-/// A request that takes longer has failed.
+/// A request that takes longer than this has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The time for which the response to a hostile request is awaited.
+/// The time limit for the response to a hostile request.
 const HOSTILE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A client of one protocol. Errors are reasons.
@@ -32,7 +32,7 @@ pub(crate) trait Client: Sized {
         thousandths: u64,
     ) -> Result<(), String>;
 
-    /// Sends a hostile request; returns its kind and what became of it.
+    /// Sends a hostile request; returns its kind and its outcome.
     async fn attack(&mut self, options: &Options, number: u64) -> (&'static str, String);
 }
 
@@ -50,14 +50,14 @@ pub(crate) async fn run<C: Client>(
     }
 }
 
-/// The choices of a connection, or of a sender.
+/// The sequence of choices for a connection, or for a sender.
 pub(crate) const fn mix(options: &Options, number: u64) -> Mix {
     let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(number);
     Mix::new(seed, options.hostile_percent, options.disconnect_percent)
 }
 
-/// Sends what comes next, over a connection of its own if there is none. Returns the connection
-/// if it can be used again.
+/// Takes the next step, over a new connection if there is none. Returns the connection if it is
+/// reusable.
 pub(crate) async fn step<C: Client>(
     options: &Options,
     client: Option<C>,

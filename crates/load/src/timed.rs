@@ -14,23 +14,23 @@ use crate::closed_loop::Target;
 use crate::connection::http::HttpConnection;
 use crate::sample::Sample;
 
-/// A request without a response for so long has failed.
+/// A request that has no response after this time has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The outcome of requests that were sent at given times.
+/// The outcome of requests at given times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimedMeasurement {
-    /// From the time at which a request was due to its response, ascending: of those without an
-    /// error.
+    /// Times from when a request was due to its response, ascending; only responses without an
+    /// error count.
     pub latencies: Vec<Duration>,
-    /// Requests that failed, by reason.
+    /// Failed requests by reason.
     pub failures: BTreeMap<String, u64>,
-    /// From the first time to the last response.
+    /// The time from the first request to the last response.
     pub elapsed: Duration,
 }
 
 impl TimedMeasurement {
-    /// The latency that this share of the responses has at most.
+    /// The latency that this share of the responses doesn't exceed.
     #[must_use]
     pub fn latency(&self, share: f64) -> Option<Duration> {
         let last = self.latencies.len().checked_sub(1)?;
@@ -38,20 +38,20 @@ impl TimedMeasurement {
         self.latencies.get(index.min(last)).copied()
     }
 
-    /// The number of requests that failed.
+    /// The number of failed requests.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
 
-    /// The responses within this time.
+    /// The number of responses within this time.
     #[must_use]
     pub fn within(&self, time: Duration) -> usize {
         self.latencies.partition_point(|latency| *latency <= time)
     }
 }
 
-/// The times of a Poisson process with this rate per second, for so long.
+/// The times of a Poisson process with this rate per second, over this duration.
 #[must_use]
 pub fn poisson(rate: f64, duration: Duration, seed: u64) -> Vec<Duration> {
     let mut state = seed;
@@ -68,7 +68,7 @@ pub fn poisson(rate: f64, duration: Duration, seed: u64) -> Vec<Duration> {
     }
 }
 
-/// A random number, by splitmix64.
+/// A random number from splitmix64.
 const fn number(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *state;
@@ -77,12 +77,12 @@ const fn number(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Sends a request over HTTP at each of these times, on at most `connections` connections. One
-/// that finds them all in use waits, and that is a part of its latency.
+/// Sends a request over HTTP at each of these times, on at most `connections` connections. A
+/// request that finds them all in use waits, and the wait is part of its latency.
 ///
 /// # Errors
 ///
-/// If nothing can be run at all.
+/// If the requests can't be sent at all.
 pub fn run_timed(
     target: &Target,
     sample: &Sample,
@@ -101,7 +101,7 @@ pub fn run_timed(
     });
     let begin = Instant::now();
     let (sender, mut due) = unbounded_channel();
-    // A thread, because timers of the runtime have steps of a millisecond.
+    // A dedicated thread, because the runtime's timers have a resolution of a millisecond.
     let clock = std::thread::spawn(move || {
         for time in times {
             let at = begin + time;

@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1.
+//! An HTTP/1.1 client.
 
 use std::fmt;
 use std::io;
@@ -19,14 +19,14 @@ use tokio::time::timeout;
 
 use crate::tls::{CertificateError, CertificateFiles, Tls};
 
-/// The time limit of the look-up of a name, of a connection, and of a TLS handshake.
+/// The time limit for resolving a name, for connecting, and for a TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// The time limit of the head of a response.
+/// The time limit for the head of a response.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
-/// The maximum number of connections that wait for another request.
+/// The maximum number of idle connections.
 const IDLE_MAX: usize = 64;
 
-/// A reason why a request does not reach its server, or is not answered.
+/// A reason why a request did not reach its server, or got no response.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OutboundError {
     /// The name has no address.
@@ -37,7 +37,7 @@ pub enum OutboundError {
         /// The resolver's reason.
         reason: String,
     },
-    /// No connection is made.
+    /// No connection could be made.
     #[error("endpoint: can't connect to {server}: {reason}")]
     Connection {
         /// The host and port.
@@ -50,17 +50,17 @@ pub enum OutboundError {
     Tls {
         /// The host and port.
         server: String,
-        /// The reason of either side.
+        /// The reason given by either side.
         reason: String,
     },
-    /// No head of a response comes in time.
+    /// No response head arrived in time.
     #[error("endpoint: {server} does not answer: {reason}")]
     Silence {
         /// The host and port.
         server: String,
         /// The reason.
         reason: String,
-        /// True if time is up, false if the connection ended or speaks another protocol.
+        /// True if the time limit passed; false if the connection ended or speaks another protocol.
         is_late: bool,
     },
 }
@@ -68,10 +68,10 @@ pub enum OutboundError {
 /// The use of connections after their first request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// They wait for further requests. The runtime must go on running, so that it sees that a
-    /// server closes one.
+    /// Connections are kept for further requests. The runtime must keep running, so that it notices
+    /// when a server closes one.
     Always,
-    /// Each request has its own.
+    /// Each request has its own connection.
     Never,
 }
 
@@ -81,7 +81,7 @@ pub struct Client<B>(Arc<ClientShared<B>>);
 struct ClientShared<B> {
     tls: Tls,
     reuse: Reuse,
-    /// Connections by server.
+    /// Idle connections by server.
     idle: Lock<Vec<(RequestTarget, SendRequest<B>)>>,
 }
 
@@ -103,7 +103,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Makes a client that reads its certificates with the first connection that needs them.
+    /// Makes a client that reads its certificates when a connection first needs them.
     #[must_use]
     pub fn new(certificates: CertificateFiles, reuse: Reuse) -> Self {
         Self(Arc::new(ClientShared { tls: Tls::new(certificates), reuse, idle: Lock::default() }))
@@ -113,16 +113,12 @@ where
     ///
     /// # Errors
     ///
-    /// If a file can't be read, or has no certificates.
+    /// If a file can't be read, or contains no certificates.
     pub fn read_certificates(&self) -> Result<(), CertificateError> {
         self.0.tls.config().map(drop)
     }
 
-    /// Sends a request whose address is absolute, and waits for the head of the response.
-    ///
-    /// # Errors
-    ///
-    /// If the request does not reach the server, or no response comes within 30 seconds.
+    /// Sends a request with an absolute URI, and waits for the head of the response.
     pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, OutboundError> {
         let target = RequestTarget::of(request.uri())?;
         let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
@@ -157,7 +153,7 @@ where
         Some(idle.swap_remove(position).1)
     }
 
-    /// Keeps a connection. It is ready again when the response's body has been read.
+    /// Keeps a connection for reuse. It is ready again when the response's body has been read.
     fn keep(&self, server: RequestTarget, connection: SendRequest<B>) {
         if self.0.reuse == Reuse::Never {
             return;
@@ -178,7 +174,7 @@ where
         let unreachable =
             |reason: String| OutboundError::Connection { server: target.to_string(), reason };
         let stream = in_time(TcpStream::connect(&*addresses)).await.map_err(unreachable)?;
-        // It costs latency alone if it stays off.
+        // A failure only costs latency.
         let _ = stream.set_nodelay(true);
         if !target.is_https {
             return open(stream).await.map_err(|error| unreachable(error.to_string()));
@@ -190,7 +186,7 @@ where
     }
 }
 
-/// The result of a step on the way to a connection, or the text of its failure.
+/// The result of one step in connecting, or a description of its failure.
 async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> Result<T, String> {
     match timeout(CONNECT_TIME_MAX, step).await {
         Ok(result) => result.map_err(|error| error.to_string()),
@@ -198,7 +194,7 @@ async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> Result<T, Stri
     }
 }
 
-/// Begins HTTP on a connection.
+/// Starts HTTP on a connection.
 async fn open<S, B>(stream: S) -> hyper::Result<SendRequest<B>>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -207,7 +203,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // Its errors are those of its requests.
+    // Its errors are reported by its requests.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }

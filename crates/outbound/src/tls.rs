@@ -1,4 +1,4 @@
-//! Certificates of connections to other servers.
+//! Certificates for connections to other servers.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The places where systems keep the certificates that programs trust.
+/// The usual places of a system's trusted certificates.
 const TRUSTED: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -23,9 +23,9 @@ const TRUSTED: [&str; 4] = [
 /// Files of certificates and keys, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificates to trust; without it, those that the system trusts.
+    /// The certificates to trust; if `None`, those that the system trusts.
     pub trusted: Option<PathBuf>,
-    /// The certificate that the server is shown, with its key.
+    /// The certificate that the server is presented with, and its key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -47,7 +47,7 @@ impl CertificateError {
         &self.path
     }
 
-    /// The reason why it can't be used.
+    /// The reason why the file can't be used.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
@@ -62,7 +62,7 @@ impl fmt::Display for CertificateError {
 
 impl std::error::Error for CertificateError {}
 
-/// The settings that all connections have in common, which are read when they are needed.
+/// The settings that all connections share, read on first use.
 #[derive(Debug)]
 pub(crate) struct Tls {
     files: CertificateFiles,
@@ -112,7 +112,7 @@ fn read(files: &CertificateFiles) -> Result<ClientConfig, CertificateError> {
 
 fn roots(path: &Path) -> Result<RootCertStore, CertificateError> {
     let mut store = RootCertStore::empty();
-    // As in other clients, those of a system that are no good are left out.
+    // Like other clients, this skips unusable certificates of the system.
     let (added, _) = store.add_parsable_certificates(certificates(path)?);
     if added == 0 {
         return Err(CertificateError::new(path, "it has no certificates"));

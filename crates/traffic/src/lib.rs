@@ -1,8 +1,8 @@
-//! Files of traffic: the requests that a model got, and what became of them.
+//! Traffic files: the requests that a model received, and their outcomes.
 //!
-//! A file has one JSON object on each line, so that people, `jq` and scripts can read it. The
-//! first line is the [`Header`]. Each further line is a request, an execution or a
-//! remark ([`Line`]). `docs/traffic.md` describes the fields. Contents of tensors are not in it.
+//! A file has one JSON object on each line, so that people, `jq` and scripts can read it. The first
+//! line is the [`Header`]. Each further line is a request, an execution or a remark ([`Line`]).
+//! `docs/traffic.md` describes the fields. It holds no tensor contents.
 //!
 //! ```
 //! use galatea_traffic::{Header, Line, RecordedRequest, Traffic};
@@ -21,8 +21,8 @@
 //! | `line.rs` | lines as values |
 //! | `parse.rs` | lines from their JSON |
 //! | `write.rs` | JSON from lines |
-//! | `read.rs` | a file as a whole |
-//! | `rotate.rs` | files of bounded size, one behind the other |
+//! | `read.rs` | a whole file |
+//! | `rotate.rs` | a series of files of bounded size |
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]

@@ -1,4 +1,4 @@
-//! Lines from their JSON.
+//! Parsing of lines from JSON.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,9 @@ use serde_json::{Map, Value};
 use crate::line::{Executed, FORMAT, Header, Line, RecordedExecution, RecordedRequest};
 
 impl Line {
-    /// The line of this text.
-    ///
+    /// Parses a line.
     /// # Errors
-    ///
-    /// A fault of the line.
+    /// A description of the first fault in the line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let Value::Object(fields) = &value else {
@@ -34,7 +32,7 @@ impl Line {
     }
 }
 
-/// The fields of a line. Unknown ones are ignored, so that later versions may add some.
+/// The fields of a line. Unknown fields are ignored, so that later versions may add some.
 struct RecordFields<'a>(&'a Map<String, Value>);
 
 impl RecordFields<'_> {

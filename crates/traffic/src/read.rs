@@ -1,11 +1,11 @@
-//! A file of traffic as a whole.
+//! Reading of whole traffic files.
 
 use std::fmt;
 use std::io::{self, BufRead};
 
 use crate::line::{Header, Line, RecordedExecution, RecordedRequest};
 
-/// The longest line that is read, in bytes: the header has a configuration.
+/// The longest line that is read, in bytes. The header contains a configuration.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// The content of a file, in the order of its lines.
@@ -13,7 +13,7 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 pub struct Traffic {
     /// The model and the server that were recorded.
     pub header: Header,
-    /// The requests, by the times of their arrivals.
+    /// The requests, in order of arrival.
     pub requests: Vec<RecordedRequest>,
     /// The executions, in the order in which they ended.
     pub executions: Vec<RecordedExecution>,
@@ -21,10 +21,10 @@ pub struct Traffic {
     pub lost: u64,
 }
 
-/// Why a file can't be read.
+/// The reason why a file can't be read.
 #[derive(Debug)]
 pub struct ReadError {
-    /// The number of the line; 0 if it is not about one.
+    /// The number of the line; 0 if the error concerns no single line.
     line: usize,
     reason: String,
 }
@@ -41,12 +41,10 @@ impl fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl Traffic {
-    /// Reads a file. A last line without its end, as a recording leaves it that was killed,
-    /// counts as lost.
-    ///
+    /// Reads a file. An unterminated last line, which a killed recording leaves behind, counts as
+    /// lost.
     /// # Errors
-    ///
-    /// The first line that is not one of a file of traffic.
+    /// An error about the first line that is not valid.
     pub fn read(file: &mut dyn BufRead) -> Result<Self, ReadError> {
         let mut traffic = Self::default();
         let mut text = Vec::new();
@@ -96,7 +94,7 @@ impl Traffic {
     ///
     /// # Errors
     ///
-    /// If it is of another recording.
+    /// If it belongs to another recording.
     pub fn join(&mut self, other: Self) -> Result<(), String> {
         let identity = |header: &Header| (header.model.clone(), header.version, header.began_ms);
         if identity(&self.header) != identity(&other.header) {
@@ -113,7 +111,7 @@ impl Traffic {
     }
 }
 
-/// Reads a line with its end; 0 behind the last.
+/// Reads a line with its newline; returns 0 at the end of the file.
 fn read_line(file: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     let limit = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);
     let length = io::Read::take(file, limit).read_until(b'\n', line)?;

@@ -1,4 +1,4 @@
-//! Files of bounded size: when one is full, it gets a number behind its name, and the next one
+//! Files of bounded size: when one is full, a number is appended to its name, and the next one
 //! begins with the same header.
 
 use std::ffi::OsString;
@@ -13,18 +13,16 @@ pub struct RotatingFile {
     /// The first line of each file, with its end.
     header: String,
     bytes_max: u64,
-    /// Number of files, with the one that is written.
+    /// The maximum number of files, including the current one.
     files_max: u32,
     file: BufWriter<File>,
     bytes: u64,
 }
 
 impl RotatingFile {
-    /// Begins a file. Earlier files of the same names are replaced.
-    ///
+    /// Creates a file. Replaces earlier files of the same names.
     /// # Errors
-    ///
-    /// Why it can't be written.
+    /// If it can't be written.
     pub fn create(path: &Path, header: &str, bytes_max: u64, files_max: u32) -> io::Result<Self> {
         for number in 1..files_max {
             match std::fs::remove_file(numbered(path, number)) {
@@ -39,11 +37,9 @@ impl RotatingFile {
         Ok(Self { path: path.to_owned(), header, bytes_max, files_max, file, bytes })
     }
 
-    /// Adds a line, in the next file if this one is full. A line is never split.
-    ///
+    /// Adds a line, to the next file if this one is full. A line is never split.
     /// # Errors
-    ///
-    /// Why it can't be written.
+    /// If it can't be written.
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         let added = length(line) + 1;
         if self.bytes.saturating_add(added) > self.bytes_max && self.bytes > length(&self.header) {
@@ -54,16 +50,15 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// Gives what was added to the system.
-    ///
+    /// Flushes the added lines to the system.
     /// # Errors
-    ///
-    /// Why it can't be written.
+    /// If they can't be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
 
-    /// The file before becomes number 1, that becomes number 2, and the oldest one is replaced.
+    /// Renames the previous file to number 1, number 1 to number 2 and so on; the oldest one is
+    /// replaced.
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for number in (1..self.files_max.saturating_sub(1)).rev() {

@@ -1,4 +1,4 @@
-//! Lines are read as they are written.
+//! Tests that written lines can be read back.
 
 use serde_json::json;
 
@@ -83,7 +83,7 @@ fn an_execution_has_its_duration() {
     );
 }
 
-/// Shows escapes and large numbers in a line.
+/// Covers escapes and large numbers in a line.
 #[test]
 fn lines_are_those_of_any_writer_of_json() {
     let name = "a \"quoted\" \\ name\n\u{1} and \u{20ac}\u{2028}";

@@ -1,4 +1,4 @@
-//! Lines as JSON, each written straight into a buffer that many lines share.
+//! Writing of lines as JSON, directly into a buffer that many lines share.
 
 use std::fmt;
 use std::io::Write;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::line::{FORMAT, Header, Line, RecordedExecution, RecordedRequest};
 
 impl fmt::Display for Line {
-    /// The line without its end.
+    /// Formats the line without a newline.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::new();
         self.write(&mut bytes);
@@ -17,7 +17,7 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// Appends the line without its end.
+    /// Appends the line without a newline.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Header(header) => header.write(out),
@@ -55,7 +55,7 @@ impl Header {
 }
 
 impl RecordedRequest {
-    /// Appends the line without its end. What has its usual value is left out.
+    /// Appends the line without a newline. Fields with their usual values are left out.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut object = Object::begin(out);
         object.number("at_ns", self.at_ns);
@@ -90,7 +90,7 @@ impl RecordedRequest {
 }
 
 impl RecordedExecution {
-    /// Appends the line without its end.
+    /// Appends the line without a newline.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut object = Object::begin(out);
         object.number("execution", self.number);
@@ -106,7 +106,7 @@ impl RecordedExecution {
     }
 }
 
-/// An object whose fields are written one by one. Their names need no escapes.
+/// An object whose fields are written one by one. Field names must need no escapes.
 struct Object<'a> {
     out: &'a mut Vec<u8>,
     /// The byte before the next field.
@@ -145,7 +145,7 @@ impl<'a> Object<'a> {
 
     fn text(&mut self, name: &'static str, text: &str) {
         self.name(name);
-        // A buffer takes everything.
+        // Writing to a buffer can't fail.
         let _ = serde_json::to_writer(&mut *self.out, text);
     }
 

@@ -1,15 +1,15 @@
-//! The main cause of a request's duration: the one with the largest part of it.
+//! The main cause of a request's duration: the cause of the largest part of it.
 
 use galatea_explain::{Detail, Facts, Stage, Wait, WaitTimes};
 
-/// From this size on, stages that move tensors count as copies.
+/// Starting at this size, stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
-/// The time for a byte above which a client keeps the server waiting: 50 MB/s.
+/// The time per byte above which a client counts as slow: 50 MB/s.
 const RECEIVE_NS_PER_BYTE_MAX: u64 = 20;
 /// A body that arrives within this time is never slow.
 const RECEIVE_NS_MIN: u64 = 1_000_000;
 
-/// Why a request took as long as it did.
+/// The reason for a request's duration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// The model computed.
@@ -22,32 +22,32 @@ pub enum Cause {
     Coding,
     /// The request was checked or looked up.
     Admission,
-    /// Another shape split its batch from the one before.
+    /// A change of shape split its batch from the one before.
     ShapeSplit,
-    /// Its batch waited to grow.
+    /// Its batch waited for more requests.
     QueueDelay,
-    /// Its batch waited to grow, within its deadlines.
+    /// Its batch waited for more requests, within its deadlines.
     DeadlineWindow,
     /// Every instance was busy.
     TooFewInstances,
-    /// An instance executed for the first time since its load, or there was none yet.
+    /// An instance executed for the first time since the load, or no instance was ready yet.
     ColdLoad,
-    /// The rate limiter gave its resources to others.
+    /// The rate limiter gave the resources to others.
     RateLimiter,
     /// Every slot held another sequence.
     SequenceSlot,
-    /// An earlier request of its sequence went on.
+    /// An earlier request of its sequence was still in progress.
     SequenceOrder,
-    /// A variable for tests held it back.
+    /// A test variable held it back.
     Hold,
-    /// It waited in the queue, and may not know for what.
+    /// It waited in the queue for a reason that its client may not learn.
     Queue,
-    /// The thread that was to execute it or send its response was not free.
+    /// The thread that was to execute it or send its response was busy.
     ThreadStarvation,
-    /// Rows without a request were computed with it.
+    /// Padding rows, which belong to no request, were computed with it.
     Padding,
-    /// The response went from the model to the door: other responses come first, or a cache
-    /// stores it.
+    /// The response was on its way from the model to the door: other responses come first, or a
+    /// cache stores it.
     Response,
 }
 
@@ -76,7 +76,7 @@ impl Cause {
         Self::Response,
     ];
 
-    /// Its name for programs, which does not change.
+    /// The cause's name for programs, which does not change.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl Cause {
         }
     }
 
-    /// Its meaning, for people.
+    /// The cause's meaning, for people.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -127,20 +127,20 @@ impl Cause {
     }
 }
 
-/// The judgement of a request.
+/// The verdict on a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     /// The main cause.
     pub cause: Cause,
-    /// Its part of the request's time, in nanoseconds.
+    /// The cause's part of the request's time, in nanoseconds.
     pub ns: u64,
-    /// The model of the step that it is about, if it is about a step.
+    /// The model of the step that the verdict concerns, if it concerns a step.
     pub step: Option<&'a str>,
 }
 
 impl<'a> Verdict<'a> {
     /// The verdict on a request. The main cause is the largest sum over the stages and waits that
-    /// it explains. Of equal ones the first counts.
+    /// it explains. If several are equal, the first counts.
     #[must_use]
     pub fn of(facts: &'a Facts, detail: Detail) -> Self {
         let mut verdict = Self { cause: Cause::Execution, ns: 0, step: None };
@@ -160,12 +160,12 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// The step that took longest.
+/// The longest step.
 fn longest_step(facts: &Facts) -> Option<&Facts> {
     facts.steps.iter().filter(|step| !step.model.is_empty()).max_by_key(|step| step.total())
 }
 
-/// Nanoseconds by cause. Together they are the time of all stages.
+/// Nanoseconds by cause. They add up to the time of all stages.
 fn sums(facts: &Facts, detail: Detail) -> [u64; Cause::COUNT] {
     let mut sums = Sums([0; Cause::COUNT]);
     let (input_bytes, output_bytes) = (facts.input_bytes, facts.output_bytes);
@@ -189,7 +189,7 @@ fn sums(facts: &Facts, detail: Detail) -> [u64; Cause::COUNT] {
     sums.0
 }
 
-/// A body takes as long as its client, unless there is so much of it.
+/// Receiving takes as long as the client takes to send, unless the body is large.
 fn of_receiving(bytes: u64, ns: u64) -> Cause {
     let plausible = bytes.saturating_mul(RECEIVE_NS_PER_BYTE_MAX);
     match ns > plausible.max(RECEIVE_NS_MIN) {
@@ -252,8 +252,8 @@ impl Sums {
     }
 }
 
-/// The main cause of the durations of all requests of a model together: `waits` in the queue,
-/// and the time of executions. Of equal ones the first counts.
+/// The main cause of the durations of all requests of a model together: `waits` in the queue, and
+/// the time of executions. If several are equal, the first counts.
 #[must_use]
 pub fn overall(waits: &WaitTimes, execution_ns: u64) -> (Cause, u64) {
     let facts = Facts::default();

@@ -4,7 +4,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Facts of a request that passed these marks after these milliseconds.
+/// Facts about a request that passed these marks after these numbers of milliseconds.
 fn facts(marks: &[(Mark, u64)]) -> Facts {
     let mut facts = Facts::default();
     (facts.model, facts.version) = (String::from("m"), 1);
@@ -14,8 +14,8 @@ fn facts(marks: &[(Mark, u64)]) -> Facts {
     facts
 }
 
-/// A request that was queued after a millisecond, executed from `closed` on for 5 ms, and
-/// answered in 3 further ones.
+/// A request that was queued after 1 ms, executed for 5 ms starting at `closed`, and answered in 3
+/// ms more.
 fn executed(closed: u64) -> Facts {
     let after = |ms: u64| closed + ms;
     facts(&[
@@ -40,7 +40,7 @@ fn check_cause(facts: &Facts, expected: &str) {
     assert_eq!(format!("{} {}", verdict.cause.name(), verdict.ns / MS), expected, "{facts:?}");
 }
 
-/// A request that waited 100 ms in its queue for this.
+/// A request that waited 100 ms in its queue for this reason.
 fn waited(wait: Wait) -> Facts {
     let mut facts = executed(101);
     facts.waits.add(wait, 100 * MS);
@@ -60,7 +60,7 @@ fn each_wait_has_a_cause() {
         (Wait::Hold, "hold 100"),
     ] {
         check_cause(&waited(wait), expected);
-        // Who may not see others learns no more than that it waited.
+        // A client that may not see others' work learns only that it waited.
         assert_eq!(Verdict::of(&waited(wait), Detail::Own).cause, Cause::Queue);
     }
     check_cause(&executed(101), "queue 100");
@@ -81,7 +81,7 @@ fn the_first_execution_after_a_load_is_cold() {
     check_cause(&first, "cold_load 5");
     first.is_warm = true;
     check_cause(&first, "execution 5");
-    // And who waits for one waits for the load.
+    // A request that waits for a cold instance waits for the load.
     let mut behind = waited(Wait::Instance);
     behind.queued = Some(Queued { behind_first: true, instances: 1, ..Queued::default() });
     check_cause(&behind, "cold_load 100");
@@ -151,7 +151,7 @@ fn an_ensemble_is_explained_by_its_longest_step() {
     ensemble.steps[1].model = String::from("long");
     let verdict = Verdict::of(&ensemble, Detail::Schedule);
     assert_eq!((verdict.cause, verdict.step), (Cause::RateLimiter, Some("long")));
-    // Unless what happened around the steps took longer.
+    // Time spent around the steps counts if it is longer.
     let mut waiting = waited(Wait::BatchDelay);
     waiting.steps = ensemble.steps;
     let verdict = Verdict::of(&waiting, Detail::Schedule);

@@ -1,4 +1,4 @@
-//! An explanation as text. Both forms are printable ASCII, so that they can be headers.
+//! Explanations as text. Both forms are printable ASCII, so that they can be headers.
 
 use std::fmt::{self, Write as _};
 
@@ -6,7 +6,8 @@ use galatea_explain::{Detail, ExplanationText, Facts, Wait};
 
 use crate::Verdict;
 
-/// The longest text, unless a name alone is longer. Clients over gRPC take 8 KiB of metadata.
+/// The longest text, in bytes, unless a name alone is longer. Clients over gRPC take 8 KiB of
+/// metadata.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// The explanation of a request in both forms.
@@ -15,7 +16,7 @@ pub fn text(facts: &Facts, detail: Detail) -> ExplanationText {
     ExplanationText { json: json(facts, detail), server_timing: server_timing(facts, detail) }
 }
 
-/// The explanation as a JSON object. Steps are left out as far as it would be too long.
+/// The explanation as a JSON object. Steps are left out if the text would be too long.
 pub(crate) fn json(facts: &Facts, detail: Detail) -> String {
     let mut steps = facts.steps.len();
     loop {
@@ -137,7 +138,7 @@ fn write_steps(text: &mut String, facts: &Facts, detail: Detail, shown: usize) -
     Ok(())
 }
 
-/// Nanoseconds as milliseconds, with three digits behind the point.
+/// Nanoseconds, shown as milliseconds with three decimal places.
 struct Milliseconds(u64);
 
 impl fmt::Display for Milliseconds {
@@ -147,7 +148,7 @@ impl fmt::Display for Milliseconds {
     }
 }
 
-/// A string of JSON in printable ASCII.
+/// A JSON string in printable ASCII.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A category of APIs that can be restricted, named as in Triton.
+/// A category of APIs that can be restricted, with Triton's name for it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Category {
     /// Liveness and readiness of the server and its models.
@@ -39,7 +39,7 @@ impl Category {
         Self::Logging,
     ];
 
-    /// Its name in a rule.
+    /// The category's name in a rule.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Health => "health",

@@ -9,11 +9,11 @@ use super::rules::Rules;
 /// Lets callers in, by the rules of a door's protocol.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    /// `None` if nothing is restricted, so that such a gate costs one comparison.
+    /// `None` if nothing is restricted, so that an open gate costs one comparison.
     rules: Option<Box<Rules>>,
 }
 
-/// A caller was not let in.
+/// The refusal of a caller.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Refusal<'g> {
     header: &'g str,
@@ -32,15 +32,15 @@ impl Gate {
         Self { rules: (!rules.is_empty()).then(|| Box::new(rules)) }
     }
 
-    /// Returns true if it lets all callers in, so that no headers need to be collected for it.
+    /// Returns true if it admits all callers, so that no headers need to be collected.
     pub const fn is_open(&self) -> bool {
         self.rules.is_none()
     }
 
-    /// Lets a caller use the APIs of a category if `header` finds the value that its rule
-    /// demands, or it has no rule. `header` is called only if it has one.
+    /// Admits a caller to the APIs of a category if the category has no rule, or if `header` finds
+    /// the value that the rule demands. `header` is called only if there is a rule.
     ///
-    /// The time that this takes does not depend on how much of a wrong value is right.
+    /// The time that this takes does not reveal how much of a wrong value is right.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Gate {
     }
 }
 
-/// Compares a secret with what a caller sent. The time depends on the lengths alone.
+/// Compares a secret with a caller's value. The time depends only on the lengths.
 fn are_equal(sent: &[u8], secret: &[u8]) -> bool {
     let mut difference = u8::from(sent.len() != secret.len());
     for (index, expected) in secret.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The callers of each API: the restricted APIs of Triton.
+//! Access to APIs: Triton's restricted APIs.
 //!
 //! The APIs are divided into nine [categories](Category). A [`Rule`] restricts a category to
 //! callers that know a header with a value. Each door has a [`Gate`] with the rules of its

@@ -7,7 +7,7 @@ use super::category::{Api, Category};
 
 /// The proof that the gate let a caller use the APIs of a category.
 ///
-/// It has no size. A stream keeps the pass of its call for all of its requests.
+/// It is zero-sized. A stream keeps the pass of its call for all of its requests.
 pub struct Pass<A> {
     category: PhantomData<fn() -> A>,
 }
@@ -46,8 +46,8 @@ impl<A: Api> fmt::Debug for Pass<A> {
     }
 }
 
-/// The gate let a caller use the APIs of this category. It becomes a [`Pass`] when the door
-/// knows which method it calls.
+/// The admission of a caller to the APIs of a category. It becomes a [`Pass`] once the door knows
+/// which method it calls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
     category: Category,
@@ -58,11 +58,11 @@ impl Admission {
         Self { category }
     }
 
-    /// The pass.
+    /// Turns the admission into a pass.
     ///
     /// # Errors
     ///
-    /// If the caller was let in for another category, which is a mistake of the door.
+    /// If the caller was let in for another category, which is a bug in the door.
     pub fn pass<A: Api>(self) -> Result<Pass<A>, WrongCategory> {
         if self.category == A::CATEGORY {
             return Ok(Pass { category: PhantomData });
@@ -71,7 +71,7 @@ impl Admission {
     }
 }
 
-/// A door admitted a caller for one category and called a method of another.
+/// The error of a door that admitted a caller for one category and called a method of another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WrongCategory {
     admitted: Category,

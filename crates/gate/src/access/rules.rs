@@ -1,17 +1,17 @@
-//! The rules of a protocol, as they are given at start.
+//! The rules of a protocol, as given at start.
 
 use std::fmt;
 
 use super::category::Category;
 
-/// A category is restricted to callers that send this header with this value.
+/// A restriction of a category to callers that send this header with this value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Rule {
     pub(super) header: String,
     pub(super) value: String,
 }
 
-/// The value is a secret, which must not get into a log.
+/// Hides the value, a secret that must not get into a log.
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rule").field("header", &self.header).finish_non_exhaustive()
@@ -35,14 +35,14 @@ pub struct Rules {
 /// A group of rules that can't be understood, or contradicts another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// It is not of the form `CATEGORY[,CATEGORY…]:KEY=VALUE`.
+    /// The text is not of the form `CATEGORY[,CATEGORY…]:KEY=VALUE`.
     Malformed,
-    /// There is no category of this name.
+    /// No category has this name.
     Unknown {
         /// The name.
         name: String,
     },
-    /// The category has a rule already.
+    /// The category already has a rule.
     Repeated {
         /// The category.
         category: Category,
@@ -50,8 +50,8 @@ pub enum RuleError {
 }
 
 impl Rules {
-    /// Adds the rules of a group `CATEGORY[,CATEGORY…]:KEY=VALUE`. The header's name is the
-    /// key behind `prefix`.
+    /// Adds the rules of a group `CATEGORY[,CATEGORY…]:KEY=VALUE`. The header's name is the key
+    /// with `prefix` in front of it.
     ///
     /// # Errors
     ///

@@ -1,22 +1,22 @@
-//! The share of the ledger that one holder has, such as a connection.
+//! The share of the ledger that belongs to one holder, such as a connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Exhausted, Ledger};
 
-/// The bytes that one holder has taken from the ledger. What is taken and not charged is
+/// The bytes that one holder has taken from the ledger. Bytes that are taken but not charged are
 /// its credit, from which small charges are served.
 ///
 /// Dropping an account gives everything back. Charges keep their account alive.
 #[derive(Debug)]
 pub struct Account {
     ledger: Arc<Ledger>,
-    /// The bytes that were taken from the ledger.
+    /// The bytes taken from the ledger.
     taken: AtomicUsize,
-    /// The bytes that were taken and are not charged.
+    /// The bytes that are taken but not charged.
     credit: AtomicUsize,
-    /// True if it counts among those of which the largest is known.
+    /// True if it counts towards the largest account.
     is_compared: bool,
 }
 
@@ -33,13 +33,13 @@ impl Account {
     /// ledger in steps of this many bytes. An account never has twice as much credit.
     pub const STEP_BYTES: usize = 16 << 10;
 
-    /// The account of a holder that holds nothing by itself.
+    /// An account for a holder without a base of its own.
     #[must_use]
     pub const fn new(ledger: Arc<Ledger>) -> Self {
         Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0), is_compared: true }
     }
 
-    /// The account of the server's own work, which is compared with no connection.
+    /// The account for the server's own work, which is not compared with connections.
     #[must_use]
     pub const fn of_server(ledger: Arc<Ledger>) -> Self {
         let (taken, credit) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -55,7 +55,7 @@ impl Account {
         Self { ledger, taken, credit: AtomicUsize::new(0), is_compared: true }
     }
 
-    /// An account of a ledger of its own without a limit.
+    /// An account in a ledger of its own, without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(Arc::default())
@@ -67,24 +67,25 @@ impl Account {
         &self.ledger
     }
 
-    /// The bytes that the holder has: its base, and its charges.
+    /// The bytes that the holder has: its base and its charges.
     #[must_use]
     pub fn held(&self) -> usize {
         let credit = self.credit.load(Ordering::Relaxed);
         self.taken.load(Ordering::Relaxed).saturating_sub(credit)
     }
 
-    /// Charges bytes, which [`Account::release`] gives back. A [`Charge`](super::Charge)
-    /// does both by itself; these two are for holders that count their bytes anyway.
+    /// Charges bytes; [`Account::release`] returns them. A [`Charge`](super::Charge) does both by
+    /// itself; these two methods are for holders that count their bytes anyway.
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if that is too much. Nothing is charged then.
+    /// [`Exhausted`] if that is too much; nothing is charged.
     pub fn charge(&self, bytes: usize) -> Result<(), Exhausted> {
         if self.try_charge(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
     }
 
-    /// The same for bytes that the holder can do without: that there are none is no refusal.
+    /// Like [`Self::charge`], but for bytes that the holder can do without: a failure does not
+    /// count as a refusal.
     pub(super) fn try_charge(&self, bytes: usize) -> bool {
         if bytes < Self::STEP_BYTES {
             let without = |credit: usize| credit.checked_sub(bytes);
@@ -99,15 +100,15 @@ impl Account {
         self.take(bytes)
     }
 
-    /// Charges bytes that the holder has in any case, whatever the limit is, as long as the
-    /// account lives.
+    /// Charges bytes that the holder needs in any case, regardless of the limit, for the life of
+    /// the account.
     pub fn keep(&self, bytes: usize) {
         self.ledger.force(bytes);
         let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
         self.ledger.raise_account_peak(before.saturating_add(bytes));
     }
 
-    /// Gives bytes back that were charged.
+    /// Returns charged bytes.
     pub fn release(&self, bytes: usize) {
         if bytes >= Self::STEP_BYTES {
             return self.give(bytes);
@@ -118,7 +119,7 @@ impl Account {
         }
     }
 
-    /// Gives back credit beyond one step.
+    /// Returns credit beyond one step.
     fn give_surplus(&self) {
         let enough = |credit: usize| (credit > Self::STEP_BYTES).then_some(Self::STEP_BYTES);
         let before = self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough);

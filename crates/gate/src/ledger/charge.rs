@@ -13,7 +13,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Charges nothing yet.
+    /// An empty charge.
     pub const fn nothing(account: Arc<Account>) -> Self {
         Self { account, bytes: 0 }
     }
@@ -35,24 +35,23 @@ impl Charge {
         account.try_charge(bytes).then(|| Self { account: account.clone(), bytes })
     }
 
-    /// The number of bytes that are charged.
+    /// The number of charged bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The account that is charged.
+    /// The charged account.
     #[must_use]
     pub const fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Charges `bytes` in total.
+    /// Sets the total charge to `bytes`.
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if that is more than now, and too much. The charge stays as it was
-    /// then.
+    /// [`Exhausted`] if that is an increase, and too much. The charge is then unchanged.
     pub fn set(&mut self, bytes: usize) -> Result<(), Exhausted> {
         match bytes.checked_sub(self.bytes) {
             Some(more) if more > 0 => self.account.charge(more)?,
@@ -63,7 +62,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Charges at least `bytes` in total.
+    /// Raises the total charge to at least `bytes`.
     ///
     /// # Errors
     ///
@@ -72,7 +71,7 @@ impl Charge {
         self.set(bytes.max(self.bytes))
     }
 
-    /// Charges at most `bytes` in total.
+    /// Lowers the total charge to at most `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         // A smaller charge is never refused.
         let _ = self.set(bytes.min(self.bytes));
@@ -92,11 +91,11 @@ impl Drop for Charge {
     }
 }
 
-/// Memory with its charge: what is freed with it is released with it. As the owner of
-/// reference-counted bytes it stays charged until the last slice is gone.
+/// Memory with its charge, freed and released together. As the owner of reference-counted bytes, it
+/// stays charged until the last slice has been dropped.
 #[derive(Debug)]
 pub struct Held<T> {
-    // Freed before it is released.
+    // Freed before the charge is released.
     memory: T,
     _charge: Charge,
 }

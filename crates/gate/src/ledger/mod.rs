@@ -1,10 +1,10 @@
 //! The ledger: how many bytes requests and responses hold, over all connections of all
 //! doors, against one limit (`--memory-limit`).
 //!
-//! Memory is charged *before* it is allocated, and given back when it is freed: a
-//! [`Charge`] lives in the same value as the memory ([`Held`]) and releases its bytes when
-//! it is dropped, on every way out of the server. A charge beyond the limit is refused at once
-//! ([`Exhausted`]). Nothing waits for memory, so nothing can wait for ever.
+//! Memory is charged *before* it is allocated, and released when it is freed: a [`Charge`] lives in
+//! the same value as the memory ([`Held`]) and releases its bytes when it is dropped, on every way
+//! out of the server. A charge beyond the limit is refused at once ([`Exhausted`]). Nothing waits
+//! for memory, so nothing can wait forever.
 //!
 //! ```text
 //! Ledger   one per server: the limit, and what is held of it
@@ -58,25 +58,25 @@ pub const RETRY_AFTER_SECS: u32 = 1;
 pub struct Ledger {
     limit: usize,
     held: AtomicUsize,
-    /// The most that was held since the last [`Ledger::sample`].
+    /// The most that has been held since the last [`Ledger::sample`].
     peak: AtomicUsize,
-    /// The most that a single account has held.
+    /// The most that a single account has ever held.
     account_peak: AtomicUsize,
-    /// The number of charges that were refused.
+    /// The number of refused charges.
     refusals: AtomicUsize,
 }
 
 /// The contents of a ledger, read by [`Ledger::sample`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// The bytes that are held now.
+    /// The bytes held now.
     pub held: usize,
-    /// The most that was held since the sample before.
+    /// The most that has been held since the previous sample.
     pub peak: usize,
 }
 
 impl Ledger {
-    /// A ledger with a limit in bytes. Without one it counts and refuses nothing.
+    /// A ledger with a limit in bytes. Without a limit it counts and refuses nothing.
     #[must_use]
     pub const fn new(limit: Option<usize>) -> Self {
         Self {
@@ -91,13 +91,13 @@ impl Ledger {
         }
     }
 
-    /// The limit in bytes, if there is one.
+    /// The limit in bytes, if any.
     #[must_use]
     pub fn limit(&self) -> Option<usize> {
         Some(self.limit).filter(|&limit| limit != usize::MAX)
     }
 
-    /// The bytes that are held, with the base and the credit of every open account.
+    /// The bytes held, including the base and the credit of every open account.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
@@ -109,21 +109,21 @@ impl Ledger {
         self.account_peak.load(Ordering::Relaxed)
     }
 
-    /// The number of charges that were refused since the start.
+    /// The number of charges refused since the start.
     #[must_use]
     pub fn refusals(&self) -> usize {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Reads what is held, and begins a new period for [`Sample::peak`]. For one reader
-    /// alone: the driver of a [`TrimRule`].
+    /// Reads the held bytes, and begins a new period for [`Sample::peak`]. Only for a single
+    /// reader: the driver of a [`TrimRule`].
     pub fn sample(&self) -> Sample {
         let held = self.held();
         Sample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
     }
 
-    /// Notes that memory of this size was freed that no charge counted, such as a pool's,
-    /// so that a [`TrimRule`] learns of it.
+    /// Notes that uncharged memory of this size was freed, such as a pool's, so that a [`TrimRule`]
+    /// learns of it.
     pub fn note_freed(&self, bytes: usize) {
         self.raise_peak(self.held().saturating_add(bytes));
     }
@@ -151,13 +151,13 @@ impl Ledger {
         taken.is_ok()
     }
 
-    /// Takes bytes whatever the limit is.
+    /// Takes bytes regardless of the limit.
     fn force(&self, bytes: usize) {
         let before = self.held.fetch_add(bytes, Ordering::Relaxed);
         self.raise_peak(before.saturating_add(bytes));
     }
 
-    /// Gives bytes back that were taken.
+    /// Returns bytes to the ledger.
     fn give(&self, bytes: usize) {
         let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "{bytes} bytes are given back of {before}");
@@ -188,17 +188,17 @@ impl Default for Ledger {
     }
 }
 
-/// A charge is refused, because requests and responses hold too much already.
+/// The refusal of a charge, because requests and responses already hold too much.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// The number of bytes that were to be held in addition.
+    /// The number of additional bytes that were requested.
     pub wanted: usize,
-    /// The limit of what may be held.
+    /// The limit on held bytes.
     pub limit: usize,
 }
 
 impl Exhausted {
-    /// Returns true if the same charge is refused even when nothing else is held.
+    /// Returns true if the charge would be refused even if nothing else were held.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         self.wanted > self.limit

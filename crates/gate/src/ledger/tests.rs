@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// A mistake that a driver of the ledger could make.
+/// A bug that a user of the ledger could have.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum PlantedBug {
     None,
@@ -34,20 +34,20 @@ enum PlantedBug {
     Leak,
     /// A charge is released twice.
     ReleasedTwice,
-    /// Memory is taken without a look at the limit.
+    /// Memory is taken without a check of the limit.
     Unchecked,
 }
 
-/// A mistake that was found.
+/// A detected violation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Violation {
-    /// An account's sum isn't that of its charges.
+    /// An account's sum differs from that of its charges.
     WrongSum,
-    /// More is held than the limit and the connections' bases.
+    /// More is held than the limit plus the connections' bases.
     BeyondLimit,
-    /// The ledger has counted below zero.
+    /// A counter of the ledger fell below zero.
     BelowZero,
-    /// Bytes are held though nothing is left.
+    /// Bytes are held although no account exists.
     NotEmpty,
 }
 
@@ -115,7 +115,7 @@ fn check(ledger: &Ledger, accounts: &[(Arc<Account>, Vec<Charge>)]) -> Result<()
         let most = account.held() + 2 * Account::STEP_BYTES;
         shared = shared.saturating_sub(most);
     }
-    // What is left belongs to no account.
+    // The remaining bytes belong to no account.
     if shared > 0 { Err(Violation::WrongSum) } else { Ok(()) }
 }
 
@@ -126,7 +126,7 @@ fn sums_hold_in_any_order_of_events() {
     }
 }
 
-/// The check above would find mistakes.
+/// Shows that the check above finds bugs.
 #[test]
 fn planted_bugs_are_found() {
     for bug in [PlantedBug::Leak, PlantedBug::ReleasedTwice, PlantedBug::Unchecked] {
@@ -135,8 +135,8 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// Threads charge and release at the same time: what is held never exceeds the limit, and
-/// nothing is left in the end.
+/// Threads charge and release concurrently: held bytes never exceed the limit, and none remain in
+/// the end.
 #[test]
 fn threads_never_exceed_the_limit_together() {
     let ledger = Arc::new(Ledger::new(Some(LIMIT)));

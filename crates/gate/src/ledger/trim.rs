@@ -1,35 +1,35 @@
-//! When free memory goes back to the system.
+//! Timing of the return of free memory to the system.
 
 use super::Sample;
 
-/// Decides after which sample of the ledger the allocator gives free memory back.
+/// Decides after each sample of the ledger whether the allocator returns free memory to the system.
 ///
-/// An allocator keeps what is freed, for the next burst. That is right while bursts follow
-/// each other, and wrong after the last one. So memory is given back when much less was
-/// held for a whole period than before, and once more a period later: what a client no
-/// longer holds may be freed a little after its charge, by another thread.
+/// An allocator keeps freed memory for the next burst. That is right while bursts follow each
+/// other, and wrong after the last one. So memory is returned when much less was held for a whole
+/// period than before, and once more a period later: memory may be freed a little after its charge
+/// is released, by another thread.
 #[derive(Clone, Debug, Default)]
 pub struct TrimRule {
-    /// The most that was held since memory was last given back.
+    /// The most that has been held since memory was last returned.
     peak: usize,
-    /// True if the period before ended with a fall.
+    /// True if the previous period ended with a fall.
     has_just_fallen: bool,
 }
 
-/// The decision about free memory: kept, or given back to the system now.
+/// A decision about free memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TrimDecision {
     /// The allocator keeps it.
     Keep,
-    /// It goes back.
+    /// The allocator returns it to the system.
     Trim,
 }
 
 impl TrimRule {
-    /// A smaller fall isn't worth the page faults of the next burst.
+    /// The smallest fall that is worth the page faults of the next burst.
     pub const FALL_BYTES_MIN: usize = 4 << 20;
 
-    /// Decides after a period.
+    /// Decides at the end of a period.
     pub fn step(&mut self, sample: Sample) -> TrimDecision {
         let has_fallen = sample.peak <= self.peak / 2
             && self.peak.saturating_sub(sample.peak) >= Self::FALL_BYTES_MIN;
@@ -50,7 +50,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// The periods, by the MiB of their peaks, after which memory is given back.
+    /// The periods, by the MiB of their peaks, after which memory is returned.
     fn check(peaks: &[usize], expected: &[usize]) {
         let mut rule = TrimRule::default();
         let mut trims = Vec::new();

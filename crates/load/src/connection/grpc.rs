@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, ToSocketAddrs};
 use super::reason;
 use crate::sample::PREFIX_BYTES;
 
-/// A connection, which begins with its first call. It lives in a `LocalSet`.
+/// A connection, which is established by its first call. Must be used within a `LocalSet`.
 #[derive(Debug)]
 pub struct GrpcConnection {
     stream: Option<TcpStream>,
@@ -18,9 +18,9 @@ pub struct GrpcConnection {
 /// The result of a call.
 #[derive(Clone, Debug)]
 pub struct GrpcReply {
-    /// The code, as a number; 0 if all is well.
+    /// The status code, as a number; 0 means success.
     pub code: String,
-    /// The text of an error, as it was sent.
+    /// The error message, as sent.
     pub text: String,
     /// The message of the response, without its prefix.
     pub message: Bytes,
@@ -31,7 +31,7 @@ impl GrpcConnection {
     ///
     /// # Errors
     ///
-    /// Why there is no connection.
+    /// If the connection fails.
     pub async fn connect(address: impl ToSocketAddrs) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await;
         let stream = stream.map_err(|error| reason(&error))?;
@@ -39,22 +39,20 @@ impl GrpcConnection {
         Ok(Self { stream: Some(stream), calls: None })
     }
 
-    /// The bare connection, if no call was made.
+    /// Takes the bare connection, if no call has been made.
     pub const fn take_stream(&mut self) -> Option<TcpStream> {
         self.stream.take()
     }
 
-    /// Returns true if no call was made.
+    /// Returns true if no call has been made.
     #[must_use]
     pub const fn is_bare(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// Calls a method with a message and its prefix, and awaits the end of the call.
-    ///
+    /// Calls a method with a prefixed message, and awaits the end of the call.
     /// # Errors
-    ///
-    /// Why the call has no status.
+    /// If the call ends without a status.
     pub async fn call(&mut self, method: &str, message: Bytes) -> Result<GrpcReply, String> {
         let response = self.begin(method, message, true).await?;
         let response = response.await.map_err(|error| text(&error))?;
@@ -79,11 +77,9 @@ impl GrpcConnection {
         Ok(GrpcReply { code, text, message: message.freeze().slice(prefix..) })
     }
 
-    /// Begins a call, and sends data of it.
-    ///
+    /// Begins a call, and sends part of its data.
     /// # Errors
-    ///
-    /// Why it can't begin.
+    /// If it can't begin.
     pub async fn begin(
         &mut self,
         method: &str,
@@ -120,7 +116,7 @@ impl GrpcConnection {
         let stream = self.stream.take().ok_or_else(|| String::from("closed"))?;
         let (calls, connection) =
             h2::client::handshake(stream).await.map_err(|error| text(&error))?;
-        // It ends when all handles of it are dropped.
+        // The task ends when all handles of the connection are dropped.
         tokio::task::spawn_local(async move {
             let _ = connection.await;
         });

@@ -1,4 +1,4 @@
-//! HTTP/1.1, written by hand: libraries don't send half a request.
+//! HTTP/1.1, written by hand because libraries can't send half a request.
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,9 +16,9 @@ pub struct HttpConnection {
 /// A response.
 #[derive(Clone, Debug)]
 pub struct HttpReply {
-    /// Its status.
+    /// The status.
     pub status: u16,
-    /// Its body.
+    /// The body.
     pub body: Bytes,
 }
 
@@ -27,7 +27,7 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// Why there is no connection.
+    /// If the connection fails.
     pub async fn connect(address: impl ToSocketAddrs) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| reason(&error))?;
         let _ = stream.set_nodelay(true);
@@ -38,7 +38,7 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// Why they can't be sent.
+    /// If they can't be sent.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.stream.write_all(bytes).await.map_err(|error| reason(&error))
     }
@@ -47,21 +47,19 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// Why there is no response.
+    /// If no response arrives.
     pub async fn exchange(&mut self, request: &[u8]) -> Result<HttpReply, String> {
         let sent = self.send(request).await;
-        // A server that refuses a body may close before it has been sent whole.
+        // A server that refuses a body may close the connection before the body has been sent.
         match (sent, self.reply().await) {
             (_, Ok(reply)) => Ok(reply),
             (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
         }
     }
 
-    /// The next response.
-    ///
+    /// Reads the next response.
     /// # Errors
-    ///
-    /// Why there is none.
+    /// If no response arrives.
     pub async fn reply(&mut self) -> Result<HttpReply, String> {
         loop {
             if let Some(reply) = self.parse()? {

@@ -1,9 +1,9 @@
-//! Connections that send one request after the other.
+//! Connections that send requests one after another.
 
 pub(crate) mod grpc;
 pub(crate) mod http;
 
-/// The reason of an error of I/O, without what differs from one to the next.
+/// The kind of an I/O error, without details that differ from one error to the next.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     error.kind().to_string()
 }
