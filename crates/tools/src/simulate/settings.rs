@@ -1,6 +1,7 @@
 //! The settings of a scheduler: those that were recorded, those of a file, and changes of them.
 
 use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_load::Shapes;
 use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
 use galatea_traffic::Header;
 use serde_json::json;
@@ -94,13 +95,26 @@ impl Configured {
 
     /// The places in the `dims` of recorded requests that are padded.
     pub(super) fn padded_dims(&self, header: &Header) -> Vec<usize> {
-        let pads = match &self.scheduling.mode {
+        let is_padded = |name: &String| self.pads() && self.padded.contains(name);
+        (0..).zip(&header.variable).filter(|(_, name)| is_padded(name)).map(|(at, _)| at).collect()
+    }
+
+    /// The length by which requests are padded whose rows have these shapes; none if they are not.
+    pub(crate) fn padded_length(&self, shapes: &Shapes) -> Option<u32> {
+        let size = |padded: &String| {
+            let (name, place) = padded.rsplit_once(':')?;
+            let size = shapes.get(name)?.get(place.parse::<usize>().ok()?)?;
+            u32::try_from(*size).ok()
+        };
+        self.pads().then(|| self.padded.iter().map(|one| size(one).unwrap_or(1)).max().unwrap_or(1))
+    }
+
+    fn pads(&self) -> bool {
+        match &self.scheduling.mode {
             SchedulingMode::Dynamic(dynamic) => dynamic.padding.is_some(),
             SchedulingMode::Deadline(deadline) => deadline.queue.padding.is_some(),
             SchedulingMode::Default | SchedulingMode::Sequence(_) => false,
-        };
-        let is_padded = |name: &String| pads && self.padded.contains(name);
-        (0..).zip(&header.variable).filter(|(_, name)| is_padded(name)).map(|(at, _)| at).collect()
+        }
     }
 
     pub(super) fn change(&mut self, changes: &Changes) -> Result<(), String> {

@@ -190,6 +190,7 @@ fn tune(
         objective: options.objective,
         scheduling_of,
         rows: options.rows,
+        shapes: &row_shapes(&model, &sample),
         config: &server.config,
         capacity: 0.0,
     };
@@ -198,6 +199,13 @@ fn tune(
     let checked = check_best(options, &server, &sample, searched, console)?;
     let found = Tuned { measured, simulated: count, smaller, checked, file };
     TuneReport::new(options, &server, found)
+}
+
+/// The shapes of the inputs of a request, without the dimension of its rows.
+fn row_shapes(model: &Interface, sample: &Sample) -> Shapes {
+    let rows = usize::from(model.has_batches);
+    let row = |shape: &[u64]| shape.iter().skip(rows).copied().collect();
+    sample.inputs.iter().map(|input| (input.name.clone(), row(&input.shape))).collect()
 }
 
 /// The findings of a run.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use galatea_load::poisson;
+use galatea_load::{Shapes, poisson};
 use galatea_simulate::{Arrival, Report, simulate};
 use serde_json::Value;
 
@@ -41,6 +41,8 @@ pub(super) struct Search<'a> {
     pub(super) scheduling_of: SchedulingOf,
     /// Rows of a request.
     pub(super) rows: u32,
+    /// The shapes of a row of its inputs.
+    pub(super) shapes: &'a Shapes,
     /// The model's configuration.
     pub(super) config: &'a Value,
     /// The largest rate of requests that any candidate can serve, once it is known.
@@ -138,8 +140,10 @@ impl Search<'_> {
         } else {
             vec![Duration::ZERO; REQUESTS as usize]
         };
+        let padded_length = configured.padded_length(self.shapes);
         let arrival = |time: &Duration| Arrival {
             rows: self.rows,
+            padded_length,
             deadline_ns: deadline_ns.filter(|_| rate.is_finite()).unwrap_or(u64::MAX),
             ..Arrival::at(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
         };
@@ -188,15 +192,22 @@ mod tests {
     }
 
     fn best(objective: &str) -> Found {
-        let config = json!({
-            "name": "m", "backend": "identity", "max_batch_size": 8,
-            "input": [{ "name": "x", "data_type": "TYPE_FP32", "dims": [1] }],
-            "output": [{ "name": "y", "data_type": "TYPE_FP32", "dims": [1] }],
-        });
+        best_of(objective, &config(1, &json!({})), &Shapes::new())
+    }
+
+    fn config(dimension: i64, parameters: &Value) -> Value {
+        json!({
+            "name": "m", "backend": "identity", "max_batch_size": 8, "parameters": parameters,
+            "input": [{ "name": "x", "data_type": "TYPE_FP32", "dims": [dimension] }],
+            "output": [{ "name": "y", "data_type": "TYPE_FP32", "dims": [dimension] }],
+        })
+    }
+
+    fn best_of(objective: &str, config: &Value, shapes: &Shapes) -> Found {
         let objective = Objective::parse(objective).unwrap();
         let scheduling_of = galatea_dispatch::scheduling;
-        let search =
-            Search { objective, scheduling_of, rows: 1, config: &config, capacity: 1333.0 };
+        let capacity = 1333.0;
+        let search = Search { objective, scheduling_of, rows: 1, shapes, config, capacity };
         let measured = measured();
         let found = search.candidates(&measured).into_iter();
         let mut found: Vec<Found> =
@@ -226,5 +237,20 @@ mod tests {
         let found = best("goodput<20ms");
         assert_eq!(found.candidate.objective_us, Some(20_000));
         assert!(found.score > 1000.0, "{found:?}");
+    }
+
+    /// A model whose requests are padded: within the budget there is room for four of length 16.
+    #[test]
+    fn an_objective_and_padding_go_together() {
+        let value = |text: &str| json!({ "string_value": text });
+        let parameters = json!({ "batch_padding": value("x=0"), "batch_padding_outputs": value("y=1"),
+                                 "batch_padding_budget": value("64") });
+        let shapes = Shapes::from([(String::from("x"), vec![16])]);
+        let found = best_of("goodput<20ms", &config(-1, &parameters), &shapes);
+        assert_eq!(found.candidate.objective_us, Some(20_000));
+        // Fours do 1,000 rows a second.
+        assert!((900.0..=1_001.0).contains(&found.score), "{found:?}");
+        let short = best_of("goodput<20ms", &config(-1, &parameters), &Shapes::new());
+        assert!(short.score > 1_200.0, "{short:?}");
     }
 }
