@@ -15,7 +15,7 @@ use crate::plan::{PlannedStep, StepOutput};
 use crate::tensor::{SequencePosition, StepTensor};
 use crate::times::StepTimes;
 
-/// The tensors of a call's inputs; `None` for those that are left out.
+/// The tensors of a call's inputs; `None` for an omitted input.
 pub(crate) type CallInputs = Vec<Option<Arc<StepTensor>>>;
 
 /// The parts of the ensemble's request that the calls of a run take over.
@@ -37,9 +37,9 @@ pub(crate) struct NewCall<'a> {
 }
 
 impl CallTemplate {
-    /// The sequence position of a call: that of the inputs which steps made, or else the
-    /// request's. `Err` if inputs disagree, which is a mistake in the ensemble: with the
-    /// position of the first one, which counts, as in Triton.
+    /// The sequence position of a call: that of the inputs which steps made, or else the request's.
+    /// `Err` if the inputs disagree, which is a mistake in the ensemble; it holds the position of
+    /// the first input, which takes precedence, as in Triton.
     pub(crate) fn sequence_of(
         &self,
         inputs: &[Option<Arc<StepTensor>>],
@@ -84,8 +84,8 @@ impl CallTemplate {
         })
     }
 
-    /// The outputs that may stay in a GPU's memory: those that only other steps use. If the
-    /// caller takes those of the ensemble there, all of the step.
+    /// The outputs that may stay in a GPU's memory: those that only other steps use, or all of the
+    /// step's outputs if the caller accepts the ensemble's outputs there.
     fn device_outputs(&self, ensemble: &Ensemble, step: &PlannedStep) -> DeviceOutputs {
         let taken = &self.request.device_outputs;
         let goes_on = |output: &StepOutput| {
@@ -99,7 +99,8 @@ impl CallTemplate {
         }
     }
 
-    /// A decoupled step pauses for the caller, for its run, and for later steps.
+    /// The backpressure of a decoupled step, which pauses for the caller, for its run, and for
+    /// later steps.
     fn backpressure(
         &self,
         ensemble: &Ensemble,
@@ -138,7 +139,7 @@ fn inputs(
     Ok(inputs)
 }
 
-/// The batch size of a request to this step; `None` if its model has no batches.
+/// The batch size of a request to this step; `None` if the step's model does not batch.
 pub(crate) fn batch_size(step: &PlannedStep, request: &InferenceRequest) -> Option<u32> {
     if !step.batches {
         return None;
@@ -147,7 +148,7 @@ pub(crate) fn batch_size(step: &PlannedStep, request: &InferenceRequest) -> Opti
     Some(first.and_then(|size| u32::try_from(size).ok()).unwrap_or(1))
 }
 
-/// Posts the replies to a call to its run.
+/// Posts the replies to a call to the call's run.
 pub(crate) struct CallSink {
     pub(crate) run: Arc<dyn RunInbox>,
     pub(crate) call: StepCallKey,

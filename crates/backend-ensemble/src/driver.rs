@@ -22,28 +22,28 @@ use crate::times::{StepTimes, batch_times};
 
 type DriverAction = EnsembleAction<Arc<StepTensor>>;
 
-/// The state of a run. One thread at a time has it.
+/// The state of a run. One thread at a time owns it.
 pub(crate) struct RunDriver {
     ensemble: Arc<Ensemble>,
     machine: EnsembleRun<Arc<StepTensor>>,
-    /// Actions of the machine that are not performed yet.
+    /// Actions of the machine that have not been performed yet.
     actions: Vec<DriverAction>,
     calls: BTreeMap<StepCallKey, StepCall>,
     template: CallTemplate,
-    /// `None` when the request has failed.
+    /// `None` once the request has failed.
     responder: Option<Responder>,
     batch_size: u32,
-    /// The latest response. It is held back because it may be the last.
+    /// The latest response, held back because it may be the last.
     held_response: Option<InferenceResponse>,
     /// The error of a call that failed.
     failure: Option<Status>,
-    /// The step of a call that has ended and still has its place in the gate.
+    /// The step of a call that has ended but still has its place in the gate.
     ended_step: Option<StepIndex>,
     start: Instant,
     progress: RunProgress,
 }
 
-/// The need of a run for further events.
+/// A run's need for further events.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RunProgress {
     Ongoing,
@@ -58,11 +58,11 @@ struct StepCall {
 
 /// `AtGate` → `Sent`, or `AtGate` → `Cancelled`.
 enum CallPhase {
-    /// The call waits to be admitted.
+    /// The call is waiting to be admitted.
     AtGate(CallInputs),
-    /// The call is cancelled after its gate admitted it. The event is on its way.
+    /// The call was cancelled after its gate admitted it. The event is on its way.
     Cancelled,
-    /// The request is sent.
+    /// The request has been sent.
     Sent(SentCall),
 }
 
@@ -74,7 +74,7 @@ struct SentCall {
 }
 
 impl RunDriver {
-    /// The driver of a new request; `None` if the request is cancelled already.
+    /// The driver for a new request; `None` if the request is already cancelled.
     pub(crate) fn new(ensemble: &Arc<Ensemble>, mut pending: PendingRequest) -> Option<Self> {
         let start = Instant::now();
         let responder = pending.take_responder()?;
@@ -139,14 +139,14 @@ impl RunDriver {
             }
         }
         self.send_held_response();
-        // This comes last: the calls that follow have entered their gates by now, so that
-        // the admission of other calls takes them into account.
+        // The gate is left last: the calls that follow have entered their gates by now, so that the
+        // admission of other calls takes them into account.
         self.leave_gate();
         self.progress
     }
 
-    /// The pending work of the request: responses of decoupled steps that wait for other
-    /// tensors and, without gates, calls.
+    /// The request's pending work: responses of decoupled steps that wait for other tensors and,
+    /// without gates, calls.
     pub(crate) fn load(&self) -> usize {
         let calls = if self.ensemble.gates.is_some() { 0 } else { self.calls.len() };
         self.machine.pending_waves().saturating_add(calls)
@@ -203,7 +203,7 @@ impl RunDriver {
         let sent = SentCall { cancel, sequence, batch_size, has_responded: false };
         call.phase = CallPhase::Sent(sent);
         let sink = CallSink { run: run.clone(), call: key };
-        // The caller of the ensemble was let in.
+        // The caller of the ensemble has already been admitted.
         let (pass, sender) = (Pass::in_process(), ResponseSender::new(Box::new(sink)));
         self.ensemble.models.infer(pass, request, sender);
     }
@@ -232,7 +232,7 @@ impl RunDriver {
         }
     }
 
-    /// The outputs of a response that are tensors of the ensemble.
+    /// The outputs of a response that become tensors of the ensemble.
     fn map_outputs(
         &mut self,
         key: StepCallKey,
@@ -277,7 +277,7 @@ impl RunDriver {
         }
     }
 
-    /// Keeps the first failure, which becomes the request's.
+    /// Records the first failure, which becomes the request's.
     fn record_failure(&mut self, call: StepCallKey, status: Status) {
         if let Some(call) = self.calls.get(&call) {
             let step = call.step.0;
@@ -293,14 +293,14 @@ impl RunDriver {
         }
     }
 
-    /// Removes an admitted call that has ended. Returns whether it was known.
+    /// Removes an admitted call that has ended. Returns true if the call was known.
     fn remove_call(&mut self, call: StepCallKey) -> bool {
         self.leave_gate();
         self.ended_step = self.calls.remove(&call).map(|call| call.step);
         self.ended_step.is_some()
     }
 
-    /// Gives back the place of the call that has ended.
+    /// Gives back the gate place of the call that has ended.
     fn leave_gate(&mut self) {
         if let (Some(gates), Some(step)) = (&self.ensemble.gates, self.ended_step.take()) {
             gates.leave(step);
@@ -356,7 +356,7 @@ impl RunDriver {
         for output in &plan.outputs {
             let found = outputs.iter().find(|(tensor, _)| *tensor == output.tensor);
             let Some((_, tensor)) = found else { continue };
-            // As in Triton, an output that a model left out is left out.
+            // As in Triton, an output that a model omitted is omitted here too.
             let Some(tensor) = tensor else {
                 let line = format!("Composing models did not output tensor {}", output.name);
                 self.ensemble.host.log(LogLevel::Verbose(1), &line);
@@ -367,7 +367,7 @@ impl RunDriver {
             }
             let mut data = tensor.data.clone();
             if !self.template.request.device_outputs.include(&output.name) {
-                // A step made it for others in a GPU's memory, or it is an input.
+                // The tensor is an input, or a step made it in a GPU's memory for other steps.
                 data.own()?;
             }
             response.outputs.push(OutputTensor {
@@ -427,13 +427,13 @@ impl RunDriver {
 }
 
 impl Drop for RunDriver {
-    /// A panic leaves calls behind; their places in the gates go to other runs.
+    /// A panic leaves calls behind; their gate places are given to other runs.
     fn drop(&mut self) {
         self.leave_gate();
         let Some(gates) = &self.ensemble.gates else { return };
         for call in self.calls.values() {
             match call.phase {
-                // The run gives the place back when the gate admits the call.
+                // The run gives back the place when the gate admits the call.
                 CallPhase::AtGate(_) | CallPhase::Cancelled => {}
                 CallPhase::Sent(_) => gates.leave(call.step),
             }
@@ -441,13 +441,13 @@ impl Drop for RunDriver {
     }
 }
 
-/// A status as the ensemble's, with the prefix of Triton.
+/// A status as the ensemble reports it, with Triton's prefix.
 fn prefixed(ensemble: &Ensemble, prefix: &str, status: Status) -> Status {
     status.prefixed(format!("in ensemble '{}', {prefix}", ensemble.plan.name))
 }
 
-/// Fails a request. Triton counts an ensemble's failure twice: when the request ends, and when
-/// its error is sent.
+/// Fails a request. Triton counts an ensemble's failure twice, when the request ends, and when its
+/// error is sent.
 fn fail_twice(responder: Responder, status: Status) {
     responder.statistics().report_failure(FailureReason::Other);
     responder.fail(status, FailureReason::Other);

@@ -1,4 +1,4 @@
-//! Events of a run, and the inbox that they are posted to.
+//! Events of a run, and the inbox to which they are posted.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use galatea_policy::{StepCallKey, StepIndex};
 pub(crate) enum RunEvent {
     /// The first steps may start.
     Begin,
-    /// The gate of this step admits a call.
+    /// The gate of this step has admitted a call.
     Admitted(StepIndex, StepCallKey),
-    /// A composing model replies to a call.
+    /// A composing model has replied to a call.
     Reply(StepCallKey, Reply),
-    /// The request is cancelled.
+    /// The request has been cancelled.
     Cancelled,
 }
 
 /// The inbox of a run, as gates and composing models see it. It is congested while too
 /// many responses, events and calls of the run are pending.
 pub(crate) trait RunInbox: CongestionPoint {
-    /// Adds an event. This thread handles it, unless another thread drives the run.
+    /// Adds an event. The calling thread handles it, unless another thread is driving the run.
     fn post(self: Arc<Self>, event: RunEvent);
 }

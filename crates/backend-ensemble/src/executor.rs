@@ -1,13 +1,12 @@
 //! Chooses the thread that drives a run.
 //!
-//! The thread that posts an event handles it. Handling may post more events: a composing
-//! model without threads replies before `infer` returns, and its dispatcher may execute
-//! requests of other runs in the same call. Handled on the spot, events would use up the
-//! stack. So a thread that drives a run already queues the next one and drives it
-//! afterwards.
+//! The thread that posts an event handles it. Handling may post more events: a composing model
+//! without threads replies before `infer` returns, and its dispatcher may execute requests of other
+//! runs in the same call. If each event were handled on the spot, the stack would overflow. A
+//! thread that is already driving a run therefore queues the next one and drives it afterwards.
 //!
-//! A thread handles at most [`EVENTS_MAX`] events in a row. The rest goes to the overflow
-//! thread, because no other thread need ever come along.
+//! A thread handles at most [`EVENTS_MAX`] events in a row. The remaining ones go to the overflow
+//! thread, because no other thread may ever come along.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -16,24 +15,24 @@ use std::thread::{Builder, ThreadId};
 use galatea_infer::Status;
 use galatea_stdx::{Inbox, Lock};
 
-/// The number of events that a thread handles before it leaves the rest to the overflow
+/// The number of events that a thread handles before it leaves the remaining ones to the overflow
 /// thread.
 pub(crate) const EVENTS_MAX: usize = 256;
 
-/// Something with events to handle.
+/// A task that has events to handle.
 pub(crate) trait Task: Send + Sync {
-    /// Handles events, at most `budget`, which it counts down. Returns the task if events
-    /// remain.
+    /// Handles at most `budget` events and decrements the budget for each. Returns the task if
+    /// events remain.
     fn run(self: Arc<Self>, budget: &mut usize) -> Option<Arc<dyn Task>>;
 }
 
-/// Runs tasks on the threads that submit them, one task of a thread at a time.
+/// Runs tasks on the threads that submit them; each thread runs one task at a time.
 pub(crate) struct Executor {
     queues: Lock<Vec<ThreadQueue>>,
     overflow: Arc<Inbox<Arc<dyn Task>>>,
 }
 
-/// The tasks that wait for a thread which runs one.
+/// The tasks that are waiting for a thread that is already running one.
 struct ThreadQueue {
     thread: ThreadId,
     tasks: VecDeque<Arc<dyn Task>>,
@@ -56,7 +55,7 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Runs a task on this thread: now, or after the task that the thread runs already.
+    /// Runs a task on this thread, either now or after the task that the thread is already running.
     pub(crate) fn submit(&self, task: Arc<dyn Task>) {
         let thread = std::thread::current().id();
         let mut queues = self.queues.lock("queue a task");
@@ -78,13 +77,13 @@ impl Executor {
     }
 
     fn push_overflow(&self, task: Arc<dyn Task>) {
-        // Only dropping the executor closes the inbox.
+        // The inbox is closed only when the executor is dropped.
         let _is_open = self.overflow.push_and_wake(task);
     }
 }
 
 impl Drop for Executor {
-    /// The overflow thread ends by itself.
+    /// The overflow thread ends on its own.
     fn drop(&mut self) {
         self.overflow.close();
     }
@@ -97,14 +96,14 @@ fn run_overflow(overflow: &Inbox<Arc<dyn Task>>, executor: &Weak<Executor>) {
     }
 }
 
-/// The thread that runs tasks. If a task panics, the overflow thread gets the others.
+/// The thread that runs tasks. If a task panics, the overflow thread takes over the other tasks.
 struct QueueOwner<'a> {
     executor: &'a Executor,
     thread: ThreadId,
 }
 
 impl QueueOwner<'_> {
-    /// The next task; if there is none, the queue is removed.
+    /// The next task; if there is none, removes the queue.
     fn next(&self) -> Option<Arc<dyn Task>> {
         let mut queues = self.executor.queues.lock("take the next task");
         let index = queues.iter().position(|queue| queue.thread == self.thread)?;

@@ -8,18 +8,18 @@ use galatea_stdx::Lock;
 
 use crate::event::{RunEvent, RunInbox};
 
-/// The gates before the steps of one ensemble, shared by all of its requests.
+/// The gates in front of the steps of one ensemble, shared by all requests to it.
 pub(crate) struct Gates {
     state: Lock<StepGatesState>,
 }
 
 struct StepGatesState {
     gates: StepGates<WaitingCall>,
-    /// Run when the congestion behind their step ends.
+    /// Hooks that run when the congestion behind their step ends.
     hooks: Vec<(StepIndex, ResumeHook)>,
 }
 
-/// A call at the gate of its step.
+/// A call that is waiting at the gate of its step.
 struct WaitingCall {
     run: Arc<dyn RunInbox>,
     step: StepIndex,
@@ -36,29 +36,29 @@ impl WaitingCall {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Withdrawal {
     Withdrawn,
-    /// The gate has admitted the call; the event is on its way to the run.
+    /// The gate has already admitted the call; the event is on its way to the run.
     AlreadyAdmitted,
 }
 
 impl Gates {
-    /// `None` if the number of requests of a step is not limited.
+    /// `None` if the number of requests in a step is unlimited.
     pub(crate) fn new(graph: &EnsembleGraph, limit: u32) -> Option<Self> {
         let gates = (limit > 0).then(|| StepGates::new(graph, limit))?;
         Some(Self { state: Lock::new(StepGatesState { gates, hooks: Vec::new() }) })
     }
 
-    /// Queues a call; the run gets [`RunEvent::Admitted`] when it may start.
+    /// Queues a call; the run receives [`RunEvent::Admitted`] when the call may start.
     pub(crate) fn enter(&self, step: StepIndex, run: &Arc<dyn RunInbox>, call: StepCallKey) {
         let waiting = WaitingCall { run: run.clone(), step, call };
         self.update("queue a call", |gates, admitted| gates.enter(step, waiting, admitted));
     }
 
-    /// Gives back the place of an admitted call that has ended.
+    /// Gives back the gate place of an admitted call that has ended.
     pub(crate) fn leave(&self, step: StepIndex) {
         self.update("end a call", |gates, admitted| gates.leave(step, admitted));
     }
 
-    /// Withdraws a call, unless it is already admitted.
+    /// Withdraws a call, unless it has already been admitted.
     pub(crate) fn withdraw(
         &self,
         step: StepIndex,
@@ -92,7 +92,7 @@ impl Gates {
 }
 
 impl StepGatesState {
-    /// Removes the hooks of steps that are not congested any more.
+    /// Removes the hooks of steps that are no longer congested.
     fn take_hooks(&mut self) -> Vec<ResumeHook> {
         if self.hooks.is_empty() {
             return Vec::new();
@@ -105,7 +105,7 @@ impl StepGatesState {
     }
 }
 
-/// The congestion after a step: calls that wait at the gates of the next steps.
+/// The congestion behind a step: calls that wait at the gates of the next steps.
 pub(crate) struct DownstreamCongestion {
     pub(crate) gates: Arc<Gates>,
     pub(crate) step: StepIndex,

@@ -1,4 +1,4 @@
-//! Ensembles: models that are made of other models, as a backend.
+//! Ensembles, which are models composed of other models, as a backend.
 //!
 //! An instance never computes and never waits. It starts a run for each request; the run
 //! sends requests to the composing models, and the threads that bring their replies drive
@@ -18,9 +18,9 @@
 //!
 //! # What it is not
 //!
-//! It knows no scheduler, no server and no other backend: composing models come from
-//! [`Host::composing_models`]. `validate_ensemble` of the configuration has checked that an
-//! ensemble's models fit together before this crate sees it.
+//! The crate knows no scheduler, no server and no other backend: composing models come from
+//! [`Host::composing_models`]. `validate_ensemble` in the configuration has already checked that an
+//! ensemble's models fit together.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
@@ -57,7 +57,8 @@ pub struct EnsembleBackend {
 }
 
 impl EnsembleBackend {
-    /// Starts the backend's thread, which continues runs that keep other threads too long.
+    /// Starts the backend's thread, which continues runs that would occupy other threads for too
+    /// long.
     ///
     /// # Errors
     ///

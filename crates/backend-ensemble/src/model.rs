@@ -15,7 +15,7 @@ use crate::run::Run;
 
 pub(crate) enum EnsembleModel {
     Running(Arc<Ensemble>),
-    /// Its steps would run for ever: every request fails.
+    /// The ensemble's steps would run forever, so every request fails.
     Endless(Status),
 }
 
@@ -37,8 +37,8 @@ impl EnsembleModel {
     }
 }
 
-/// Why requests to an ensemble would never end, if so. Triton loads such an ensemble, and runs
-/// its steps over and over.
+/// The reason why requests to an ensemble would never end, if so. Triton loads such an ensemble and
+/// runs its steps over and over.
 fn endless(spec: &ModelSpec) -> Option<Status> {
     let (tensor, step) = spec.ensemble()?.input_made_by_step(|name| spec.input(name).is_some())?;
     Some(Status::internal(format!(
@@ -55,7 +55,7 @@ impl Model for EnsembleModel {
         })
     }
 
-    /// It reads no tensor. Its steps are admitted as other requests are.
+    /// The ensemble itself reads no tensor. Requests to its steps are admitted like any others.
     fn input_memory(&self) -> InputMemory {
         InputMemory::Device
     }
@@ -73,7 +73,7 @@ impl Instance for FailingInstance {
     }
 }
 
-/// Starts a run for each request. It has no state of its own.
+/// Starts a run for each request. The instance has no state of its own.
 struct EnsembleInstance {
     ensemble: Arc<Ensemble>,
 }

@@ -1,5 +1,5 @@
-//! An ensemble's configuration, with all names looked up and numbered. A request compares
-//! only the names of its own tensors.
+//! An ensemble's configuration with all names resolved to numbers. A request compares only the
+//! names of its own tensors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct PlannedInput {
 pub(crate) struct PlannedOutput {
     pub(crate) name: Arc<str>,
     pub(crate) tensor: TensorIndex,
-    /// Its shape without the batch dimension.
+    /// The output's shape without the batch dimension.
     pub(crate) dims: Vec<i64>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct PlannedStep {
 /// An input of a composing model; its tensor is in the graph.
 pub(crate) struct StepInput {
     pub(crate) name: String,
-    /// Its shape without the batch dimension.
+    /// The input's shape without the batch dimension.
     pub(crate) dims: Vec<i64>,
 }
 
@@ -112,7 +112,7 @@ impl EnsemblePlan {
             outputs: outputs.iter().map(|output| output.tensor).collect(),
             steps: steps.iter().map(|(_, step)| step.clone()).collect(),
         });
-        // Not expected: the check of the configuration finds the same, with better messages.
+        // Unexpected here: the configuration check finds the same errors and words them better.
         let graph = graph.map_err(|error| {
             Status::invalid_argument(format!("ensemble '{}' can't run: {error:?}", spec.name))
         })?;
@@ -133,9 +133,9 @@ impl EnsemblePlan {
         &self.steps[index.0 as usize]
     }
 
-    /// The pending work of one request from which on its decoupled steps pause. With a limit
-    /// it is as much as may be in a step and wait at its gate, and otherwise enough to keep
-    /// all steps busy. `None` if no step is decoupled.
+    /// The amount of pending work at which one request's decoupled steps pause. With a limit, it
+    /// equals the number of calls that may be in a step or waiting at its gate; otherwise it is
+    /// enough to keep all steps busy. `None` if no step is decoupled.
     pub(crate) fn load_max(&self) -> Option<usize> {
         let load_max = match usize::try_from(self.max_inflight_requests) {
             Ok(0) => LOAD_MAX_WITHOUT_LIMIT,

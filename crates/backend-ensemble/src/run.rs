@@ -1,10 +1,9 @@
 //! One request on its way through an ensemble.
 //!
-//! A run is an inbox and a [`RunDriver`]. A thread that posts an event puts it into the inbox;
-//! if the driver is in its slot, the thread takes the driver out and handles events until
-//! none is left. So one thread at a time drives a run, no lock is held meanwhile, and
-//! events are handled in the order in which they were posted. A cancellation is one of them (see
-//! `infer/cancel.rs`).
+//! A run is an inbox and a [`RunDriver`]. A thread that posts an event puts it into the inbox; if
+//! the driver is in its slot, the thread takes it and handles events until none remain. Thus one
+//! thread at a time drives a run, no lock is held meanwhile, and events are handled in the order in
+//! which they were posted. A cancellation is an event too (see `infer/cancel.rs`).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,18 +21,18 @@ use crate::executor::Task;
 /// A run; see the [module](self).
 pub(crate) struct Run {
     ensemble: Arc<Ensemble>,
-    /// A leaf: under it no event is handled or dropped, and no hook is called.
+    /// A leaf lock: no event is handled or dropped, and no hook is called, while it is held.
     state: Lock<EnsembleRunState>,
 }
 
 struct EnsembleRunState {
     events: VecDeque<RunEvent>,
     slot: DriverSlot<Box<RunDriver>>,
-    /// The [load](RunDriver::load) of the driver.
+    /// The driver's [load](RunDriver::load).
     load: usize,
-    /// The run is congested when load and events reach this; never if it is `None`.
+    /// The load, including events, at which the run becomes congested. `None` means never.
     load_max: Option<usize>,
-    /// Run when the congestion ends.
+    /// Hooks that run when the congestion ends.
     hooks: Vec<ResumeHook>,
 }
 
@@ -43,16 +42,16 @@ impl EnsembleRunState {
     }
 }
 
-/// Why a thread ends its drive.
+/// The reason why a thread stops driving a run.
 enum DriveEnd {
-    /// No event is left, or another thread has the driver.
+    /// No events remain, or another thread has the driver.
     Done,
-    /// The budget is used up, and events are left.
+    /// The budget is used up, but events remain.
     OutOfBudget,
 }
 
 impl Run {
-    /// Starts a run. It continues when composing models reply, after this call.
+    /// Starts a run. After this call, the run continues whenever composing models reply.
     pub(crate) fn start(ensemble: &Arc<Ensemble>, driver: RunDriver, cancel: &CancelToken) {
         let state = EnsembleRunState {
             events: VecDeque::from([RunEvent::Begin]),
@@ -108,7 +107,8 @@ impl Run {
         }
     }
 
-    /// The next event. Without one, or without budget, the driver goes back into its slot.
+    /// The next event. If there is none, or the budget is used up, the driver goes back into its
+    /// slot.
     fn next_event(
         &self,
         driver: Box<RunDriver>,
@@ -142,8 +142,8 @@ impl Run {
         hooks.into_iter().for_each(|hook| hook());
     }
 
-    /// Drops an event after the end of the run. After a panic a gate may still admit calls
-    /// of the run; their places go to other runs.
+    /// Drops an event after the run has ended. A gate may still admit calls of the run after a
+    /// panic; their places go to other runs.
     fn discard(&self, event: RunEvent) {
         if let (RunEvent::Admitted(step, _), Some(gates)) = (&event, &self.ensemble.gates) {
             gates.leave(*step);
@@ -180,8 +180,8 @@ impl Task for Run {
     }
 }
 
-/// Pending work of the run itself: events, responses of decoupled steps that wait for other
-/// tensors, and calls if no gates count them.
+/// Reports the run's own pending work: events, responses of decoupled steps that wait for other
+/// tensors, and calls unless gates count them.
 impl CongestionPoint for Run {
     fn is_congested(&self) -> bool {
         self.state.lock("read the congestion").is_congested()

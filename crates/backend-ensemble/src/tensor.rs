@@ -7,22 +7,22 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-/// A tensor that a step made or the caller gave. The run and the calls that need it share
-/// it.
+/// A tensor that a step made or the caller supplied. The run and the calls that need it share it.
 #[derive(Debug)]
 pub(crate) struct StepTensor {
     pub(crate) datatype: DataType,
-    /// The shape as the step made it, with its batch dimension.
+    /// The shape in which the step made the tensor, including its batch dimension.
     pub(crate) shape: Shape,
     pub(crate) data: Buffer,
-    /// The batch size of the request that made it; `None` if its model has no batches.
+    /// The batch size of the request that made the tensor; `None` if the request's model does not
+    /// batch.
     pub(crate) batch_size: Option<u32>,
-    /// `None` for the caller's tensors.
+    /// `None` for tensors from the caller.
     pub(crate) sequence: Option<Arc<SequencePosition>>,
 }
 
-/// The sequence that a tensor belongs to, and its flags there. Steps that take the tensor
-/// continue the sequence.
+/// The sequence that a tensor belongs to, with its flags. Steps that take the tensor continue the
+/// sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SequencePosition {
     pub(crate) correlation_id: CorrelationId,
@@ -31,11 +31,11 @@ pub(crate) struct SequencePosition {
 
 impl StepTensor {
     /// The shape of the tensor for a model, or for the ensemble's response. `dims` are the
-    /// configured ones, without the batch dimension that there is if `batches`.
+    /// configured dimensions without the batch dimension, which exists if `batches` is true.
     ///
-    /// As in Triton, a model without batches takes a batch as one tensor if its dimensions
-    /// allow that; else a batch of one loses its batch dimension. The other way round, a
-    /// tensor becomes a batch of one.
+    /// As in Triton, a model without batching takes a batch as one tensor if its dimensions allow
+    /// that; otherwise a batch of one loses its batch dimension. Conversely, a tensor becomes a
+    /// batch of one.
     pub(crate) fn shape_for(&self, dims: &[i64], batches: bool) -> Result<Shape, Status> {
         let own = self.shape.dims();
         let changed = match (self.batch_size, batches) {
@@ -54,7 +54,7 @@ impl StepTensor {
     }
 }
 
-/// Returns true if a shape has the configured dimensions, where -1 is any size.
+/// Returns true if a shape has the configured dimensions, where -1 means any size.
 fn matches_dims(configured: &[i64], dims: &[i64]) -> bool {
     let mut pairs = configured.iter().zip(dims);
     configured.len() == dims.len()
@@ -66,8 +66,8 @@ const SEQUENCE_START: &str = "sequence_start";
 const SEQUENCE_END: &str = "sequence_end";
 
 impl SequencePosition {
-    /// The position of a response's tensors: that of its request, unless the response's
-    /// parameters change it. Flags that those leave out are unset then.
+    /// The position of a response's tensors: that of its request, unless the response's parameters
+    /// change it. In that case, flags that the parameters omit are cleared.
     pub(crate) fn of_response(
         request: &Arc<Self>,
         response: &InferenceResponse,
@@ -110,11 +110,11 @@ impl SequencePosition {
         Ok(changed.map_or_else(|| request.clone(), Arc::new))
     }
 
-    /// The response parameters in which Triton tells the position to an ensemble's client.
+    /// The response parameters with which Triton reports the position to an ensemble's client.
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let id = match &self.correlation_id {
             CorrelationId::None => ParameterValue::Int64(0),
-            // The same bits, because the protocols have no unsigned integer.
+            // Reinterprets the same bits, because the protocols have no unsigned integer.
             CorrelationId::Number(number) => ParameterValue::Int64(number.cast_signed()),
             CorrelationId::Text(text) => ParameterValue::String(text.clone()),
         };

@@ -1,12 +1,12 @@
-//! The durations of a request's steps, added up.
+//! Durations of a request's steps, summed up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_infer::{ExecutionObserver, ExecutionSummary, ExecutionTimes};
 
-/// Sums over all calls of a run. As in Triton, steps that execute at the same time count in
-/// full each, and a batch counts in full for each of its requests.
+/// Sums over all calls of a run. As in Triton, steps that execute concurrently each count in full,
+/// and a batch counts in full for each of its requests.
 #[derive(Debug, Default)]
 pub(crate) struct StepTimes {
     input_ns: AtomicU64,
@@ -27,7 +27,7 @@ impl ExecutionObserver for StepTimes {
 }
 
 impl StepTimes {
-    /// The execution of the ensemble's request.
+    /// The execution summary of the ensemble's request.
     pub(crate) fn execution(&self, start: Instant, end: Instant) -> ExecutionSummary {
         let sum = |sum: &AtomicU64| Duration::from_nanos(sum.load(Ordering::Relaxed));
         ExecutionSummary {
@@ -41,8 +41,7 @@ impl StepTimes {
     }
 }
 
-/// The same durations one after another, for the statistics of batches, which use nothing
-/// else.
+/// The same durations laid end to end, for the statistics of batches, which use nothing else.
 pub(crate) fn batch_times(execution: &ExecutionSummary) -> ExecutionTimes {
     let compute_start = execution.start + execution.input;
     let compute_end = compute_start + execution.infer;

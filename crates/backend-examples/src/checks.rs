@@ -1,9 +1,9 @@
-//! Checks that both backends make.
+//! Checks that both backends share.
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
 
-/// The value of an integer parameter; 0 if it isn't given.
+/// The value of an integer parameter; 0 if it is absent.
 pub(crate) fn integer_parameter(spec: &ModelSpec, key: &str) -> Result<u64, String> {
     let Some(text) = spec.parameters.get(key) else { return Ok(0) };
     let number: Option<u32> = text.trim().parse().ok();

@@ -1,4 +1,4 @@
-//! Test doubles of what the server gives to a backend.
+//! Test doubles for the interfaces that the server gives to a backend.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

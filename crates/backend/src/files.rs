@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use galatea_infer::Status;
 
-/// A version's directory: the only way of a backend to the model's files.
+/// A version's directory: the only access that a backend has to the model's files.
 pub trait ModelFiles: Send + Sync {
     /// The model's directory, which holds `config.pbtxt` and the versions.
     fn model_path(&self) -> &Path;
@@ -15,30 +15,30 @@ pub trait ModelFiles: Send + Sync {
     /// The version's directory.
     fn version_path(&self) -> &Path;
 
-    /// Begins to bring the files to where the paths lead, without waiting for them, because the
-    /// version is about to be loaded. [`ModelFiles::fetch`] waits. By default nothing begins.
+    /// Starts fetching the files to the places that the paths name, without waiting, because the
+    /// version is about to be loaded. [`ModelFiles::fetch`] waits. Does nothing by default.
     fn fetch_ahead(&self) {}
 
-    /// Brings the files to where the paths lead, if they aren't there. It is called on the
-    /// thread that loads or checks the version, before anything is read. By default they are.
+    /// Fetches the files to the places that the paths name, unless they are already there. Called
+    /// on the thread that loads or checks the version, before anything is read. By default the
+    /// files are in place.
     ///
     /// # Errors
     ///
-    /// Why they can't be had.
+    /// The reason why the files are not available.
     fn fetch(&self) -> Result<(), Status> {
         Ok(())
     }
 
-    /// The path of a file or directory below the version's directory.
+    /// The path of a file or directory in the version's directory.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if `name` leads out of that directory, `NotFound` if it does
-    /// not exist.
+    /// `InvalidArgument` if `name` points outside that directory, `NotFound` if it does not exist.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status>;
 
-    /// The path of a file or directory below the model's directory, which all versions
-    /// share. By default there are no such files.
+    /// The path of a file or directory in the model's directory, which all versions share. By
+    /// default there are no such files.
     ///
     /// # Errors
     ///
@@ -47,8 +47,8 @@ pub trait ModelFiles: Send + Sync {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
-    /// Reads a file in the model's directory, beside the configuration. By default there
-    /// are no such files.
+    /// Reads a file in the model's directory, next to the configuration. By default there are no
+    /// such files.
     ///
     /// # Errors
     ///
@@ -62,26 +62,24 @@ pub trait ModelFiles: Send + Sync {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
-    /// The fingerprints of this version's files and of those beside all versions, sorted
-    /// by path. `None` if a change of a file can't be recognized.
+    /// The fingerprints of this version's files and of those that all versions share, sorted by
+    /// path. `None` if a change to a file can't be detected.
     fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         None
     }
 
-    /// Reads a file in `initial_state`, a directory beside the versions. By default there
-    /// is none.
+    /// Reads a file in `initial_state`, a directory next to the versions. By default there is none.
     ///
     /// # Errors
     ///
-    /// As with [`ModelFiles::resolve`]; also `InvalidArgument` if it is not a regular file
-    /// or of another size. The message names the file.
+    /// As for [`ModelFiles::resolve`]; also `InvalidArgument` if the file is not a regular file or
+    /// has a different size. The message names the file.
     fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no initial_state")))
     }
 
-    /// Reads a file in `warmup`, a directory beside the versions. By default there is
-    /// none.
+    /// Reads a file in `warmup`, a directory next to the versions. By default there is none.
     ///
     /// # Errors
     ///
@@ -92,11 +90,11 @@ pub trait ModelFiles: Send + Sync {
     }
 }
 
-/// The advice, in parentheses and after a space, for a directory without the expected file that
-/// has another file of that kind. It is empty if there is none.
+/// The hint for a directory that lacks the expected file but has another of that kind, in
+/// parentheses and after a space. Empty if there is no such file.
 #[must_use]
 pub fn advice_on_name(directory: &Path, expected: &str) -> String {
-    /// The maximum number of names that are looked at.
+    /// The maximum number of names that are examined.
     const ENTRIES_MAX: usize = 1000;
     let entries = std::fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX).flatten();
     let mut names: Vec<String> =
@@ -105,7 +103,7 @@ pub fn advice_on_name(directory: &Path, expected: &str) -> String {
     galatea_config::misnamed(&names, expected).map_or_else(String::new, |one| format!(" ({one})"))
 }
 
-/// Recognizes a changed file without reading it: path, size and modification time.
+/// Identifies a changed file without reading it, by path, size and modification time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFingerprint {
     path: PathBuf,
@@ -117,13 +115,12 @@ impl FileFingerprint {
     /// 1980-01-02 00:00:00 UTC, in nanoseconds since the epoch.
     const EARLIEST_NS: i64 = 315_619_200 * 1_000_000_000;
 
-    /// The fingerprint of a file of this size that was modified last `modified_ns`
-    /// nanoseconds after the epoch. The paths of a model's files are relative to the
-    /// model's directory.
+    /// The fingerprint of a file of this size that was last modified `modified_ns` nanoseconds
+    /// after the epoch. The paths of a model's files are relative to the model's directory.
     ///
-    /// `None` if the time has no meaning. Reproducible images and packages give all files
-    /// the same time: the epoch, a second later, or the earliest that a ZIP archive can
-    /// hold. A changed file would have the same fingerprint.
+    /// `None` if the time has no meaning. Reproducible images and packages give all files the same
+    /// time: the epoch, one second after it, or the earliest time that a ZIP archive can hold. A
+    /// changed file would then have the same fingerprint.
     #[must_use]
     pub fn new(path: PathBuf, byte_size: u64, modified_ns: i64) -> Option<Self> {
         (modified_ns >= Self::EARLIEST_NS).then_some(Self { path, byte_size, modified_ns })
@@ -141,7 +138,7 @@ impl FileFingerprint {
         self.byte_size
     }
 
-    /// When it was modified last, in nanoseconds since the epoch.
+    /// The time of the last modification, in nanoseconds since the epoch.
     #[must_use]
     pub const fn modified_ns(&self) -> i64 {
         self.modified_ns
@@ -151,9 +148,9 @@ impl FileFingerprint {
 /// The size that a file must have, in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedFileSize {
-    /// Any size up to this.
+    /// Any size up to this one.
     AtMost(u64),
-    /// Any size. This many bytes are read from the beginning.
+    /// Any size. Only the first bytes, as many as given here, are read.
     Beginning(u64),
 }
 

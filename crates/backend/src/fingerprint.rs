@@ -1,4 +1,4 @@
-//! Fingerprints of a backend and its files, by which a changed one is recognized.
+//! Fingerprints of a backend and its files, which reveal a change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,21 +7,20 @@ use std::time::UNIX_EPOCH;
 
 use crate::FileFingerprint;
 
-/// The state that a backend's responses depend on, beside models and requests. A cache that
-/// outlives the server recognizes by it if its responses are still valid.
+/// The state that a backend's responses depend on, apart from models and requests. A cache that
+/// outlives the server uses it to decide if its responses are still valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendFingerprint {
     /// The version of the backend or of the library that it wraps; empty if unknown.
     pub version: String,
-    /// Its settings from the command line.
+    /// The backend's settings from the command line.
     pub settings: BTreeMap<String, String>,
-    /// Its files, sorted by path.
+    /// The backend's files, sorted by path.
     pub files: Vec<FileFingerprint>,
 }
 
 impl BackendFingerprint {
-    /// The fingerprint of a backend without settings and files: only its version can
-    /// change.
+    /// The fingerprint of a backend without settings or files: only its version can change.
     #[must_use]
     pub fn of_version(version: &str) -> Self {
         Self { version: version.to_owned(), ..Self::default() }
@@ -29,8 +28,8 @@ impl BackendFingerprint {
 }
 
 impl FileFingerprint {
-    /// The fingerprint of the file at `path`, or of the target of a link. Taken before the
-    /// file is read, so that a change during the read gives another fingerprint.
+    /// The fingerprint of the file at `path`, or of a link's target. Take it before reading the
+    /// file, so that a change during the read gives another fingerprint.
     ///
     /// `None` if its metadata can't be read or its time has no meaning.
     #[must_use]

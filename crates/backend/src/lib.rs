@@ -32,7 +32,7 @@ pub use fingerprint::BackendFingerprint;
 pub use galatea_infer::LogLevel;
 pub use shared_library::is_library_truncated;
 
-/// The ways in which the engine may call a backend's instances.
+/// The way in which the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExecutionPolicy {
     /// An execution takes time: each instance gets a thread of its own.
@@ -44,12 +44,12 @@ pub enum ExecutionPolicy {
 
 /// Loads and executes one kind of model, such as ONNX models.
 pub trait Backend: Send + Sync {
-    /// The way in which the instances of a model with this configuration may be called.
+    /// The way in which the engine may call the instances of a model with this configuration.
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
 
-    /// Fills in inputs, outputs and the batch size from the model's files where `draft`
-    /// leaves them out. What the draft says stays. The default changes nothing: for
-    /// backends whose model files hold no such information.
+    /// Fills in the inputs, the outputs and the batch size from the model's files where `draft`
+    /// omits them. Values in the draft are kept. Changes nothing by default, for backends whose
+    /// model files hold no such information.
     ///
     /// # Errors
     ///
@@ -63,21 +63,21 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Returns true if it gets the whole configuration and may use any setting of it, such as
-    /// the `secondary_devices` of groups. If not, the server reports settings without effect.
+    /// Returns true if the backend receives the whole configuration and may use any setting of it,
+    /// such as the `secondary_devices` of groups. Otherwise the server reports settings that have
+    /// no effect.
     fn reads_whole_configuration(&self) -> bool {
         false
     }
 
-    /// Why it can't execute models on GPUs, if so. Then groups without a kind are on the CPU,
-    /// and those on GPUs are refused with this reason. Most backends leave the choice of the
-    /// device to the model's code.
+    /// The reason why the backend can't execute models on GPUs, if it can't. Groups without a kind
+    /// are then placed on the CPU, and groups on GPUs are refused with this reason. Most backends
+    /// leave the choice of the device to the model's code.
     fn gpus_refused(&self) -> Option<String> {
         None
     }
 
-    /// Begins to load one version, before its configuration is complete. The server calls
-    /// it first.
+    /// Begins to load a version before its configuration is complete. The server calls this first.
     ///
     /// The default suits backends that implement [`Backend::auto_complete_config`]. A
     /// backend that completes a configuration from an existing model returns that model.
@@ -114,23 +114,24 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// A status that says why the rule could not be made.
+    /// A status that says why the rule can't be made.
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
         let _ = loaded;
         Ok(None)
     }
 
-    /// The state that this backend's responses for a loaded version depend on, beside the
-    /// version itself. Describes the backend when it was loaded, not its files as they are now.
-    /// `None` if a change between two runs of the server can't be recognized; cached
-    /// responses of another run are then not used.
+    /// The state that this backend's responses for a loaded version depend on, apart from the
+    /// version itself. Describes the backend at the time it was loaded, not its current files.
+    /// `None` if a change between two runs of the server can't be detected; responses cached in
+    /// another run are then not used.
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let _ = loaded;
         None
     }
 }
 
-/// The error of a model without a configuration whose backend completes none, in Triton's words.
+/// The error for a model without a configuration whose backend can't complete one, in Triton's
+/// words.
 #[must_use]
 pub fn unconfigured(draft: &ConfigDraft) -> Status {
     let name = draft.name();
@@ -140,27 +141,26 @@ pub fn unconfigured(draft: &ConfigDraft) -> Status {
 /// A version of a model that has no instances yet.
 #[derive(Copy, Clone)]
 pub struct LoadedVersion<'a> {
-    /// Its configuration.
+    /// The version's configuration.
     pub spec: &'a Arc<ModelSpec>,
-    /// Its files.
+    /// The version's files.
     pub files: &'a dyn ModelFiles,
     /// The loaded model.
     pub model: &'a dyn Model,
-    /// Its host.
+    /// The model's host.
     pub host: &'a Arc<dyn Host>,
 }
 
-/// The permission of a backend to fill in what a configuration leaves out.
+/// The permission for a backend to fill in what a configuration omits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AutoComplete {
     /// The backend may complete the configuration.
     Enabled,
-    /// The configuration is used as it is written.
+    /// The configuration is used as written.
     Disabled,
 }
 
-/// A version of a model that the backend has created, but whose configuration is not
-/// final yet.
+/// A version of a model that the backend has created but whose configuration is not yet final.
 ///
 /// Dropping it abandons the load.
 pub trait UnconfiguredModel: Send {
@@ -180,7 +180,8 @@ pub trait UnconfiguredModel: Send {
 pub trait Host: Send + Sync {
     /// Records the execution of a batch of `batch_size` elements in the statistics.
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes);
-    /// The same for the batch of an instance on a GPU, which is also counted for that GPU.
+    /// Like [`Host::record_batch`], for a batch of an instance on a GPU, which is also counted for
+    /// that GPU.
     fn record_gpu_batch(&self, gpu: u32, batch_size: u64, times: &ExecutionTimes) {
         let _ = gpu;
         self.record_batch(batch_size, times);
@@ -189,10 +190,10 @@ pub trait Host: Send + Sync {
     fn record_response(&self, response: &ResponseRecord) {
         let _ = response;
     }
-    /// The version of the model.
+    /// The model's version.
     fn model_version(&self) -> i64;
-    /// The composing models that its configuration names, if any: the versions that it
-    /// was loaded with. Later loads and unloads do not change them. Other models are not
+    /// The composing models that the model's configuration names, if any, in the versions that the
+    /// model was loaded with. Later loads and unloads do not change them. Other models are not
     /// found here.
     fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
         None
@@ -203,25 +204,25 @@ pub trait Host: Send + Sync {
 
 /// The composing models of an ensemble: its requests name one of them.
 pub trait ComposingModels: InferenceService {
-    /// The configuration of a composing model, in this version or the newest; `None` if
-    /// it is not among them.
+    /// The configuration of a composing model in this version, or in the newest; `None` if the
+    /// model is not among them.
     fn spec(&self, name: &str, version: Option<i64>) -> Option<Arc<ModelSpec>>;
 }
 
 /// The statistics of one response.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ResponseRecord {
-    /// Its index among the responses to its request, from 0.
+    /// The response's index among the responses to its request, starting at 0.
     pub index: usize,
-    /// The kind under which the response counts.
+    /// The kind under which the response is counted.
     pub outcome: ResponseOutcome,
     /// The time spent on computing.
     pub infer: Duration,
-    /// The time spent on collecting outputs; `None` without outputs.
+    /// The time spent on collecting outputs; `None` if there are no outputs.
     pub output: Option<Duration>,
 }
 
-/// The kind under which a response counts in the statistics.
+/// The kind under which a response is counted in the statistics.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
     /// A response with outputs.
@@ -252,36 +253,37 @@ pub trait Model: Send + Sync {
     /// A status that says why it could not be created.
     fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status>;
 
-    /// The way in which its instances may be created. The default suits every backend.
+    /// The way in which the model's instances may be created. The default suits every backend.
     fn instance_creation(&self) -> InstanceCreation {
         InstanceCreation::Sequential
     }
 
-    /// Checks whether its instances can serve: part of the model's readiness check.
+    /// Checks if the model's instances can serve; part of the model's readiness check.
     ///
     /// # Errors
     ///
-    /// Why an instance can't.
+    /// The reason why an instance can't.
     fn check_ready(&self) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Returns true if [`Model::check_ready`] may block. If not, it is called on I/O threads.
+    /// Returns true if [`Model::check_ready`] may block. Otherwise it is called on I/O threads.
     fn readiness_may_block(&self) -> bool {
         false
     }
 
-    /// Waits until nothing of a backend uses its instances any more, such as a response that is
-    /// still to come. The engine calls it once its own instances are gone, on a thread that may
-    /// wait for long, and destroys the model after it.
+    /// Waits until nothing in the backend uses the model's instances any more, such as a response
+    /// that has yet to arrive. The engine calls it once its own instances are gone, on a thread
+    /// that may block for long, and destroys the model afterwards.
     fn wait_until_unused(&self) {}
 
-    /// The memory that it and its instances use, if the backend reports it.
+    /// The memory that the model and its instances use, if the backend reports it.
     fn memory_usage(&self) -> Vec<MemoryUsage> {
         Vec::new()
     }
 
-    /// The memory that its instances take inputs in. What is elsewhere is copied to the host's.
+    /// The memory in which the model's instances accept inputs. Inputs elsewhere are copied to the
+    /// host's.
     fn input_memory(&self) -> InputMemory {
         InputMemory::Host
     }
@@ -292,16 +294,16 @@ pub trait Model: Send + Sync {
     }
 }
 
-/// The memory that instances take inputs in.
+/// The memory in which instances accept inputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InputMemory {
-    /// The host's, where nothing changes them.
+    /// The host's memory, in which nothing changes the inputs.
     Host,
-    /// Also that of any GPU (`Buffer::on_device`). An instance copies from there what a client
-    /// may change before it computes with it.
+    /// The host's memory or that of any GPU (`Buffer::on_device`). An instance first copies what a
+    /// client may still change, then computes with the copy.
     Device,
-    /// Any: inputs are repeated as outputs unread. Memory that clients share reaches them as it
-    /// is (`Buffer::foreign`).
+    /// Any memory, for inputs that are returned as outputs unread. Memory that clients share is
+    /// passed through as it is (`Buffer::foreign`).
     Unread,
 }
 
@@ -310,15 +312,15 @@ pub enum InputMemory {
 pub struct Placement {
     /// The instance's name, such as `simple_0_1`.
     pub name: String,
-    /// The processor that it runs on.
+    /// The processor that the instance runs on.
     pub device: Device,
-    /// The settings of its host policy from the command line. The engine has applied
-    /// them already.
+    /// The command-line settings of the instance's host policy. The engine has already applied
+    /// them.
     pub host_policy_settings: BTreeMap<String, String>,
 }
 
 impl Placement {
-    /// The name of its host policy: that of its instance group, or its device.
+    /// The name of the instance's host policy: that of its instance group, or else its device.
     #[must_use]
     pub fn host_policy(&self, spec: &ModelSpec) -> String {
         let group = spec.group_of(&self.name);
@@ -338,7 +340,7 @@ pub enum Device {
     Cpu,
     /// The GPU with this number.
     Gpu(u32),
-    /// The model chooses.
+    /// The model chooses the device.
     Model,
 }
 
@@ -346,8 +348,8 @@ pub enum Device {
 pub trait Instance: Send {
     /// Executes the requests together and replies to each of them.
     ///
-    /// The next batch may follow once it returns. A decoupled model may send responses
-    /// after that.
+    /// The next batch may follow once the call returns. A decoupled model may send responses after
+    /// that.
     ///
     /// # Errors
     ///
@@ -360,25 +362,24 @@ pub trait Instance: Send {
         ExecutionGuarantee::Unspecified
     }
 
-    /// The instance as one whose executions can be left to another thread; `None` if they
-    /// can't.
+    /// The instance in its resumable form, if its executions can be handed to another thread.
     fn resumable(&mut self) -> Option<&mut dyn ResumableInstance> {
         None
     }
 
-    /// The means to end an execution from another thread; `None` if there is none. The engine
-    /// asks once, before the first execution.
+    /// The means to end an execution from another thread; `None` if the instance has none. The
+    /// engine asks once, before the first execution.
     fn terminator(&self) -> Option<Arc<dyn Terminator>> {
         None
     }
 }
 
-/// An instance that waits while something else executes, such as a process, so that one
-/// thread can begin an execution and another one end it. The engine lets I/O threads begin
-/// those that will probably be short.
+/// An instance that waits while something else, such as a process, executes. One thread can
+/// therefore begin an execution and another one finish it. The engine lets I/O threads begin
+/// executions that are likely to be short.
 pub trait ResumableInstance {
-    /// As [`Instance::execute`], but waits for no other thread, and no longer than `patience`
-    /// for the end.
+    /// Begins an execution like [`Instance::execute`], but never waits for another thread, and
+    /// waits at most `patience` for the end.
     ///
     /// # Errors
     ///
@@ -389,61 +390,61 @@ pub trait ResumableInstance {
         patience: Duration,
     ) -> Result<Begun, RefusedBatch>;
 
-    /// Waits for the end of the execution that goes on.
+    /// Waits for the end of the execution in progress.
     ///
     /// # Errors
     ///
     /// As [`Instance::execute`].
     fn finish(&mut self) -> Result<(), RefusedBatch>;
 
-    /// The duration of the last execution until its end was seen, without the replies: on a shared
-    /// processor those who get them may run before the thread goes on.
+    /// The duration of the last execution up to the moment its end was seen, without the replies:
+    /// on a shared processor, the receivers of the replies may run before this thread continues.
     fn took(&self) -> Duration;
 }
 
-/// The result of an execution that was begun.
+/// The result of beginning an execution.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It has ended.
+    /// The execution has ended.
     Ended,
-    /// It goes on: [`ResumableInstance::finish`] comes next, on another thread.
+    /// The execution is still in progress: a call of [`ResumableInstance::finish`] follows, on
+    /// another thread.
     GoesOn,
 }
 
-/// Ends an execution of its instance whose requests are all cancelled.
+/// Ends an execution of an instance when all of its requests are cancelled.
 ///
-/// The engine calls it from another thread than the one that executes. Neither call blocks.
+/// The engine calls this from a thread other than the one that executes. Neither call blocks.
 pub trait Terminator: Send + Sync {
-    /// Makes the execution in progress end soon. May be called again while it goes on.
+    /// Makes the execution in progress end soon. May be called repeatedly during one execution.
     fn terminate(&self);
 
-    /// Takes that back. The engine calls it between the end of that execution and the
-    /// beginning of the next.
+    /// Undoes [`Terminator::terminate`]. The engine calls it between the end of that execution and
+    /// the beginning of the next.
     fn reset(&self);
 }
 
-/// A guarantee of an instance about its executions. Each guarantee includes the
-/// previous ones.
+/// An instance's guarantee about its executions. Each guarantee includes the previous ones.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExecutionGuarantee {
-    /// Nothing: it executes on a thread of its own for any time.
+    /// No guarantee: the instance executes on a thread of its own, for any length of time.
     Unspecified,
-    /// It waits for no other thread: no response or request that it sends has to be
-    /// received before it returns. The engine may therefore defer wake-ups until more
-    /// batches are executed.
+    /// The instance waits for no other thread: no response or request that it sends has to be
+    /// received before the call returns. The engine may therefore defer wake-ups until more batches
+    /// have been executed.
     NonBlocking,
-    /// It takes about the same time for inputs of the same shapes and sizes, whatever
-    /// their values, and executes on any thread. The engine may therefore execute short
-    /// batches inline, on the thread that received the request.
+    /// An execution takes about the same time for inputs of the same shapes and sizes, whatever
+    /// their values, and may run on any thread. The engine may therefore execute short batches
+    /// inline, on the thread that received the request.
     Predictable,
 }
 
 /// A batch that an instance refused to execute.
 #[derive(Debug)]
 pub struct RefusedBatch {
-    /// The requests, none of which got a reply.
+    /// The requests, none of which has received a reply.
     pub requests: Vec<PendingRequest>,
-    /// Why it was refused.
+    /// The reason for the refusal.
     pub status: Status,
 }
 

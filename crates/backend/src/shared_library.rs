@@ -1,8 +1,8 @@
 //! Detects a truncated shared library by its ELF header.
 //!
-//! The dynamic loader maps the segments of the header without a check of the file's
-//! length, and the process dies when it touches a missing page. A library whose copy was
-//! interrupted must not end the server.
+//! The dynamic loader maps the segments that the header lists without checking the file's length,
+//! and the process dies when it touches a missing page. A library whose copy was interrupted must
+//! not bring down the server.
 
 use std::fs::File;
 use std::io;
@@ -12,8 +12,8 @@ use std::path::Path;
 const LOAD_SEGMENT: u32 = 1;
 
 /// Returns true if the file at `path` ends before the end of a segment that the loader maps.
-/// `false` for a file that is not a 64-bit little-endian ELF library: the loader reports
-/// what is wrong with it.
+/// Returns false for a file that is not a 64-bit little-endian ELF library: the loader reports what
+/// is wrong with it.
 #[must_use]
 pub fn is_library_truncated(path: &Path) -> bool {
     File::open(path).and_then(|file| is_truncated(&file)).unwrap_or(false)

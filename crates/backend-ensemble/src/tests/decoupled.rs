@@ -4,7 +4,7 @@ use galatea_infer::{InferenceRequest, Status};
 
 use super::{TestEnsemble, request};
 
-/// A decoupled step, a step that takes its responses, and a step that runs once.
+/// A decoupled step, a step that consumes its responses, and a step that runs once.
 fn stream_and_side() -> TestEnsemble {
     TestEnsemble::new(
         "0 IN > OUT SIDE",

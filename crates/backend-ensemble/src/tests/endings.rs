@@ -21,7 +21,7 @@ fn fork_join(limit: u32) -> TestEnsemble {
 #[track_caller]
 fn check_failed(ensemble: &TestEnsemble, client: &Client, expected: &str) {
     assert_eq!(client.replies(), [expected]);
-    // As in Triton, twice.
+    // Counted twice, as in Triton.
     assert_eq!(ensemble.failures(), [FailureReason::Other, FailureReason::Other]);
     assert_eq!(ensemble.successes(), 0);
 }
@@ -166,7 +166,7 @@ fn parameters_of_the_wrong_type_fail_the_step() {
     }
 }
 
-/// A panic of a composing model fails its request and no other.
+/// A panic in a composing model fails only its own request.
 #[test]
 fn a_run_that_panics_replies_and_gives_back_its_gate_places() {
     for limit in [0, 1] {
@@ -207,7 +207,7 @@ fn the_request_fails_with_the_code_of_the_step() {
     }
 }
 
-/// Triton runs the step over and over.
+/// Triton would run the step over and over.
 #[test]
 fn an_ensemble_whose_step_makes_its_input_fails_requests_at_once() {
     let ensemble = TestEnsemble::new("4 IN > OUT", &["a 4 X > Y Z"], &["a X=IN > Y=OUT Z=IN"], 0);

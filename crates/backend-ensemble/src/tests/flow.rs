@@ -240,7 +240,7 @@ fn a_step_may_change_the_sequence_of_the_next_steps() {
         positions(vec![parameter("other", ParameterValue::Bool(true))]),
         (own.clone(), true, false, sequence(nine.clone(), true, false))
     );
-    // Flags that the response leaves out are unset.
+    // Flags that the response omits are cleared.
     assert_eq!(
         positions(vec![parameter("sequence_end", ParameterValue::Bool(true))]),
         (own.clone(), false, true, sequence(nine, false, true))

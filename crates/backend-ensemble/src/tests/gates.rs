@@ -98,7 +98,8 @@ fn produce(ensemble: &TestEnsemble, count: i32) -> Arc<Mutex<i32>> {
     produced
 }
 
-/// Waits until the slow step has a request: the executor's thread may be about to send it.
+/// Waits until the slow step has a request, because the executor's thread may be just about to send
+/// it.
 fn wait_for_request(ensemble: &TestEnsemble) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while ensemble.pending_requests().is_empty() {
@@ -130,7 +131,7 @@ fn a_fast_decoupled_step_pauses_for_a_slow_one() {
     }
 }
 
-/// Without a limit, the pending work of a request is bounded too.
+/// The pending work of a request is bounded even without a limit.
 #[test]
 fn a_fast_decoupled_step_pauses_without_a_limit_too() {
     let models = ["stream* 0 X > Y", "net 0 X > Y"];

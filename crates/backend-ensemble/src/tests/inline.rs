@@ -26,8 +26,7 @@ fn add_one(request: &InferenceRequest, sender: ResponseSender) {
     sender.send_final(Ok(response(request, &format!("Y={sum}"))));
 }
 
-/// The stack would not hold a frame for each of the steps, and more are left to
-/// the spare thread.
+/// The stack would not hold a frame for each step, and the spare thread takes over some of them.
 #[test]
 fn a_long_chain_of_models_that_reply_at_once_does_not_overflow_the_stack() {
     let ensemble = long_chain(2_000);
@@ -90,7 +89,7 @@ fn replies_to_other_requests_do_not_nest_on_the_stack() {
     }
 }
 
-/// Models with threads of their own: no reply is lost, in whichever order they come.
+/// Models with threads of their own: no reply is lost, in whatever order replies arrive.
 #[test]
 fn replies_from_many_threads_are_all_handled() {
     let ensemble = Arc::new(TestEnsemble::new(

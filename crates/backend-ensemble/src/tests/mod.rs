@@ -129,8 +129,8 @@ fn spec(text: &str) -> ModelSpec {
     draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
-/// Tensors as `NAME` for one of any size, `NAME:DIMS`, `NAME:DIMS=>DIMS` for a
-/// reshape, and `?` behind for optional ones; all are of type INT32.
+/// Tensors, written as `NAME` for any size, `NAME:DIMS`, or `NAME:DIMS=>DIMS` for a reshape, with a
+/// trailing `?` for optional ones; all have type INT32.
 fn tensors(side: &str, text: &str) -> String {
     let tensor = |text: &str| {
         let (text, optional) = match text.strip_suffix('?') {
@@ -150,8 +150,7 @@ fn tensors(side: &str, text: &str) -> String {
     text.split_whitespace().map(tensor).collect()
 }
 
-/// A model as `name batch inputs > outputs`, decoupled with a `*` behind the
-/// name.
+/// A model, written as `name batch inputs > outputs`; a `*` after the name makes it decoupled.
 fn model(text: &str) -> (String, Arc<ModelSpec>) {
     let (head, outputs) = text.split_once(" > ").unwrap();
     let (name, rest) = head.split_once(' ').unwrap();
@@ -167,7 +166,7 @@ fn model(text: &str) -> (String, Arc<ModelSpec>) {
     (name.to_owned(), Arc::new(spec(&text)))
 }
 
-/// A step as `MODEL IN=tensor … > OUT=tensor …`.
+/// A step, written as `MODEL IN=tensor … > OUT=tensor …`.
 fn step(text: &str) -> String {
     let map = |field: &str, text: &str| -> String {
         let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
@@ -189,7 +188,7 @@ pub(super) struct TestEnsemble {
 }
 
 impl TestEnsemble {
-    /// `head` is the ensemble, as a model, without its steps; `limit` is
+    /// `head` is the ensemble, written as a model, without its steps; `limit` is
     /// `max_inflight_requests`.
     pub(super) fn new(head: &str, models: &[&str], steps: &[&str], limit: u32) -> Self {
         let (head, outputs) = head.split_once(" > ").unwrap();
@@ -221,7 +220,7 @@ impl TestEnsemble {
         Self { models, host, instance, batches, _backend: backend }
     }
 
-    /// Sends a request with inputs as `NAME=NUMBER`.
+    /// Sends a request with inputs written as `NAME=NUMBER`.
     pub(super) fn send(&self, inputs: &str) -> Client {
         self.send_request(request(inputs, self.batches))
     }
@@ -240,7 +239,7 @@ impl TestEnsemble {
         Client { inbox, cancel }
     }
 
-    /// Has a model complete its requests at once.
+    /// Makes a model complete its requests immediately.
     pub(super) fn set_handler(
         &self,
         model: &str,
@@ -261,7 +260,7 @@ impl TestEnsemble {
             .collect()
     }
 
-    /// The first open request to the model.
+    /// The oldest open request to the model.
     pub(super) fn take(&self, model: &str) -> ModelRequest {
         let mut pending = self.models.pending.lock().unwrap();
         let index = pending.iter().position(|open| open.request.model_name == model);
@@ -269,7 +268,7 @@ impl TestEnsemble {
         pending.remove(index)
     }
 
-    /// Completes the first open request to the model.
+    /// Completes the oldest open request to the model.
     pub(super) fn complete(&self, model: &str, outputs: &str) {
         self.take(model).complete(outputs);
     }
@@ -315,7 +314,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The replies so far, as `OUT=1,… end`.
+    /// The replies so far, written as `OUT=1,… end`.
     pub(super) fn replies(&self) -> Vec<String> {
         self.inbox.try_iter().map(|reply| describe_reply(&reply)).collect()
     }
@@ -332,7 +331,7 @@ impl Client {
         }
     }
 
-    /// The last response, which must have come.
+    /// The last response, which must have arrived.
     pub(super) fn response(&self) -> InferenceResponse {
         match self.inbox.try_recv().unwrap() {
             Reply::Response { result, .. } => result.unwrap(),
@@ -359,7 +358,7 @@ fn describe_reply(reply: &Reply) -> String {
     }
 }
 
-/// One number as a tensor's contents.
+/// A single number as a tensor's contents.
 pub(super) fn contents(number: i32) -> Buffer {
     Buffer::from_vec(number.to_le_bytes().to_vec())
 }

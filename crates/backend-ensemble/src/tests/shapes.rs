@@ -1,11 +1,11 @@
-//! Tensors between models with batches and models without.
+//! Tensors passed between models with batching and models without.
 
 use galatea_infer::{InferenceRequest, InputTensor};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::{ModelRequest, TestEnsemble, request, response};
 
-/// A chain of two models. The arguments are `max_batch_size dims` of each.
+/// A chain of two models. The arguments give `max_batch_size dims` of each.
 fn chain(ensemble: &str, first: &str, second: &str) -> TestEnsemble {
     let side = |text: &str, input: &str, output: &str| {
         let (batch, dims) = text.split_once(' ').unwrap();
@@ -36,8 +36,8 @@ fn complete(call: ModelRequest, dims: &[i64]) {
     call.sender.send_final(Ok(response));
 }
 
-/// Checks the shapes of the first model's input, of the second one's, and of the output, if
-/// the first model responds with shape `first_output` and the second with `last`.
+/// Checks the shapes of the first model's input, the second model's input, and the output, when the
+/// first model responds with shape `first_output` and the second with `last`.
 fn check(
     ensemble: &TestEnsemble,
     sent: &[i64],
@@ -97,7 +97,7 @@ fn an_ensembles_reshape_determines_the_shape_for_its_models() {
 
 #[test]
 fn a_larger_batch_keeps_its_shape() {
-    // The model refuses it with an error of its own.
+    // The model refuses the shape with an error of its own.
     let ensemble = chain("4 3", "0 3", "0 3");
     check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
 }

@@ -1,4 +1,5 @@
-//! The activities that a model reports to the traces of its requests, if it is asked to.
+//! Activities that a model reports to the traces of its requests, if its configuration asks for
+//! them.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -8,19 +9,19 @@ use galatea_infer::Trace;
 
 use crate::checks::integer_parameter;
 
-/// The duration of each of them, as in Triton's backend.
+/// The duration of each activity, as in Triton's backend.
 const STEP: Duration = Duration::from_millis(100);
 
 /// The activities of a model, by its parameters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Activities {
     nested_count: u64,
-    /// Of this many nested ones, one reports a single activity too.
+    /// One nested activity in this many also reports a single activity.
     single_frequency: u64,
 }
 
 impl Activities {
-    /// `None` if the model is to report none.
+    /// `None` if the model should report no activities.
     pub(crate) fn parse(spec: &ModelSpec) -> Result<Option<Self>, String> {
         if spec.parameters.get("enable_custom_tracing").is_none_or(|value| value != "true") {
             return Ok(None);
@@ -39,7 +40,7 @@ impl Activities {
         }))
     }
 
-    /// Reports all of them, with the names of Triton's backend.
+    /// Reports all activities under the names that Triton's backend uses.
     pub(crate) fn report(self, trace: &Trace) {
         let report = |name: &str| trace.record_activity(name, Instant::now());
         report("CUSTOM_ACTIVITY_START");

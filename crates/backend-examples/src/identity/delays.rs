@@ -1,4 +1,4 @@
-//! The delays that a model's parameters ask for.
+//! Delays that a model's parameters request.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Delays {
         self.execution_ms > 0
     }
 
-    /// The time that instance number `instance` sleeps in each execution.
+    /// The time that instance number `instance` sleeps during each execution.
     pub(crate) fn execution(&self, instance: u64) -> Duration {
         let times = self.instance_multiplier.saturating_mul(instance).max(1);
         Duration::from_millis(self.execution_ms.saturating_mul(times))

@@ -1,10 +1,10 @@
-//! The backend `identity`: responds to each request with its own inputs.
+//! The backend `identity`, which responds to each request with the request's own inputs.
 //!
-//! Output `OUTPUT<i>` is input `INPUT<i>`, of any type and shape. Nothing is
-//! copied: the response shares the request's buffers. It serves tests and
-//! measurements of everything around a model.
+//! Output `OUTPUT<i>` is input `INPUT<i>`, of any type and shape. Nothing is copied: the response
+//! shares the request's buffers. The backend serves tests and measurements of everything around a
+//! model.
 //!
-//! Parameters of a model, integers in strings but for one:
+//! Model parameters, all but one of them integers in strings:
 //!
 //! | parameter | meaning |
 //! |---|---|
@@ -15,10 +15,10 @@
 //! | `nested_span_count` | how many of them there are within each other |
 //! | `single_activity_frequency` | of this many nested ones, one reports a single activity too |
 //!
-//! Each response carries four example parameters, and each input that is repeated adds its size
-//! to the counter `input_byte_size_counter` of its model and version, as in Triton.
+//! Each response carries four example parameters. Each input that is returned adds its size to the
+//! counter `input_byte_size_counter` of its model and version, as in Triton.
 //!
-//! A library of this name in the directory of backends replaces it.
+//! A library with this name in the backend directory replaces the backend.
 
 mod activities;
 mod counters;
@@ -52,7 +52,7 @@ pub struct IdentityBackend {
 }
 
 impl IdentityBackend {
-    /// Makes a backend that counts the bytes of its models' inputs.
+    /// Creates a backend that counts the bytes of its models' inputs.
     #[must_use]
     pub fn counting(counters: Arc<dyn InputCounters>) -> Self {
         Self { counters: Some(counters) }
@@ -67,7 +67,7 @@ impl std::fmt::Debug for IdentityBackend {
 
 impl Backend for IdentityBackend {
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        // Loading the model refuses wrong parameters.
+        // Wrong parameters are refused when the model is loaded.
         let delays = Delays::parse(spec).is_ok_and(|delays| delays.delay_execution());
         let reports = Activities::parse(spec).is_ok_and(|activities| activities.is_some());
         if delays || reports { ExecutionPolicy::Blocking } else { ExecutionPolicy::Inline }
@@ -128,12 +128,12 @@ struct IdentityModel {
     counter: Option<Arc<dyn InputCounter>>,
     parameters: ResponseParameters,
     host: Arc<dyn Host>,
-    /// Instances are numbered in the order in which they are made.
+    /// Instances are numbered in order of creation.
     next_instance: AtomicU64,
 }
 
 impl Model for IdentityModel {
-    /// An instance may be on a GPU: it reads no tensor.
+    /// An instance may be on a GPU, because it reads no tensor.
     fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
         let number = self.next_instance.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(IdentityInstance {

@@ -1,4 +1,4 @@
-//! The input that each output repeats.
+//! Pairs of an output and the input that it repeats.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ pub(crate) struct TensorPair {
     pub(crate) input: String,
     pub(crate) output: Arc<str>,
     pub(crate) datatype: DataType,
-    /// The shape of the input as the backend sees it, without the batch dimension.
+    /// The input's shape as the backend sees it, without the batch dimension.
     pub(crate) dims: Vec<i64>,
     /// True if a batch dimension precedes `dims`.
     pub(crate) batched: bool,
 }
 
-/// The pairs, ordered by the outputs' names, as Triton orders its outputs.
+/// The pairs, sorted by the outputs' names, as Triton orders its outputs.
 pub(crate) fn tensor_pairs(spec: &ModelSpec) -> Result<Vec<TensorPair>, String> {
     if spec.inputs.len() != spec.outputs.len() {
         return Err(String::from("model configuration must have equal input/output pairs"));

@@ -1,4 +1,4 @@
-//! Executes batches: one token for each request.
+//! Batch execution: one token per request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::token_counter::interface::{COUNT, Interface, OutputKind};
 use crate::token_counter::token_counts::{TokenCounts, read_scalar};
 
-/// The most tokens that a request may ask for: four mebibytes.
+/// The maximum number of tokens that a request may ask for. They take four mebibytes.
 const COUNT_MAX: u32 = 1 << 20;
 
 pub(crate) struct TokenCounterInstance {
@@ -25,7 +25,7 @@ pub(crate) struct TokenCounterInstance {
 struct Progress {
     /// The number of tokens that it wants.
     count: u32,
-    /// The number that it has had, including the one of this execution.
+    /// The number of tokens that it has received, including the one from this execution.
     done: u32,
 }
 
@@ -143,7 +143,7 @@ impl TokenCounterInstance {
     }
 }
 
-/// The number of tokens that a request asks for.
+/// The number of tokens that a request wants.
 fn requested_count(pending: &PendingRequest) -> Result<u32, Status> {
     let request = pending.request();
     let count =
@@ -157,9 +157,9 @@ fn requested_count(pending: &PendingRequest) -> Result<u32, Status> {
     })
 }
 
-/// Gives a request back to its scheduler for another execution.
+/// Hands a request back to its scheduler for another execution.
 fn reschedule_now(request: PendingRequest, times: &ExecutionTimes) {
-    // Not expected: models whose sequences are not iterative are not loaded.
+    // Unexpected: models whose sequences are not iterative are not loaded.
     if let Err((request, status)) = request.reschedule() {
         request.complete(Err(status), times);
     }

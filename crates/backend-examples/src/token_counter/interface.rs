@@ -1,4 +1,4 @@
-//! A model's tensors and settings, checked.
+//! A model's tensors and settings, after validation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use galatea_tensor::DataType;
 
 use crate::checks::integer_parameter;
 
-/// The input with the number of tokens to make.
+/// The input that holds the number of tokens to make.
 pub(crate) const COUNT: &str = "COUNT";
 
 const TOKEN: &str = "TOKEN";
@@ -36,7 +36,7 @@ pub(crate) enum OutputKind {
     Token,
     /// The number of requests in the execution.
     Live,
-    /// The implicit state: the number of tokens so far.
+    /// The implicit state, which is the number of tokens so far.
     State,
 }
 

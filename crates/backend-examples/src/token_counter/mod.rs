@@ -1,10 +1,10 @@
-//! The backend `token_counter`: shows iterative sequences and continuous
-//! batching, as a model that generates text has them, without a model.
+//! The backend `token_counter`, which demonstrates iterative sequences and continuous batching in
+//! the way that text-generating models use them, but without a model.
 //!
-//! The input `COUNT` of a request is the number of tokens that it wants. Each execution
-//! makes the next token of every request in the batch and reschedules the requests that
-//! want more: new requests join at the next execution, and finished ones leave at once.
-//! A token is its own number.
+//! The input `COUNT` of a request is the number of tokens that it wants. Each execution makes the
+//! next token of every request in the batch and reschedules the requests that want more: new
+//! requests join at the next execution, and finished ones leave at once. Each token is its own
+//! index.
 //!
 //! | tensor | | |
 //! |---|---|---|
@@ -12,13 +12,13 @@
 //! | `TOKEN` | output, INT32, `[ -1 ]` | decoupled: this execution's token, from 0; otherwise all tokens |
 //! | `LIVE` | output, INT32, `[ 1 ]`, optional | number of requests in this execution |
 //!
-//! A decoupled model sends a response for each token, and only the final flag if there
-//! are none. Any other model sends one response after the last token.
+//! A decoupled model sends a response for each token, or only the final flag if there are none. Any
+//! other model sends one response after the last token.
 //!
-//! The number of tokens that a request has had is the backend's only state. It is in the
-//! implicit state of the model's sequences if the configuration has one, INT32 of shape
-//! `[ 1 ]`, and in the instance otherwise. The state's output, if the model has it among
-//! its outputs, shows it.
+//! The backend's only state is the number of tokens that a request has received. It is stored in
+//! the implicit state of the model's sequences if the configuration has one, INT32 of shape `[ 1
+//! ]`, and in the instance otherwise. If the model lists the state's output among its outputs, the
+//! output shows it.
 //!
 //! The parameter `DELAY_MICROSECONDS` is the duration of an execution.
 //!
@@ -50,8 +50,7 @@ pub struct TokenCounterBackend;
 
 impl Backend for TokenCounterBackend {
     fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
-        // A request executes until it has all its tokens, which would hold up an I/O
-        // thread.
+        // A request executes until it has all of its tokens, which would hold up an I/O thread.
         ExecutionPolicy::Blocking
     }
 
@@ -76,7 +75,7 @@ struct TokenCounterModel {
 }
 
 impl Model for TokenCounterModel {
-    /// An instance may be on a GPU: its demonstrations run wherever models do.
+    /// An instance may be on a GPU, because the demonstrations run wherever models do.
     fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
         Ok(Box::new(TokenCounterInstance {
             interface: self.interface.clone(),

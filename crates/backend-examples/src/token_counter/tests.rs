@@ -60,7 +60,7 @@ fn int32(name: &str, dims: &[i64], value: i32) -> InputTensor {
     }
 }
 
-/// The correlation ID of every request: the backend must not depend on it.
+/// The correlation ID of every request; the backend must not depend on it.
 const SAME_ID: CorrelationId = CorrelationId::Number(7);
 
 /// One instance of a model, and the requests for its next execution.
@@ -232,7 +232,7 @@ fn requests_join_and_leave_at_every_execution() {
     }
 }
 
-/// The congestion, which the test sets, and the hooks that wait for its end.
+/// The congestion, which the test controls, and the hooks that wait for its end.
 #[derive(Default)]
 struct TestCongestion(Mutex<(bool, Vec<ResumeHook>)>);
 

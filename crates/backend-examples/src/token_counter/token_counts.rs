@@ -1,4 +1,4 @@
-//! The number of tokens that each request has had.
+//! Counts of the tokens that each request has received.
 
 use std::collections::HashMap;
 
@@ -7,33 +7,33 @@ use galatea_tensor::Buffer;
 
 use crate::token_counter::interface::StateNames;
 
-/// Stores the number of tokens that each request has had.
+/// Stores the number of tokens that each request has received.
 #[derive(Debug)]
 pub(crate) enum TokenCounts {
-    /// In the sequences' implicit state: it comes with a request as an input and goes
-    /// back with it.
+    /// In the implicit state of the sequences, which arrives with a request as an input and returns
+    /// with it.
     ImplicitState(StateNames),
-    /// In the instance, by the scheduler's key: clients choose correlation IDs and may
-    /// give several requests the same. A request stays with its instance.
+    /// In the instance, keyed by the scheduler's key, because clients choose correlation IDs and
+    /// may give several requests the same one. A request stays with its instance.
     Instance(HashMap<u64, TokenCount>),
 }
 
 #[derive(Debug)]
 pub(crate) struct TokenCount {
     done: u32,
-    /// The request's. A request that is cancelled between two executions does not come
-    /// back, and the instance gets no notice of it.
+    /// The request's cancel token. A request that is cancelled between two executions does not
+    /// return, and the instance is not notified.
     cancel: CancelToken,
 }
 
 impl TokenCounts {
-    /// Starts with no requests.
+    /// Creates the store without any requests.
     pub(crate) fn new(state: Option<StateNames>) -> Self {
         state.map_or_else(|| Self::Instance(HashMap::new()), Self::ImplicitState)
     }
 
-    /// The number of tokens that the request has had. The start of a sequence also removes
-    /// the counts of cancelled requests.
+    /// The number of tokens that the request has received. The start of a sequence also removes the
+    /// counts of cancelled requests.
     pub(crate) fn get(&mut self, request: &PendingRequest) -> Result<u32, Status> {
         let step = request.sequence().ok_or_else(|| unknown("it is no step of a sequence"))?;
         if step.flags.start {
@@ -57,7 +57,7 @@ impl TokenCounts {
         }
     }
 
-    /// Stores the number of tokens that the request has had, before it is rescheduled.
+    /// Stores the number of tokens that the request has received, before it is rescheduled.
     pub(crate) fn set(&mut self, request: &mut PendingRequest, done: u32) -> Result<(), Status> {
         let step = request.sequence().ok_or_else(|| unknown("it is no step of a sequence"))?;
         match self {
@@ -76,7 +76,7 @@ impl TokenCounts {
         }
     }
 
-    /// Removes the count of a request that does not come back.
+    /// Removes the count of a request that will not return.
     pub(crate) fn remove(&mut self, request: &PendingRequest) {
         if let (Self::Instance(counts), Some(step)) = (self, request.sequence()) {
             counts.remove(&step.key);
@@ -93,7 +93,7 @@ impl TokenCounts {
     }
 }
 
-/// The only element of an INT32 tensor; none if there isn't exactly one.
+/// The only element of an INT32 tensor; `None` unless there is exactly one.
 pub(crate) fn read_scalar(data: &Buffer) -> Option<i32> {
     let bytes = data.host()?.as_ref().try_into().ok()?;
     Some(i32::from_le_bytes(bytes))
