@@ -1,4 +1,4 @@
-//! Completes a configuration from its model.
+//! Completes a configuration from the model.
 
 use galatea_config::ConfigDraft;
 use galatea_infer::Status;
@@ -13,12 +13,12 @@ pub(crate) fn is_complete(draft: &ConfigDraft) -> bool {
 }
 
 /// Returns true if the configuration lists the inputs. Batch inputs describe certain inputs, which
-/// the model does not determine.
+/// the model can't supply.
 fn inputs_are_given(draft: &ConfigDraft) -> bool {
     !draft.message().input.is_empty() || !draft.message().batch_input.is_empty()
 }
 
-/// Adds what the draft leaves out.
+/// Adds what the draft omits.
 pub(crate) fn complete(
     draft: &mut ConfigDraft,
     session: &Session,
@@ -45,8 +45,8 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// The model's tensors in reverse. Clients see this order, and Triton's is that of a hash
-/// map, which for a few tensors is the reverse of their insertion.
+/// The model's tensors in reverse order. Clients see this order. Triton's is that of a hash map,
+/// which for a few tensors is the reverse of their insertion order.
 fn in_triton_order(tensors: &[TensorInfo]) -> impl Iterator<Item = &TensorInfo> {
     tensors.iter().rev()
 }

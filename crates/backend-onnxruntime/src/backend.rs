@@ -26,17 +26,17 @@ use crate::threads::ThreadSource;
 /// The backend's options.
 pub struct BackendOptions {
     /// The number of processors that the process may use, which is the size of the pool that
-    /// sessions share; below 1 is 1.
+    /// sessions share. Values below 1 count as 1.
     pub processors: usize,
-    /// The backend's settings of the command line: `enable-global-threadpool`,
+    /// The backend's settings from the command line: `enable-global-threadpool`,
     /// `intra_op_thread_count` and `inter_op_thread_count` for that pool, and
-    /// `default-max-batch-size`. Others are ignored.
+    /// `default-max-batch-size`. Other settings are ignored.
     pub backend_config: BTreeMap<String, String>,
     /// Receives the library's warnings and errors.
     pub log: LogFunction,
     /// The GPUs that models may use.
     pub devices: Devices,
-    /// The account of the memory of strings, which the library holds as objects.
+    /// The account for the memory of strings, which the library holds as objects.
     pub account: Arc<Account>,
 }
 
@@ -50,10 +50,10 @@ pub struct OnnxRuntimeBackend {
 }
 
 impl OnnxRuntimeBackend {
-    /// Makes the backend for an open library.
+    /// Creates the backend from an open library.
     ///
-    /// The library has one environment for the process: all backends use the log and the
-    /// thread pools of the first one.
+    /// The library has one environment per process: all backends use the log and the thread pools
+    /// of the first one.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ fn fingerprint(
     Some(BackendFingerprint { version: library.version().to_owned(), settings, files })
 }
 
-/// The source of threads, and the environment's pools for it.
+/// The source of threads, and the environment's pools for that source.
 fn thread_pools(
     config: &BTreeMap<String, String>,
     processors: usize,
@@ -108,8 +108,8 @@ fn thread_pools(
         }
         None => {
             let intra_op = i32::try_from(processors).unwrap_or(i32::MAX);
-            // Threads that wait by spinning would take processors from other models. With one
-            // inter-op thread, different operators execute on the caller's.
+            // Threads that spin while they wait would take processors from other models. With one
+            // inter-op thread, different operators execute on the caller's thread.
             let pools = GlobalThreads { intra_op, inter_op: 1, spinning: Switch::Off };
             Ok((ThreadSource::Shared { processors }, Some(pools)))
         }

@@ -1,6 +1,6 @@
 //! Batch inputs: tensors that the server computes from a batch (`batch_input`).
 //!
-//! Each describes the shapes that one input has in the requests of the batch, including the
+//! Each tensor describes the shapes that one input has in the requests of the batch, including the
 //! batch dimension. This is arithmetic on shapes, without the library; the names are those of
 //! Triton's user guide on ragged batching.
 
@@ -8,13 +8,13 @@ use galatea_config::BatchInputKind;
 use galatea_tensor::{DataType, Shape};
 use smallvec::SmallVec;
 
-/// Bytes of one element: INT32 or FP32.
+/// The size of one element in bytes, for both INT32 and FP32.
 const ELEMENT_SIZE: usize = 4;
 
 /// Encodes a number as an element; `None` if the type can't hold it.
 type Encoder = fn(u64) -> Option<[u8; ELEMENT_SIZE]>;
 
-/// Why a batch has no such tensor.
+/// The reason why a batch has no such tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BatchInputError {
     /// A shape has no batch dimension.
@@ -25,7 +25,7 @@ pub(crate) enum BatchInputError {
     TooLarge,
     /// The type is neither INT32 nor FP32.
     Datatype(DataType),
-    /// The memory has another size than the tensor.
+    /// The memory and the tensor differ in size.
     Memory,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn tensor_shape(
     Shape::new(&dims).map_err(|_| BatchInputError::TooLarge)
 }
 
-/// Writes the tensor's elements; `memory` has the size of [`tensor_shape`].
+/// Writes the tensor's elements; `memory` has the size that [`tensor_shape`] gives.
 pub(crate) fn write_elements(
     kind: BatchInputKind,
     datatype: DataType,
@@ -95,7 +95,7 @@ pub(crate) fn write_elements(
             elements.push(0)?;
             push_accumulated(&mut elements, shapes)?;
         }
-        // Only the shape counts; the model must not see bytes of an earlier batch.
+        // Only the shape matters, but the model must not see bytes of an earlier batch.
         Kind::MaxElementCountAsShape => std::mem::take(&mut elements.rest).fill(0),
         Kind::ItemShape | Kind::ItemShapeFlatten => push_items(&mut elements, shapes)?,
     }
@@ -118,7 +118,7 @@ fn push_accumulated(
 fn push_items(elements: &mut ElementWriter<'_>, shapes: &[&Shape]) -> Result<(), BatchInputError> {
     for shape in shapes {
         let (rows, item) = rows_and_item(shape)?;
-        // Without further dimensions there is nothing to push, however large the batch.
+        // Without further dimensions there is nothing to push, however large the batch is.
         let rows = if item.is_empty() { 0 } else { rows };
         for _ in 0..rows {
             for &dim in item {

@@ -1,16 +1,16 @@
-//! The library's errors that say that a GPU can't be used any more.
+//! Errors of the library that mean that a GPU can't be used any more.
 //!
-//! The library has one code for all of them, and names the function of CUDA with its result in
-//! the message: `CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; …`.
+//! The library uses one code for all of them. Its message names the CUDA function and its result:
+//! `CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; …`.
 
-/// Returns true if an error of a run says that the GPU's context is gone, with everything on the
-/// device: each later call would fail too. Other errors, such as that memory is exhausted, are
-/// of one request.
+/// Returns true if an error of a run means that the GPU's context is gone, along with everything on
+/// the device: every later call would fail too. Other errors, such as exhausted memory, concern one
+/// request only.
 pub(crate) fn is_of_device(message: &str) -> bool {
     codes(message).any(is_final)
 }
 
-/// The results of CUDA that a message names.
+/// The CUDA results that a message names.
 fn codes(message: &str) -> impl Iterator<Item = u32> {
     const WORDS: [&str; 2] = ["CUDA failure ", "CUDA error "];
     let behind = WORDS.iter().flat_map(|word| {

@@ -25,16 +25,16 @@ use crate::settings::ModelSettings;
 use crate::signature::ModelSignature;
 use crate::threads::ThreadSource;
 
-/// The parts of the machine that models use.
+/// The machine's resources that models use.
 #[derive(Clone)]
 pub(crate) struct Machine {
     pub(crate) devices: Devices,
     pub(crate) threads: ThreadSource,
-    /// The account of the memory of strings.
+    /// The account for the memory of strings.
     pub(crate) account: Arc<Account>,
 }
 
-/// A model, with a session for the CPU, and one for each instance on a GPU.
+/// A model with one session for the CPU and one for each instance on a GPU.
 pub(crate) struct OnnxModel {
     environment: Arc<OrtEnvironment>,
     machine: Machine,
@@ -46,18 +46,19 @@ pub(crate) struct OnnxModel {
     sessions: Lock<Sessions>,
 }
 
-/// The sessions so far.
+/// The sessions opened so far.
 #[derive(Default)]
 struct Sessions {
-    /// That of the instances on the CPU. They share it, and their runs may overlap. Each
-    /// instance has its own run options and memory for gathering inputs.
+    /// The session of all instances on the CPU, whose runs may overlap. Each instance has its own
+    /// run options and its own memory for gathering inputs.
     cpu: Option<LoadedSession<Arc<Session>>>,
-    /// One that was opened to compare the model with its configuration, for the first instance
-    /// on its GPU. There each instance has a session, which executes on the instance's stream.
+    /// The session that was opened to compare the model with its configuration, for the first
+    /// instance on its GPU. On a GPU, each instance has its own session, which executes on the
+    /// instance's stream.
     first_on_gpu: Option<LoadedSession<DeviceSession>>,
 }
 
-/// A session, its tensors, and what executing it guarantees.
+/// A session, its tensors, and the guarantee of executing it.
 #[derive(Clone)]
 struct LoadedSession<S> {
     session: S,
@@ -66,8 +67,8 @@ struct LoadedSession<S> {
 }
 
 impl OnnxModel {
-    /// Loads the model for the processor of its first instance group, and
-    /// compares it with its configuration.
+    /// Loads the model for the processor of its first instance group, and compares the model with
+    /// its configuration.
     pub(crate) fn load(
         environment: Arc<OrtEnvironment>,
         machine: Machine,
@@ -117,7 +118,7 @@ impl OnnxModel {
         counts.fold(0, u32::saturating_add)
     }
 
-    /// The session of the instances on the CPU, created for the first one.
+    /// The session of the instances on the CPU, created when the first one needs it.
     fn shared_session(&self) -> Result<LoadedSession<Arc<Session>>, Status> {
         let mut sessions = self.sessions.lock("find or create a session");
         if let Some(loaded) = &sessions.cpu {
@@ -150,10 +151,11 @@ impl OnnxModel {
 
     fn open_on_device(&self, gpu: u32) -> Result<LoadedSession<DeviceSession>, Status> {
         let processor = Processor::Gpu(gpu);
-        // Before anything is made on the GPU.
+        // The check comes before anything is made on the GPU.
         Providers::of(&self.spec, processor)?.require(self.environment.library())?;
         let number = i32::try_from(gpu).unwrap_or(i32::MAX);
-        // Of the usual priority: as in Triton, the model's is for its TensorRT backend.
+        // The stream has the usual priority: as in Triton, the model's priority is for its TensorRT
+        // backend.
         let stream = self.machine.devices.device(number).and_then(galatea_devices::Device::stream);
         let stream = stream
             .map_err(|error| Status::internal(format!("unable to create stream: {error}")))?;
@@ -183,8 +185,7 @@ impl OnnxModel {
             );
             self.host.log(LogLevel::Warning, &line);
         }
-        // A host policy binds the thread that loads the model, and thereby the threads of
-        // the session.
+        // A host policy binds the thread that loads the model, and thereby the session's threads.
         let bound_to = std::thread::available_parallelism().map_or(usize::MAX, NonZero::get);
         let pool = self.machine.threads.pool(demand, bound_to);
         let mut options = self.settings.session_options(environment, instances, pool)?;
@@ -197,8 +198,8 @@ impl OnnxModel {
         Ok(options)
     }
 
-    /// Only plain CPU execution is predictable: other providers may depend on the calling
-    /// thread. A library with operators may do anything, even wait for another model.
+    /// Only plain CPU execution is predictable: other providers may depend on the calling thread. A
+    /// library with operators may do anything, including waiting for another model.
     fn guarantee(&self, processor: Processor, path: &Path) -> ExecutionGuarantee {
         if !self.op_libraries.is_empty() {
             return ExecutionGuarantee::Unspecified;
@@ -239,13 +240,13 @@ impl Model for OnnxModel {
         Ok(Box::new(instance))
     }
 
-    /// The libraries with operators, on which responses depend too.
+    /// The libraries with operators, on which responses also depend.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.op_libraries.clone())
     }
 
-    /// Instances on GPUs take inputs from their memory. Those on the CPU do so too, if the model
-    /// has both.
+    /// Instances on GPUs accept inputs in GPU memory. So do those on the CPU, if the model has
+    /// both.
     fn input_memory(&self) -> InputMemory {
         let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
         if self.spec.instance_groups.iter().any(on_gpu) {

@@ -1,4 +1,4 @@
-//! The model's file, which may be another one on GPUs of some compute capabilities.
+//! The model's file, which may differ on GPUs of certain compute capabilities.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,8 +45,8 @@ impl ModelPaths {
     }
 }
 
-/// The path of the model's file. A directory holds the file under the default name, beside
-/// the files with its weights.
+/// The path of the model's file. A directory holds the file under the default name, next to the
+/// files with its weights.
 pub(crate) fn model_path(
     files: &dyn ModelFiles,
     name: &str,

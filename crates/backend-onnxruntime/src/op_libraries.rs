@@ -1,10 +1,9 @@
 //! Libraries with custom operators: `model_operations` of a configuration.
 //!
-//! A path is relative to the server's working directory, as in Triton. If no file is there, it
-//! is relative to the model's directory, for repositories that can be moved. A name without a
-//! path is searched for in the model's directory, beside ONNX Runtime's library, and then, as
-//! in Triton, by the system's loader. The server refuses names from clients before they come
-//! here.
+//! A path is relative to the server's working directory, as in Triton. If no file exists there, it
+//! is relative to the model's directory, so that repositories can be moved. A name without a path
+//! is searched for in the model's directory, next to ONNX Runtime's library, and then, as in
+//! Triton, by the system's loader. The server refuses names from clients before they get here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +16,11 @@ use galatea_stdx::Lock;
 
 use crate::api::{EntryPoint, OrtEnvironment, SessionOptions, open_op_library};
 
-/// The field with the names.
+/// The field that holds the names.
 const FIELD: &str = "model_operations.op_library_filename";
 
-/// The open libraries. They are never closed, because their operators, threads and static
-/// objects would not survive that. Triton doesn't close them either.
+/// The open libraries. They are never closed, because their operators, threads and static objects
+/// would not survive it. Triton doesn't close them either.
 #[derive(Default)]
 pub(crate) struct OpLibraries {
     open: Lock<BTreeMap<PathBuf, OpenLibrary>>,
@@ -30,7 +29,7 @@ pub(crate) struct OpLibraries {
 /// An open library.
 #[derive(Clone)]
 struct OpenLibrary {
-    /// The file before it was opened.
+    /// The fingerprint of the file before it was opened.
     fingerprint: Option<FileFingerprint>,
     entry_point: EntryPoint,
 }
@@ -44,21 +43,21 @@ struct OpLibrary {
     name: String,
     /// The path for the loader.
     path: PathBuf,
-    /// The file before it was opened; `None` if that can't be known or the loader chose the
-    /// file.
+    /// The fingerprint of the file before it was opened; `None` if it is unknown or the loader
+    /// chose the file.
     fingerprint: Option<FileFingerprint>,
-    /// The file changed after it was opened.
+    /// True if the file has changed since it was opened.
     is_stale: bool,
 }
 
 impl OpLibraries {
-    /// Opens the libraries of a configuration. `runtime_directory` is that of ONNX Runtime's
-    /// library.
+    /// Opens the libraries of a configuration. `runtime_directory` is the directory of ONNX
+    /// Runtime's library.
     ///
     /// # Errors
     ///
-    /// A status that names the field and the library: it does not exist, leads out of the
-    /// model's directory, or is no library with operators.
+    /// A status that names the field and the library: the library does not exist, is outside the
+    /// model's directory, or contains no operators.
     pub(crate) fn open(
         &self,
         names: &[String],
@@ -79,7 +78,7 @@ impl OpLibraries {
         runtime_directory: Option<&Path>,
     ) -> Result<OpLibrary, Status> {
         let path = find(name, files, runtime_directory)?;
-        // The loader searches for a name without a path, and not in the working directory.
+        // The loader searches for a name without a path, but not in the working directory.
         let fingerprint = if path.is_absolute() { FileFingerprint::of(&path) } else { None };
         let library = match self.find_open(&path) {
             Some(library) => library,
@@ -107,14 +106,14 @@ impl OpLibraries {
         self.open.lock("find a library").get(path).cloned()
     }
 
-    /// Adds a library. If another thread has added it meanwhile, that one's file counts.
+    /// Adds a library. If another thread has added it in the meantime, that thread's file counts.
     fn insert(&self, path: &Path, library: OpenLibrary) -> OpenLibrary {
         let mut open = self.open.lock("add a library");
         open.entry(path.to_owned()).or_insert(library).clone()
     }
 }
 
-/// The loader keeps the file that it opened first, also when another one takes its place.
+/// The loader keeps the file that it opened first, even when another one replaces it.
 const REOPEN_HINT: &str =
     "; its file changed since it was opened, and is opened again when the server is started anew";
 
@@ -149,7 +148,7 @@ impl ModelLibraries {
         stale.map(|library| format!("{}it is used as it was{REOPEN_HINT}", library.field()))
     }
 
-    /// The files before they were opened; `None` if that isn't known of all.
+    /// The fingerprints of the files before they were opened; `None` unless all are known.
     pub(crate) fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         self.0.iter().map(|library| library.fingerprint.clone()).collect()
     }
@@ -166,7 +165,7 @@ fn field(name: &str) -> String {
     format!("{FIELD} '{}': ", name.escape_debug())
 }
 
-/// The path of the library; a name without a path if the loader has to search for it.
+/// The path of the library, or a name without a path if the loader has to search for it.
 fn find(
     name: &str,
     files: &dyn ModelFiles,
@@ -191,7 +190,7 @@ fn find(
     Ok(sibling.unwrap_or_else(|| PathBuf::from(name)))
 }
 
-/// The name as a path without `..` and without a root, if it is one.
+/// The name as a path without `..` and without a root; `None` if it is not such a path.
 fn descending_path(name: &str) -> Option<String> {
     let mut inside = PathBuf::new();
     for component in Path::new(name).components() {
@@ -297,7 +296,7 @@ mod tests {
         let model = TestModel::new();
         let runtime_directory = model.folder.join("runtime");
         let found = |name: &str| find(name, &model, Some(&runtime_directory));
-        // The loader searches for it.
+        // The loader searches for the name.
         assert_eq!(found("ops.so"), Ok(PathBuf::from("ops.so")));
         let at_runtime = model.file("runtime/ops.so");
         assert_eq!(found("ops.so"), Ok(at_runtime));
@@ -307,7 +306,7 @@ mod tests {
         assert_eq!(found("./ops.so"), Ok(own));
         let elsewhere = model.file("elsewhere/ops.so");
         assert_eq!(found(&elsewhere.to_string_lossy()), Ok(elsewhere));
-        // Tests run in the directory of their crate.
+        // Tests run in their crate's directory.
         let here = std::env::current_dir().unwrap();
         assert_eq!(found("src/lib.rs"), Ok(here.join("src/lib.rs")));
         model.file("runtime/leak");

@@ -1,4 +1,4 @@
-//! Parsing the parameters of a configuration.
+//! Parses the parameters of a configuration.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use galatea_infer::Status;
 
 use crate::api::Switch;
 
-/// The integer parameter `key`, if it is given.
+/// The integer parameter `key`, if present.
 pub(crate) fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     let Some(text) = values.get(key) else { return Ok(None) };
     match leading_number(text).map(str::parse) {
@@ -15,7 +15,7 @@ pub(crate) fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Op
     }
 }
 
-/// The boolean parameter `key`, if it is given.
+/// The boolean parameter `key`, if present.
 pub(crate) fn switch(
     values: &BTreeMap<String, String>,
     key: &str,
@@ -23,7 +23,7 @@ pub(crate) fn switch(
     values.get(key).map(|text| parse_switch(key, text)).transpose()
 }
 
-/// Parses a boolean in any of Triton's forms.
+/// Parses a boolean in any form that Triton accepts.
 pub(crate) fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" => Ok(Switch::On),
@@ -32,8 +32,8 @@ pub(crate) fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
     }
 }
 
-/// The number that the text begins with, as `std::stoi` reads it: blanks before it and anything
-/// behind it are ignored.
+/// The leading number of the text, as `std::stoi` reads it: blanks before it and anything after it
+/// are ignored.
 pub(crate) fn leading_number(text: &str) -> Option<&str> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let sign = usize::from(text.starts_with(['+', '-']));
@@ -41,7 +41,7 @@ pub(crate) fn leading_number(text: &str) -> Option<&str> {
     if digits == 0 { None } else { text.get(..sign + digits) }
 }
 
-/// Triton's text for a value, and behind it the parameter that has it.
+/// Triton's text for the value, followed by the parameter that has it.
 pub(crate) fn not_convertible(key: &str, text: &str, to: &str) -> Status {
     Status::invalid_argument(format!("failed to convert '{text}' to {to}: parameter '{key}'"))
 }

@@ -1,7 +1,7 @@
 //! A model's settings for its sessions.
 //!
-//! Parameters that are not named here are ignored: a configuration's parameters are
-//! free-form, and others may read them.
+//! Unlisted parameters are ignored: a configuration's parameters are free-form, and others may read
+//! them.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -27,9 +27,9 @@ const INTER_OP_SPINNING: &str = "session.inter_op.allow_spinning";
 pub(crate) struct ModelSettings {
     graph_level: GraphLevel,
     execution_mode: ExecutionMode,
-    /// Per execution; `None` leaves it to the server.
+    /// The number of threads per execution; `None` leaves it to the server.
     intra_op_threads: Option<i32>,
-    /// Per execution; `None` leaves it to the library.
+    /// The number of threads per execution; `None` leaves it to the library.
     inter_op_threads: Option<i32>,
     memory_arena: Option<Switch>,
     memory_pattern: Option<Switch>,
@@ -45,8 +45,8 @@ impl ModelSettings {
         let values = &spec.parameters;
         let memory_arena = switch(values, "enable_mem_arena")?;
         let arena_shrinkage = arena_shrinkage(spec, memory_arena)?;
-        // The arena would keep the largest tensor of strings for good: an object of 32 bytes or
-        // more for each, whose contents are beside the arena anyway.
+        // The arena would keep the largest tensor of strings forever: an object of 32 bytes or more
+        // for each string, whose contents are outside the arena anyway.
         let of_strings = arena_shrinkage.is_none() && has_strings(spec);
         Ok(Self {
             graph_level: graph_level(spec.optimization.graph_level),
@@ -62,7 +62,7 @@ impl ModelSettings {
         })
     }
 
-    /// The threads that the model asks for, in a session that `instances` instances share.
+    /// The threads that the model requests, in a session that `instances` instances share.
     pub(crate) fn thread_demand(&self, instances: u32) -> ThreadDemand {
         let spins = [self.intra_op_spinning, self.inter_op_spinning].contains(&Some(Switch::On));
         let parallel = self.execution_mode == ExecutionMode::Parallel;
@@ -105,8 +105,8 @@ impl ModelSettings {
     }
 
     fn entries(&self, instances: u32) -> Vec<(&'static str, &'static str)> {
-        // Threads that wait for work by spinning take processors from other instances.
-        // With one instance the library's default stays, which is to spin.
+        // Threads that spin while they wait for work take processors from other instances. With one
+        // instance the library's default stays in force, which is to spin.
         let spinning = (instances > 1).then_some(Switch::Off);
         let entries = [
             (DEVICE_ALLOCATOR, self.device_allocator),
@@ -122,8 +122,8 @@ impl ModelSettings {
             let key = c_string(ARENA_SHRINKAGE, "an option's name")?;
             options.set_entry(&key, devices)?;
         }
-        // No run is recorded as a graph of CUDA, nor a recorded one repeated: it would read the
-        // inputs of the run that was recorded.
+        // No run is recorded as a CUDA graph, nor a recorded one repeated: it would read the inputs
+        // of the recorded run.
         options.set_entry(GRAPH_ANNOTATION, c"-1")?;
         Ok(())
     }
@@ -151,12 +151,12 @@ fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, St
     }
 }
 
-/// A number of threads; below 1 is the default, as in Triton.
+/// A number of threads; values below 1 mean the default, as in Triton.
 fn threads(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     Ok(integer(values, key)?.filter(|&threads| threads > 0))
 }
 
-/// Tells of a model with a tensor of strings.
+/// Returns true if the model has a tensor of strings.
 fn has_strings(spec: &ModelSpec) -> bool {
     let inputs = spec.inputs.iter().map(|input| input.datatype);
     let mut datatypes = inputs.chain(spec.outputs.iter().map(|output| output.datatype));
@@ -165,7 +165,7 @@ fn has_strings(spec: &ModelSpec) -> bool {
 
 /// The devices whose arenas shrink after each run, such as `cpu:0;gpu:0`.
 ///
-/// The library checks them at each run and fails the run. Here a wrong device fails the
+/// The library checks them at each run and fails the run. Checked here, a wrong device fails the
 /// load.
 fn arena_shrinkage(
     spec: &ModelSpec,

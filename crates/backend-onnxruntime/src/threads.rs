@@ -1,17 +1,17 @@
-//! The threads of sessions: one budget for the process.
+//! The threads of sessions, which share one budget for the process.
 //!
-//! A session computes on the thread that runs it and on the threads of a pool. If each had a
-//! pool of its own with a thread for each processor, a server with many models would have
-//! many times more runnable threads than processors. So all sessions share the environment's
-//! pool, which is as large as the number of processors that the process may use. A session
-//! gets a pool of its own if its configuration asks for something that the shared pool can't
-//! give, if it is bound to some processors, or if its instances alone keep all processors
-//! busy. Which sessions do is decided here, without the library.
+//! A session computes on the thread that runs it and on the threads of a pool. If each session had
+//! a pool of its own with a thread for each processor, a server with many models would have many
+//! times more runnable threads than processors. So all sessions share the environment's pool, which
+//! is as large as the number of processors that the process may use. A session gets a pool of its
+//! own if its configuration asks for something that the shared pool can't give, if it is bound to
+//! certain processors, or if its instances alone keep all processors busy. The decision is made
+//! here, without the library.
 
 /// The source of the threads of sessions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadSource {
-    /// The environment has a pool, for sessions whose configuration allows that.
+    /// The environment has a pool, for sessions whose configuration allows sharing.
     Shared {
         /// The processors that the process may use.
         processors: usize,
@@ -22,12 +22,11 @@ pub(crate) enum ThreadSource {
         /// The processors that the process may use.
         processors: usize,
     },
-    /// The environment has pools for all sessions. The models' settings of threads are
-    /// ignored.
+    /// The environment has pools for all sessions. The models' thread settings are ignored.
     Environment,
 }
 
-/// The thread pool of a session.
+/// A session's thread pool.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadPool {
     /// The environment's pool.
@@ -36,20 +35,20 @@ pub(crate) enum ThreadPool {
     Own { intra_op_threads: i32 },
 }
 
-/// The threads that a model asks for.
+/// The threads that a model requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadDemand {
     /// The number of instances that share the session.
     pub(crate) instances: u32,
-    /// Threads for each execution; `None` leaves them to the server.
+    /// The number of threads per execution; `None` leaves it to the server.
     pub(crate) intra_op_threads: Option<i32>,
-    /// Returns true if the model asks for something that the shared pool can't give: threads for
-    /// several operators at the same time, or threads that spin.
+    /// True if the model requests something that the shared pool can't provide: threads for several
+    /// operators at a time, or threads that spin.
     pub(crate) needs_own_pool: bool,
 }
 
 impl ThreadSource {
-    /// The pool of a session. `bound_to` is the number of processors that the threads of its
+    /// The pool for a session. `bound_to` is the number of processors that the threads of its
     /// instances may use; the threads of the shared pool are not bound.
     pub(crate) fn pool(self, demand: ThreadDemand, bound_to: usize) -> ThreadPool {
         let own = |processors: usize| ThreadPool::Own {
@@ -74,8 +73,8 @@ impl ThreadSource {
         }
     }
 
-    /// The number of threads that a model may keep busy, if that is more than there are
-    /// processors and the configuration asks for it.
+    /// The number of threads that a model may keep busy, if the configuration requests more than
+    /// there are processors.
     pub(crate) fn oversubscription(self, demand: ThreadDemand) -> Option<Oversubscription> {
         let (Self::Shared { processors } | Self::Session { processors }) = self else {
             return None;
@@ -83,7 +82,7 @@ impl ThreadSource {
         let each =
             demand.intra_op_threads.map_or(1, |threads| usize::try_from(threads).unwrap_or(1));
         let threads = demand.instances().saturating_mul(each);
-        // The default is two instances, also on one processor.
+        // The default is two instances, even on one processor.
         let is_default = demand.intra_op_threads.is_none() && demand.instances <= 2;
         (threads > processors && !is_default).then_some(Oversubscription { threads, processors })
     }
@@ -103,11 +102,11 @@ impl ThreadDemand {
 
     /// The size of the pool that a shared session needs.
     ///
-    /// One session serves all instances of a model on a device, so that its weights are in
-    /// memory once; Triton makes a session for each instance. The library counts the
-    /// calling thread as one of the pool, and overlapping runs share the others: `n`
-    /// instances with `k` threads each keep `n * k` threads busy if the pool has
-    /// `n * (k - 1)` beside the callers, as many as `n` sessions with `k` threads each.
+    /// One session serves all instances of a model on a device, so that its weights are in memory
+    /// only once; Triton makes a session for each instance. The library counts the calling thread
+    /// as part of the pool, and overlapping runs share the other threads: `n` instances with `k`
+    /// threads each keep `n * k` threads busy if the pool has `n * (k - 1)` besides the callers, as
+    /// many as `n` sessions with `k` threads each.
     fn own_threads(self, processors: usize) -> i32 {
         let callers = i32::try_from(self.instances.max(1)).unwrap_or(i32::MAX);
         match self.intra_op_threads {
@@ -142,7 +141,7 @@ mod tests {
         check(1, 4, 1);
         check(3, 1, 3);
         check(3, 4, 9);
-        // Without a number, eight threads are busy.
+        // Without a number, eight threads are kept busy.
         check(0, 1, 8);
         check(0, 4, 5);
         check(0, 8, 1);

@@ -1,5 +1,5 @@
-//! Thread pools that all sessions share. They belong to the process, so this test has a
-//! process of its own.
+//! Thread pools that all sessions share. The pools belong to the process, so this test runs in its
+//! own process.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and its helpers too")]
 
@@ -32,13 +32,13 @@ fn sessions_use_the_pools_of_the_environment() {
         ("intra_op_thread_count", "2"),
         ("inter_op_thread_count", "1"),
     ]);
-    // One thread beside the caller, and none for telemetry.
+    // Expects one thread besides the caller, and none for telemetry.
     check_thread_count(threads + 1);
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let host = Arc::new(RecordingHost::default());
     let model = backend.load(Arc::new(spec(CONFIG)), &files, host.clone()).unwrap();
     let mut instance = model.create_instance(&cpu()).unwrap();
-    // The threads that the model asks for are not started.
+    // The threads that the model requests are not started.
     check_thread_count(threads + 1);
     let data = floats(&[1., 2.]);
     let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], data.clone())]);
@@ -48,7 +48,7 @@ fn sessions_use_the_pools_of_the_environment() {
     check_the_librarys_log(&backend);
 }
 
-/// The threads of this process.
+/// The number of this process's threads.
 fn thread_count() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }

@@ -1,5 +1,5 @@
-//! Declarations of a backend about itself: the object that
-//! `TRITONBACKEND_GetBackendAttribute` fills in.
+//! A backend's declarations about itself: the object that `TRITONBACKEND_GetBackendAttribute` fills
+//! in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,8 +44,8 @@ fn kind(kind: TRITONSERVER_InstanceGroupKind) -> Result<Option<InstanceKind>, St
 }
 
 functions! {
-    /// Adds a group of instances that the backend prefers. The first possible group is
-    /// used.
+    /// Adds a group of instances that the backend prefers. The server uses the first possible
+    /// group.
     fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
         backend_attributes: *mut TRITONBACKEND_BackendAttribute,
         kind_: TRITONSERVER_InstanceGroupKind,

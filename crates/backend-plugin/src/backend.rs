@@ -41,24 +41,24 @@ pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) entry_points: BackendEntryPoints,
     pub(crate) preferred: Lock<Vec<PreferredInstances>>,
-    /// True if instances of a model may be made at the same time.
+    /// True if instances of a model may be created in parallel.
     parallel: AtomicBool,
-    /// The GPUs of the server.
+    /// The GPUs that the server uses.
     pub(crate) devices: Devices,
     pub(crate) server: ServerAddress,
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
-/// The facts that a backend learns about itself.
+/// The facts that a backend learns about itself at initialisation.
 pub(crate) struct BackendInfo<'a> {
     pub(crate) name: &'a str,
     pub(crate) directory: &'a str,
-    /// The settings of the command line, as JSON.
+    /// The command-line settings, as JSON.
     pub(crate) config: String,
     pub(crate) server: ServerAddress,
-    /// The GPUs that it may use.
+    /// The GPUs that the backend may use.
     pub(crate) devices: Devices,
-    /// `None` if a later version of the files could not be told from this one.
+    /// `None` if a later version of the files would be indistinguishable from this one.
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
@@ -100,7 +100,7 @@ impl Backend {
         Ok(backend)
     }
 
-    /// A built-in backend, for C code beside its models.
+    /// Creates a built-in backend, for C code that accompanies its models.
     pub(crate) fn of_built_in(identity: BackendInfo<'_>) -> Result<Self, Status> {
         Self::initialize(BackendEntryPoints::NONE, identity)
     }
@@ -109,7 +109,7 @@ impl Backend {
         self.object.address()
     }
 
-    /// As the backend declared. The default is one instance after the other.
+    /// The way of creation that the backend declared. The default is one instance after another.
     pub(crate) fn instance_creation(&self) -> InstanceCreation {
         match self.parallel.load(Ordering::Relaxed) {
             true => InstanceCreation::Parallel,
@@ -137,13 +137,13 @@ unsafe fn object<'a>(backend: *mut TRITONBACKEND_Backend) -> Result<&'a BackendO
 }
 
 functions! {
-    /// The version of this interface.
+    /// Returns the version of this interface.
     fn TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u32) {
         pointer::write(major, galatea_abi::BACKEND_API_VERSION.0, "major")?;
         pointer::write(minor, galatea_abi::BACKEND_API_VERSION.1, "minor")
     }
 
-    /// The backend's name.
+    /// Returns the backend's name.
     fn TRITONBACKEND_BackendName(
         backend: *mut TRITONBACKEND_Backend,
         name: *mut *const core::ffi::c_char,
@@ -151,7 +151,7 @@ functions! {
         pointer::write(name, object(backend)?.name.as_ptr(), "name")
     }
 
-    /// The settings of the command line. The backend keeps ownership.
+    /// Returns the command-line settings. The backend keeps ownership.
     fn TRITONBACKEND_BackendConfig(
         backend: *mut TRITONBACKEND_Backend,
         backend_config: *mut *mut TRITONSERVER_Message,
@@ -159,7 +159,7 @@ functions! {
         pointer::write(backend_config, object(backend)?.config.address(), "backend_config")
     }
 
-    /// The way in which instances may be called.
+    /// Returns the way in which instances may be called.
     fn TRITONBACKEND_BackendExecutionPolicy(
         backend: *mut TRITONBACKEND_Backend,
         policy: *mut TRITONBACKEND_ExecutionPolicy,
@@ -168,8 +168,8 @@ functions! {
         pointer::write(policy, found, "policy")
     }
 
-    /// Sets how instances may be called. With either policy each instance on the CPU has
-    /// its own thread, as in Triton.
+    /// Sets how instances may be called. With either policy, each instance on the CPU has its own
+    /// thread, as in Triton.
     fn TRITONBACKEND_BackendSetExecutionPolicy(
         backend: *mut TRITONBACKEND_Backend,
         policy: TRITONBACKEND_ExecutionPolicy,
@@ -186,7 +186,7 @@ functions! {
         }
     }
 
-    /// The place of the backend's files.
+    /// Returns the location of the backend's files.
     fn TRITONBACKEND_BackendArtifacts(
         backend: *mut TRITONBACKEND_Backend,
         artifact_type: *mut TRITONBACKEND_ArtifactType,
@@ -197,7 +197,7 @@ functions! {
         pointer::write(location, directory.as_ptr(), "location")
     }
 
-    /// The object that allocates memory for the backend.
+    /// Returns the object that allocates memory for the backend.
     fn TRITONBACKEND_BackendMemoryManager(
         backend: *mut TRITONBACKEND_Backend,
         manager: *mut *mut TRITONBACKEND_MemoryManager,
@@ -205,7 +205,7 @@ functions! {
         pointer::write(manager, object(backend)?.memory_manager.address(), "manager")
     }
 
-    /// The state that the backend attached to itself.
+    /// Returns the state that the backend attached to itself.
     fn TRITONBACKEND_BackendState(
         backend: *mut TRITONBACKEND_Backend,
         state: *mut *mut c_void,
@@ -213,7 +213,7 @@ functions! {
         pointer::write(state, object(backend)?.state.load(Ordering::Acquire), "state")
     }
 
-    /// Attaches the backend's state.
+    /// Attaches state to the backend.
     fn TRITONBACKEND_BackendSetState(backend: *mut TRITONBACKEND_Backend, state: *mut c_void) {
         object(backend)?.state.store(state, Ordering::Release);
         Ok(())

@@ -62,7 +62,7 @@ impl BackendTrait for BackendWithStrategies {
         self.strategies.batch_rule(loaded, self.scope)
     }
 
-    /// A strategy chooses the batch. It does not change the responses.
+    /// A strategy chooses the batch but does not change the responses.
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         self.backend.fingerprint(loaded)
     }

@@ -1,4 +1,4 @@
-//! Tensors in the memory of GPUs: where instances get inputs, and make outputs.
+//! Tensors in GPU memory: placing inputs for instances, and making outputs.
 
 use core::ffi::c_void;
 use std::any::Any;
@@ -8,8 +8,8 @@ use galatea_devices::{DeviceBuffer, Devices, Error};
 use galatea_infer::{InputTensor, Status};
 use galatea_tensor::{Buffer, DeviceRegion, ForeignError};
 
-/// Puts inputs where an instance can use them: on its GPU those that are in the memory of any,
-/// or else in the host's memory. What a client may change is copied.
+/// Puts inputs where an instance can use them: inputs in the memory of any GPU go to the instance's
+/// GPU, or else to host memory. Memory that a client may change is copied.
 pub(crate) fn place_inputs(
     inputs: &mut [InputTensor],
     gpu: Option<u32>,
@@ -33,7 +33,7 @@ pub(crate) fn place_inputs(
     Ok(())
 }
 
-/// A copy in the memory of a GPU; `None` if there is none left.
+/// A copy in the memory of a GPU; `None` if the GPU has no memory left.
 fn copy_on(gpu: u32, data: &Buffer, devices: &Devices) -> Result<Option<Buffer>, Status> {
     let failed = |error: &Error| ForeignError::Device(format!("failed to use CUDA copy: {error}"));
     let number = i32::try_from(gpu).unwrap_or(i32::MAX);
@@ -45,15 +45,15 @@ fn copy_on(gpu: u32, data: &Buffer, devices: &Devices) -> Result<Option<Buffer>,
     Ok(Some(Buffer::from_device(DeviceRegion { device: gpu, address, byte_size, owner })))
 }
 
-/// Memory of a GPU that a plug-in writes an output to.
+/// GPU memory that a plug-in writes an output to.
 pub(crate) struct DeviceOutput {
     devices: Devices,
     memory: DeviceBuffer,
 }
 
 impl DeviceOutput {
-    /// `None` if the server doesn't use this GPU, or has no memory for outputs left there.
-    /// The memory is zeroed, as that of the host is.
+    /// `None` if the server doesn't use this GPU, or has no memory for outputs left on it. The
+    /// memory is zeroed, just like host memory.
     pub(crate) fn new(devices: &Devices, number: i64, byte_size: u64) -> Option<Self> {
         let device = devices.device(i32::try_from(number).ok()?).ok()?;
         let memory = devices.pooled_zeros(device, usize::try_from(byte_size).ok()?).ok()?;

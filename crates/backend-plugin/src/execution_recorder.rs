@@ -1,10 +1,10 @@
-//! Records executions of a request.
+//! Records the executions of a request.
 
 use std::sync::Weak;
 
 use galatea_infer::{ExecutionSummary, ExecutionTimes, FailureReason, StatisticsReporter, Trace};
 
-/// Records executions of one request, in the server's statistics and in its trace.
+/// Records the executions of one request in the server's statistics and in the request's trace.
 #[derive(Clone)]
 pub(crate) struct ExecutionRecorder {
     pub(crate) statistics: StatisticsReporter,

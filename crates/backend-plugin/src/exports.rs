@@ -1,4 +1,4 @@
-//! The functions that this crate exports, to check that plug-ins find them.
+//! The list of functions that this crate exports, used to check that plug-ins find them.
 
 use galatea_c_objects::exports::ExportedFunction;
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_tensor::Buffer;
 
-/// The alignment for vector instructions.
+/// The alignment that vector instructions need.
 const ALIGNMENT: usize = 64;
 
-/// A region of CPU memory. It is zeroed, so that bytes that a plug-in doesn't write
-/// reveal nothing of the server.
+/// A region of CPU memory. It is zeroed, so that bytes that a plug-in doesn't write reveal nothing
+/// about the server.
 pub(crate) struct HostBuffer {
     storage: Vec<u8>,
     offset: usize,
@@ -41,7 +41,7 @@ impl HostBuffer {
         Self::copy_with_room(bytes, bytes.len())
     }
 
-    /// A copy of these bytes, with room for `byte_size` bytes in all.
+    /// A copy of these bytes, with room for `byte_size` bytes in total.
     pub(crate) fn copy_with_room(bytes: &[u8], byte_size: usize) -> Option<Self> {
         let mut copy = Self::new(u64::try_from(byte_size.max(bytes.len())).ok()?)?;
         copy.storage.get_mut(copy.offset..copy.offset + bytes.len())?.copy_from_slice(bytes);
@@ -57,14 +57,13 @@ impl HostBuffer {
         self.byte_size
     }
 
-    /// The first bytes, of which C may write some meanwhile if it breaks its contract.
+    /// The first bytes, which C may write concurrently if it breaks its contract.
     pub(crate) fn first(&self, byte_size: usize) -> &[u8] {
         let end = self.offset + byte_size.min(self.byte_size);
         self.storage.get(self.offset..end).unwrap_or_default()
     }
 
-    /// A view of the first bytes of shared memory, which C may write again when no reader is
-    /// left.
+    /// A view of the first bytes of shared memory, which C may write again once no reader is left.
     pub(crate) fn shared(memory: Arc<Self>, byte_size: usize) -> Buffer {
         Buffer::from_bytes(Bytes::from_owner(SharedBytes { memory, byte_size }))
     }
@@ -76,10 +75,9 @@ impl HostBuffer {
     }
 }
 
-/// A zeroed vector of `byte_size` bytes, at least one. `None` if the memory can't be
-/// allocated: the size comes from a plug-in, and a failed allocation of a plain vector
-/// would end the process. As with a vector of zeros, pages are allocated when they are
-/// written.
+/// A zeroed vector of `byte_size` bytes, at least one. `None` if the memory can't be allocated: the
+/// size comes from a plug-in, and a failed allocation of a plain vector would end the process. As
+/// with a vector of zeros, pages are allocated only when they are written.
 fn zeros(byte_size: usize) -> Option<Vec<u8>> {
     let layout = Layout::array::<u8>(byte_size).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the size is not 0.
@@ -92,7 +90,7 @@ fn zeros(byte_size: usize) -> Option<Vec<u8>> {
     Some(unsafe { Vec::from_raw_parts(memory, byte_size, byte_size) })
 }
 
-/// The beginning of memory with several owners.
+/// The leading part of memory that has several owners.
 struct SharedBytes {
     memory: Arc<HostBuffer>,
     byte_size: usize,

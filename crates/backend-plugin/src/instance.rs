@@ -1,4 +1,4 @@
-//! An instance: it executes batches.
+//! An instance, which executes batches.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -32,27 +32,27 @@ pub(crate) struct InstanceObject {
     host_policy: Owned<MessageObject>,
     is_passive: bool,
     profiles: Vec<CString>,
-    /// Kind and number of each further processor.
+    /// The kind and number of each additional processor.
     secondary_devices: Vec<(CString, i64)>,
     pub(crate) model: Arc<Model>,
     state: AtomicPtr<c_void>,
     memory_usage: MemoryReport,
-    /// The requests of the latest batch that were released to be executed again, with
-    /// what records their execution.
+    /// The requests of the latest batch that were released for another execution, with the
+    /// recorders of their executions.
     rescheduled: Lock<Vec<(usize, ExecutionRecorder)>>,
 }
 galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
 
 impl InstanceObject {
-    /// The number of its GPU, if it is on one.
+    /// The number of the instance's GPU, if it is on one.
     pub(crate) fn gpu(&self) -> Option<u32> {
         let is_on_gpu = self.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU;
         u32::try_from(self.device_id).ok().filter(|_| is_on_gpu)
     }
 
-    /// The recorder of a request's execution that was released to be executed again.
-    /// Triton lets backends report on such requests, because they are the same objects in
-    /// their next execution. Here backends may report on them until the next batch.
+    /// The recorder for the execution of a request that was released for another execution. Triton
+    /// lets backends report on such requests, because they are the same objects in their next
+    /// execution. Here backends may report on them until the next batch.
     pub(crate) fn rescheduled(
         &self,
         request: *mut TRITONBACKEND_Request,
@@ -72,7 +72,7 @@ pub(crate) struct Instance {
     _life: InstanceLife,
 }
 
-/// The number of a model's instances that are not finalised yet.
+/// The number of a model's instances that have not been finalised yet.
 #[derive(Default)]
 pub(crate) struct InstanceCount {
     count: Lock<usize>,
@@ -80,7 +80,7 @@ pub(crate) struct InstanceCount {
 }
 
 impl InstanceCount {
-    /// Counts an instance until the life is dropped.
+    /// Counts an instance until the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InstanceLife {
         *self.count.lock("count an instance") += 1;
         InstanceLife(self.clone())
@@ -95,7 +95,7 @@ impl InstanceCount {
     }
 }
 
-/// The life of an instance, from before it is initialised until it is finalised.
+/// The life of an instance, from before its initialisation until its finalisation.
 pub(crate) struct InstanceLife(Arc<InstanceCount>);
 
 impl Drop for InstanceLife {
@@ -106,7 +106,7 @@ impl Drop for InstanceLife {
 }
 
 impl Instance {
-    /// Makes an instance and lets the backend initialise it.
+    /// Creates an instance and lets the backend initialise it.
     pub(crate) fn initialize(
         model: Arc<Model>,
         at: &Placement,
@@ -153,7 +153,7 @@ impl Instance {
         self.object.address()
     }
 
-    /// Returns true if the backend says that the instance can serve.
+    /// Returns an error unless the backend reports that the instance can serve.
     fn ready(&self) -> Result<(), Status> {
         match self.model.info.backend.entry_points.instance_ready {
             // SAFETY: the object lives as long as the instance.
@@ -162,16 +162,16 @@ impl Instance {
         }
     }
 
-    /// Forgets the rescheduled requests of the batch before.
+    /// Forgets the rescheduled requests of the previous batch.
     pub(crate) fn begin_batch(&self) {
         if let Some(object) = self.object.get() {
             object.rescheduled.lock("begin a batch").clear();
         }
     }
 
-    /// The backend's promises about executions. By default they may block on anything. A
-    /// decoupled model never promises more: sending many responses may wait for slow
-    /// clients.
+    /// The backend's promises about executions. By default executions may block on anything. A
+    /// decoupled model never gets a stronger guarantee, because sending many responses may wait for
+    /// slow clients.
     pub(crate) fn guarantee(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
         let entry_points = &self.model.info.backend.entry_points;
         let Some(ask) = entry_points.instance_predictable.filter(|_| !decoupled) else {
@@ -190,7 +190,7 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// Also finalises an instance whose initialisation failed, as Triton does.
+    /// Finalises the instance, even if its initialisation failed, as Triton does.
     fn drop(&mut self) {
         let finalize = self.model.info.backend.entry_points.instance_finalize;
         let Some(finalize) = finalize else { return };
@@ -201,8 +201,8 @@ impl Drop for Instance {
     }
 }
 
-/// Keeps an instance, and so its model, from being finalised. Every object that the
-/// plug-in may still use has one.
+/// Keeps an instance, and so its model, from being finalised. Every object that the plug-in may
+/// still use has a guard.
 pub(crate) struct InstanceGuard(Option<Arc<Instance>>);
 
 impl InstanceGuard {
@@ -210,12 +210,12 @@ impl InstanceGuard {
         Self(Some(instance))
     }
 
-    /// A guard of no instance.
+    /// A guard that protects no instance.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
 
-    /// Returns true if the backend says that the instance can serve.
+    /// Returns an error unless the backend reports that the instance can serve.
     pub(crate) fn ready(&self) -> Result<(), Status> {
         self.0.as_ref().map_or(Ok(()), |instance| instance.ready())
     }
@@ -226,7 +226,7 @@ impl InstanceGuard {
         }
     }
 
-    /// Records a request that is released to be executed again.
+    /// Records a request that is released for another execution.
     pub(crate) fn record_rescheduled(
         &self,
         request: *mut TRITONBACKEND_Request,
@@ -252,8 +252,8 @@ impl Clone for InstanceGuard {
 }
 
 impl Drop for InstanceGuard {
-    /// Often the plug-in itself drops the last guard, on a thread that its finalisation
-    /// would wait for. So finalisation gets its own thread.
+    /// Finalises on a separate thread if this is the last guard, because the plug-in itself often
+    /// drops it, on a thread that its finalisation would wait for.
     fn drop(&mut self) {
         let Some(last) = self.0.take().and_then(Arc::into_inner) else { return };
         let name = last.name.clone();
@@ -294,7 +294,7 @@ fn out_of_bounds(index: u32, count: usize, what: &str) -> Status {
 }
 
 functions! {
-    /// The instance's name.
+    /// Returns the instance's name.
     fn TRITONBACKEND_ModelInstanceName(
         instance: *mut TRITONBACKEND_ModelInstance,
         name: *mut *const c_char,
@@ -302,7 +302,7 @@ functions! {
         pointer::write(name, object(instance)?.name.as_ptr(), "name")
     }
 
-    /// The kind of processor.
+    /// Returns the kind of processor.
     fn TRITONBACKEND_ModelInstanceKind(
         instance: *mut TRITONBACKEND_ModelInstance,
         kind: *mut TRITONSERVER_InstanceGroupKind,
@@ -310,7 +310,7 @@ functions! {
         pointer::write(kind, object(instance)?.kind, "kind")
     }
 
-    /// The processor's number; 0 for processors without numbers.
+    /// Returns the processor's number; 0 for processors without numbers.
     fn TRITONBACKEND_ModelInstanceDeviceId(
         instance: *mut TRITONBACKEND_ModelInstance,
         device_id: *mut i32,
@@ -318,7 +318,7 @@ functions! {
         pointer::write(device_id, object(instance)?.device_id, "device_id")
     }
 
-    /// The host policy. The instance keeps ownership.
+    /// Returns the host policy. The instance keeps ownership.
     fn TRITONBACKEND_ModelInstanceHostPolicy(
         instance: *mut TRITONBACKEND_ModelInstance,
         host_policy: *mut *mut TRITONSERVER_Message,
@@ -326,7 +326,7 @@ functions! {
         pointer::write(host_policy, object(instance)?.host_policy.address(), "host_policy")
     }
 
-    /// Returns true if the instance never gets requests.
+    /// Returns true if the instance never receives requests.
     fn TRITONBACKEND_ModelInstanceIsPassive(
         instance: *mut TRITONBACKEND_ModelInstance,
         is_passive: *mut bool,
@@ -334,7 +334,7 @@ functions! {
         pointer::write(is_passive, object(instance)?.is_passive, "is_passive")
     }
 
-    /// The number of profiles that the instance may use.
+    /// Returns the number of profiles that the instance may use.
     fn TRITONBACKEND_ModelInstanceProfileCount(
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
@@ -343,7 +343,7 @@ functions! {
         pointer::write(count, found, "count")
     }
 
-    /// The name of a profile.
+    /// Returns the name of a profile.
     fn TRITONBACKEND_ModelInstanceProfileName(
         instance: *mut TRITONBACKEND_ModelInstance,
         index: u32,
@@ -356,7 +356,7 @@ functions! {
         pointer::write(profile_name, found.as_ptr(), "profile_name")
     }
 
-    /// The number of further processors that the instance uses.
+    /// Returns the number of additional processors that the instance uses.
     fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
@@ -365,7 +365,7 @@ functions! {
         pointer::write(count, found, "count")
     }
 
-    /// A further processor.
+    /// Returns an additional processor.
     fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
         instance: *mut TRITONBACKEND_ModelInstance,
         index: u32,
@@ -380,7 +380,7 @@ functions! {
         pointer::write(id, *number, "id")
     }
 
-    /// The instance's model.
+    /// Returns the instance's model.
     fn TRITONBACKEND_ModelInstanceModel(
         instance: *mut TRITONBACKEND_ModelInstance,
         model: *mut *mut TRITONBACKEND_Model,
@@ -388,7 +388,7 @@ functions! {
         pointer::write(model, object(instance)?.model.address(), "model")
     }
 
-    /// The state that the backend attached to the instance.
+    /// Returns the state that the backend attached to the instance.
     fn TRITONBACKEND_ModelInstanceState(
         instance: *mut TRITONBACKEND_ModelInstance,
         state: *mut *mut c_void,

@@ -2,15 +2,14 @@
 //! (`libtritoncache_NAME.so`) and repository agents (`libtritonrepoagent_NAME.so`) that
 //! were built for the C interface of Triton Inference Server.
 //!
-//! The crate finds and opens libraries, provides the functions that they call, and is to
-//! the rest of the server a [`galatea_backend::Backend`], a
-//! [`galatea_backend::ResponseCache`] and [`galatea_backend::ModelAgents`] like others.
+//! The crate finds and opens libraries and provides the functions that they call. To the rest of
+//! the server, it is a [`galatea_backend::Backend`], a [`galatea_backend::ResponseCache`] and
+//! [`galatea_backend::ModelAgents`] like any other.
 //!
-//! It is *not* a server: it knows no door and no engine. It runs no threads, except one
-//! for each finalisation that a plug-in triggers itself. Instances are created on the
-//! loader's threads and execute on the threads of their lanes. The functions of
-//! tritonserver.h are in `capi`; the objects that both interfaces share are in
-//! [`galatea_c_objects`].
+//! The crate is *not* a server: it knows no door and no engine. It runs no threads, except one for
+//! each finalisation that a plug-in triggers itself. Instances are created on the loader's threads
+//! and execute on the threads of their lanes. The functions of tritonserver.h are in `capi`; the
+//! objects that both interfaces share are in [`galatea_c_objects`].
 //!
 //! Start with `plugins.rs` ([`Plugins`]). Each module uses only modules below it:
 //!
@@ -37,33 +36,33 @@
 //! If the call succeeds, the object belongs to the plug-in until it is released. If the
 //! call fails, the requests that were not released come back and are refused.
 //!
-//! The right to reply moves into a response channel, which the request shares with its
-//! responses and factories. So responses may come after the release and from any thread.
-//! The last share to be dropped sends the final reply if the plug-in sent none.
+//! The right to reply moves into a response channel, which the request shares with its responses
+//! and factories. Responses may therefore come after the release and from any thread. The last
+//! share to be dropped sends the final reply if the plug-in sent none.
 //!
-//! Everything that the plug-in may still use keeps the instance and its model from being
-//! finalised. Finalisation gets its own thread when the plug-in drops the last such
-//! object, because it often does that on a thread that finalisation waits for.
+//! Everything that the plug-in may still use keeps the instance and its model from being finalised.
+//! Finalisation gets its own thread when the plug-in drops the last such object, because it often
+//! does so on a thread that finalisation waits for.
 //!
 //! No lock of this crate is held while a plug-in is called, with two exceptions: while a
 //! library is initialised, and while a model's repository agents are called.
 //!
 //! # Trust
 //!
-//! A plug-in is trusted like the server's own code: it runs in the same process, can do
-//! anything, and its crash is the server's. Only common mistakes are checked: null,
-//! objects of another kind and released objects give an error and a line in the log.
+//! A plug-in is trusted like the server's own code: it runs in the same process and can do
+//! anything, and its crash is the server's crash. Only common mistakes are checked: null pointers,
+//! objects of another kind and released objects yield an error and a line in the log.
 //!
-//! A library is opened only from a model in the server's own repository or from the
-//! directory of backends, never from files that a client sent ([`SearchScope`]).
+//! A library is opened only from a model in the server's own repository or from the backend
+//! directory, never from files that a client sent ([`SearchScope`]).
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
-/// Defines exported functions. The compiler checks each against its declaration, it runs
-/// in a guard, and it is listed to check that plug-ins find it. The declarations are those
-/// of tritonbackend.h, unless another header is named.
+/// Defines exported functions. The compiler checks each one against its declaration, each runs in a
+/// guard, and each is listed so that a check can confirm that plug-ins find it. The declarations
+/// are those of tritonbackend.h, unless another header is named.
 macro_rules! functions {
     (use $header:ident; $($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(
@@ -72,8 +71,8 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// Pointers to objects must be null or objects of this process, and other
-            /// pointers null or valid for their use in the header.
+            /// Pointers to objects must be null or refer to objects of this process. Other pointers
+            /// must be null or valid for their use in the header.
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name(
                 $($argument: $kind),*
@@ -85,7 +84,7 @@ macro_rules! functions {
             }
         )*
 
-        /// The functions of this module.
+        /// The functions that this module exports.
         pub(crate) fn exported() -> Vec<galatea_c_objects::exports::ExportedFunction> {
             vec![$(galatea_c_objects::exports::ExportedFunction::new(
                 stringify!($name),

@@ -1,7 +1,7 @@
 //! Memory that backends allocate through the server.
 //!
-//! Memory of the host is the C library's. Pinned memory and that of GPUs is from the pools that
-//! were allocated at the server's start, so that nothing waits for a GPU.
+//! Host memory comes from the C library. Pinned memory and GPU memory come from the pools that were
+//! allocated when the server started, so that nothing waits for a GPU.
 
 use core::ffi::c_void;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use galatea_devices::{DeviceBuffer, Devices, HostBuffer};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-/// Allocates and frees. It keeps a record of memory from pools, which goes back to them with the
-/// backend at the latest.
+/// Allocates and frees memory. The object keeps a record of memory from pools, which returns to
+/// them when the backend is dropped at the latest.
 #[derive(Default)]
 pub(crate) struct MemoryManagerObject {
     devices: Devices,
@@ -24,7 +24,7 @@ pub(crate) struct MemoryManagerObject {
 }
 galatea_c_objects::object!(MemoryManagerObject as TRITONBACKEND_MemoryManager, kind 22);
 
-/// Memory of a pool, which a backend has.
+/// Pool memory that a backend holds.
 enum Pooled {
     Pinned { _memory: HostBuffer },
     Gpu { memory: DeviceBuffer },
@@ -35,7 +35,7 @@ impl MemoryManagerObject {
         Self { devices, pooled: Lock::default() }
     }
 
-    /// Memory of the kind that backends ask for; its address.
+    /// Allocates memory of the kind that the backend asked for and returns its address.
     fn allocate_pooled(&self, kind: PoolKind, byte_size: u64) -> Result<usize, Status> {
         let byte_size = usize::try_from(byte_size).unwrap_or(usize::MAX);
         let (address, pooled) = match kind {
@@ -72,7 +72,7 @@ impl MemoryManagerObject {
         })
     }
 
-    /// Gives memory back to its pool.
+    /// Returns memory to its pool.
     fn free_pooled(&self, kind: PoolKind, address: usize) -> Result<(), Status> {
         let mut all = self.pooled.lock("free memory of a backend");
         let is_meant = match (all.get(&address), kind) {
@@ -96,7 +96,7 @@ impl MemoryManagerObject {
         }
     }
 
-    /// The pool that memory of this type is from; `None` for memory of the C library.
+    /// The pool that memory of this type comes from; `None` for memory of the C library.
     fn pool(
         &self,
         memory_type: TRITONSERVER_MemoryType,
@@ -123,11 +123,11 @@ impl MemoryManagerObject {
     }
 }
 
-/// A pool that was allocated at the server's start.
+/// A pool that was allocated when the server started.
 #[derive(Copy, Clone)]
 enum PoolKind {
     Pinned,
-    /// That of the GPU with this number.
+    /// The pool of the GPU with this number.
     Gpu(i64),
 }
 
@@ -152,7 +152,7 @@ functions! {
         }
         let exhausted = || Status::unavailable("CPU memory allocation failed");
         let byte_size = usize::try_from(byte_size).map_err(|_| exhausted())?;
-        // From the C library: only its memory can be freed without the size.
+        // Allocated by the C library, because only its memory can be freed without the size.
         let memory = libc::malloc(byte_size.max(1));
         if memory.is_null() {
             return Err(exhausted());

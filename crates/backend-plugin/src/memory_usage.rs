@@ -1,4 +1,4 @@
-//! Reports of backends on the memory that their models and instances use.
+//! Backends' reports of the memory that their models and instances use.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use galatea_c_objects::{handle, pointer};
 use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
 use galatea_stdx::{Lock, len64};
 
-/// Bytes by kind of memory and device number.
+/// Sizes in bytes, keyed by kind of memory and device number.
 type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
 
 /// The latest report of a model or an instance.
@@ -56,7 +56,7 @@ impl MemoryReport {
     }
 }
 
-/// The memory that a model and its instances use together.
+/// The total memory that a model and its instances use.
 #[derive(Default)]
 pub(crate) struct MemoryTotal(Sizes);
 

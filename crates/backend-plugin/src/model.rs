@@ -28,7 +28,7 @@ const CONFIG_VERSION: u32 = 1;
 pub(crate) struct ModelObject(Arc<ModelInfo>);
 galatea_c_objects::object!(ModelObject as TRITONBACKEND_Model, kind 23);
 
-/// The facts about a model.
+/// The facts about a model that do not change.
 pub(crate) struct ModelInfo {
     name: CString,
     version: i64,
@@ -44,27 +44,27 @@ pub(crate) struct ModelInfo {
 
 /// A model's configuration while the model is opened and loaded.
 enum ModelConfig {
-    /// The backend may change it: it is initialising the model.
+    /// The backend may change the configuration while it initialises the model.
     Editable(Box<ConfigDraft>),
-    /// The server checks and completes it.
+    /// The server is checking and completing the configuration.
     Frozen(Box<ConfigDraft>),
     /// The configuration in force, as JSON.
     InForce(String),
 }
 
-/// The facts that are known once the configuration is in force.
+/// The facts that are known only once the configuration is in force.
 pub(crate) struct ServingModel {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) host: Arc<dyn Host>,
-    /// The outputs' names, in the order of the configuration.
+    /// The outputs' names, in configuration order.
     pub(crate) outputs: Vec<Arc<str>>,
     /// The outputs of a request that names none, in Triton's order.
     pub(crate) all_outputs: Vec<CString>,
-    /// States that are written where they are read.
+    /// The states that are written where they are read.
     pub(crate) shared_memory: Arc<SharedStateMemory>,
-    /// The inputs of a model with batches that are shape tensors, if there are any.
+    /// The inputs of a batching model that are shape tensors, if there are any.
     pub(crate) shape_tensors: Option<Arc<[String]>>,
 }
 
@@ -87,7 +87,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Makes the backend initialise a model. What it completes goes into `draft`.
+    /// Makes the backend initialise a model. Its completions go into `draft`.
     pub(crate) fn open(
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
@@ -116,7 +116,7 @@ impl Model {
         if draft.is_provided() { Ok(model) } else { Err(galatea_backend::unconfigured(draft)) }
     }
 
-    /// A model of a built-in backend, for C code beside it.
+    /// Creates a model of a built-in backend, for C code that accompanies it.
     pub(crate) fn of_built_in(
         backend: Backend,
         loaded: &LoadedVersion<'_>,
@@ -142,14 +142,14 @@ impl Model {
         self.object.address()
     }
 
-    /// Available as soon as there are instances.
+    /// The facts about the model in service. Available once instances exist.
     pub(crate) fn serving(&self) -> Result<&ServingModel, Status> {
         self.info.serving()
     }
 }
 
 impl Drop for Model {
-    /// Also finalises a model whose initialisation failed, as Triton does.
+    /// Finalises the model, even if its initialisation failed, as Triton does.
     fn drop(&mut self) {
         let Some(finalize) = self.info.backend.entry_points.model_finalize else { return };
         // SAFETY: the object is released after this; nothing uses it any more.
@@ -254,17 +254,17 @@ fn check_version(config_version: u32) -> Result<(), Status> {
 }
 
 functions! {
-    /// The model's name.
+    /// Returns the model's name.
     fn TRITONBACKEND_ModelName(model: *mut TRITONBACKEND_Model, name: *mut *const c_char) {
         pointer::write(name, info(model)?.name.as_ptr(), "name")
     }
 
-    /// The model's version.
+    /// Returns the model's version.
     fn TRITONBACKEND_ModelVersion(model: *mut TRITONBACKEND_Model, version: *mut u64) {
         pointer::write(version, info(model)?.version.cast_unsigned(), "version")
     }
 
-    /// The model's directory.
+    /// Returns the model's directory.
     fn TRITONBACKEND_ModelRepository(
         model: *mut TRITONBACKEND_Model,
         artifact_type: *mut TRITONBACKEND_ArtifactType,
@@ -275,7 +275,7 @@ functions! {
         pointer::write(location, directory, "location")
     }
 
-    /// The model's configuration. The caller deletes it.
+    /// Returns the model's configuration. The caller deletes it.
     fn TRITONBACKEND_ModelConfig(
         model: *mut TRITONBACKEND_Model,
         config_version: u32,
@@ -309,7 +309,7 @@ functions! {
         info.set_config(message::json(model_config, "model_config")?)
     }
 
-    /// The server, for calls of tritonserver.h.
+    /// Returns the server, for calls of tritonserver.h.
     fn TRITONBACKEND_ModelServer(
         model: *mut TRITONBACKEND_Model,
         server: *mut *mut TRITONSERVER_Server,
@@ -317,7 +317,7 @@ functions! {
         pointer::write(server, info(model)?.backend.server.address(), "server")
     }
 
-    /// The model's backend.
+    /// Returns the model's backend.
     fn TRITONBACKEND_ModelBackend(
         model: *mut TRITONBACKEND_Model,
         backend: *mut *mut TRITONBACKEND_Backend,
@@ -325,7 +325,7 @@ functions! {
         pointer::write(backend, info(model)?.backend.address(), "backend")
     }
 
-    /// The state that the backend attached to the model.
+    /// Returns the state that the backend attached to the model.
     fn TRITONBACKEND_ModelState(model: *mut TRITONBACKEND_Model, state: *mut *mut c_void) {
         pointer::write(state, info(model)?.state.load(Ordering::Acquire), "state")
     }
@@ -336,7 +336,7 @@ functions! {
         Ok(())
     }
 
-    /// Records how much memory the model uses, without its instances.
+    /// Records how much memory the model uses, excluding its instances.
     fn TRITONBACKEND_ModelReportMemoryUsage(
         model: *mut TRITONBACKEND_Model,
         usage: *mut *mut TRITONSERVER_BufferAttributes,

@@ -1,8 +1,8 @@
-//! Objects that C knows and this crate owns.
+//! Objects that C refers to and this crate owns.
 
 use galatea_c_objects::handle::{self, Object};
 
-/// An object behind an address. Dropping this releases it.
+/// An object behind an address. Dropping the value releases the object.
 pub(crate) struct Owned<T: Object>(*mut T::Opaque);
 
 // SAFETY: the address is only a name here; the object behind it moves between threads
@@ -16,7 +16,7 @@ impl<T: Object> Owned<T> {
         Self(handle::into_raw(object))
     }
 
-    /// The address for C.
+    /// The address to pass to C.
     pub(crate) const fn address(&self) -> *mut T::Opaque {
         self.0
     }
@@ -27,7 +27,7 @@ impl<T: Object> Owned<T> {
         unsafe { handle::borrow(self.0, T::NAME) }.ok()
     }
 
-    /// The object itself. Its address is invalid from now on.
+    /// Returns the object itself. Its address becomes invalid.
     pub(crate) fn into_inner(self) -> Option<T> {
         let address = self.0;
         std::mem::forget(self);

@@ -1,7 +1,7 @@
-//! A plug-in's instance as the engine uses it: it executes batches.
+//! A plug-in's instance as the engine sees it.
 //!
-//! A request of a batch is boxed into an object that C knows. A release takes the object
-//! back; a refused batch takes back the objects that were not released.
+//! A request of a batch is boxed into an object that C knows. A release takes the object back; a
+//! refused batch takes back the objects that have not been released.
 
 use std::sync::{Arc, Weak};
 
@@ -18,10 +18,10 @@ use crate::instance::{Instance, InstanceGuard, InstanceLife};
 use crate::model::Model;
 use crate::request::RequestObject;
 
-/// The instance as the engine uses it.
+/// The instance as the engine sees it.
 pub(crate) struct PluginInstance {
     instance: Arc<Instance>,
-    /// The GPU that it is on.
+    /// The GPU that the instance is on.
     gpu: Option<u32>,
     guarantee: ExecutionGuarantee,
 }
@@ -46,7 +46,8 @@ impl PluginInstance {
         Ok(Self { instance: Arc::new(instance), gpu, guarantee })
     }
 
-    /// The request with its inputs where the instance can use them. Fails it if that fails.
+    /// The request with its inputs moved to where the instance can use them. If that fails, the
+    /// request fails.
     fn placed(&self, mut request: PendingRequest) -> Option<PendingRequest> {
         let devices = &self.instance.model.info.backend.devices;
         match place_inputs(request.inputs_mut(), self.gpu, devices) {
@@ -83,7 +84,7 @@ impl InstanceTrait for PluginInstance {
         if addresses.is_empty() {
             return Ok(());
         }
-        // A copy, because the plug-in may overwrite the array.
+        // The plug-in gets a copy, because it may overwrite the array.
         let mut array = addresses.clone();
         let Ok(count) = u32::try_from(array.len()) else {
             return Err(take_back(&addresses, Status::internal("a batch has too many requests")));
@@ -96,8 +97,7 @@ impl InstanceTrait for PluginInstance {
     }
 }
 
-/// The requests of a refused batch. A plug-in that released some of them against its
-/// contract loses those.
+/// The requests of a refused batch. Any that the plug-in released against its contract are lost.
 fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> RefusedBatch {
     let mut requests = Vec::with_capacity(addresses.len());
     for &address in addresses {

@@ -1,4 +1,4 @@
-//! A plug-in's model as the engine uses it: opened, then loaded.
+//! A plug-in's model as the engine sees it: first opened, then loaded.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -17,11 +17,11 @@ use crate::memory_usage::MemoryTotal;
 use crate::model::Model;
 use crate::plugin_instance::PluginInstance;
 
-/// A model whose configuration is not in force yet.
+/// A model whose configuration is not yet in force.
 pub(crate) struct UnconfiguredPluginModel(Model);
 
 impl UnconfiguredPluginModel {
-    /// Makes the backend initialise a model. What it completes goes into `draft`.
+    /// Makes the backend initialise a model. Its completions go into `draft`.
     pub(crate) fn open(
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
@@ -51,7 +51,7 @@ impl UnconfiguredModel for UnconfiguredPluginModel {
 /// A loaded model.
 struct PluginModel {
     model: Arc<Model>,
-    /// For readiness checks and the memory usage.
+    /// The instances, for readiness checks and memory usage.
     instances: Lock<Vec<Weak<Instance>>>,
     count: Arc<InstanceCount>,
 }
@@ -66,7 +66,7 @@ impl ModelTrait for PluginModel {
         Ok(Box::new(instance))
     }
 
-    /// Instances on GPUs get inputs in their memory. Those of the same model on the CPU get
+    /// Instances on GPUs accept inputs in GPU memory. Instances of the same model on the CPU get
     /// copies.
     fn input_memory(&self) -> InputMemory {
         let Ok(serving) = self.model.serving() else { return InputMemory::Host };
@@ -110,12 +110,13 @@ impl ModelTrait for PluginModel {
         instances.iter().try_for_each(InstanceGuard::ready)
     }
 
-    /// A model in Python asks its process, which may block.
+    /// A Python model asks its process, which may block.
     fn readiness_may_block(&self) -> bool {
         self.model.info.backend.entry_points.instance_ready.is_some()
     }
 
-    /// As in Triton, requests, responses and factories of the backend keep their model loaded.
+    /// As in Triton, requests, responses and factories that the backend holds keep their model
+    /// loaded.
     fn wait_until_unused(&self) {
         self.count.wait_for_none();
     }

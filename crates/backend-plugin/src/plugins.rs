@@ -33,15 +33,15 @@ pub struct Plugins {
     backends: Lock<BTreeMap<BackendKey, Arc<BackendSlot>>>,
 }
 
-/// One library may implement several backends, if they are written in Python.
+/// The key of a backend. A library may implement several backends, if they are written in Python.
 type BackendKey = (PathBuf, String);
 
-/// A backend, once it is initialised. The lock is held while it is initialised, so that
-/// every user waits for that.
+/// A backend, once it has been initialised. The lock is held during initialisation, so that every
+/// user waits for it.
 type BackendSlot = Lock<Option<Arc<Backend>>>;
 
 impl Plugins {
-    /// A host that has not opened any plug-in yet.
+    /// Creates a host that has not opened any plug-in yet.
     #[must_use]
     pub fn new(settings: PluginSettings) -> Arc<Self> {
         let opener = Arc::new(Opener::new(exports::all));
@@ -50,15 +50,15 @@ impl Plugins {
         Arc::new(Self { settings, opener, strategies, backends: Lock::default() })
     }
 
-    /// The backend of this name. Its library is searched for when a model is loaded with
-    /// it.
+    /// The backend with this name. Its library is searched for when a model that uses the backend
+    /// is loaded.
     #[must_use]
     pub fn backend(self: &Arc<Self>, name: &str, scope: SearchScope) -> Arc<dyn BackendTrait> {
         Arc::new(PluginBackend { name: name.to_owned(), scope, plugins: self.clone() })
     }
 
-    /// A built-in backend whose models may have batching strategies in libraries, in the
-    /// model's directories and in the directory of backends.
+    /// A built-in backend whose models may have batching strategies in libraries, which are in the
+    /// model's directories or in the backend directory.
     #[must_use]
     pub fn with_strategies(
         self: &Arc<Self>,
@@ -74,8 +74,8 @@ impl Plugins {
         model_has_library(backend, directories)
     }
 
-    /// Returns true if the directory of backends contains a library for this backend, or its
-    /// Python file.
+    /// Returns true if the backend directory contains a library for this backend, or its Python
+    /// file.
     #[must_use]
     pub fn is_installed(backend: &str, backend_directory: &Path) -> bool {
         is_installed(backend, backend_directory)
@@ -87,7 +87,7 @@ impl Plugins {
         self.settings.config_json(backend)
     }
 
-    /// The names and libraries of the backends that are initialised.
+    /// The names and libraries of all initialised backends.
     #[must_use]
     pub fn loaded_backends(&self) -> Vec<(String, PathBuf)> {
         let slots: Vec<(BackendKey, Arc<BackendSlot>)> = self
@@ -102,7 +102,7 @@ impl Plugins {
         initialised.map(|((library, name), _)| (name, library)).collect()
     }
 
-    /// The backend in a library. The first call opens and initialises it.
+    /// The backend in a library. The first call opens and initialises the library.
     fn load_backend(&self, name: &str, found: &BackendLibrary) -> Result<Arc<Backend>, Status> {
         let key = (found.library.clone(), name.to_owned());
         let slot = self.backends.lock("find a backend").entry(key).or_default().clone();
@@ -111,8 +111,8 @@ impl Plugins {
             return Ok(backend.clone());
         }
         let settings = (self.settings.settings_of)(&found.settings_name);
-        // Taken before the library is read: a library that changes meanwhile counts as
-        // another one.
+        // Taken before the library is read, so that a library that changes meanwhile counts as a
+        // different one.
         let fingerprint = file_fingerprints(found).map(|files| BackendFingerprint {
             version: String::new(),
             settings,
@@ -135,7 +135,7 @@ impl Plugins {
     }
 }
 
-/// A backend of which only the name is known until a model is opened.
+/// A backend of which only the name is known until the first model is opened.
 struct PluginBackend {
     name: String,
     scope: SearchScope,

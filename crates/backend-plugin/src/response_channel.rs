@@ -1,14 +1,13 @@
-//! The shared end through which the responses of a plug-in's request leave.
+//! The shared end through which the responses to a plug-in's request leave.
 //!
-//! The sender is taken out of the request and shared by the request, its responses and
-//! its factories, on any thread. Responses leave in the order in which they are sent, one
-//! thread at a time and without a lock held: a thread that finds another one sending
-//! leaves its response to that thread.
+//! The request, its responses and its factories share the sender, on any thread. Responses leave in
+//! the order in which they are sent, one thread at a time and without a lock held: a thread that
+//! finds another one sending leaves its response to that thread.
 //!
 //! The last share to be dropped sends the final reply if the plug-in has not sent one.
 //!
-//! A request that is to be executed again gets a responder that leads back to the same
-//! channel, because responses of the execution before may still be on their way.
+//! A request that is about to be executed again gets a responder that leads back to the same
+//! channel, because responses of the previous execution may still be on their way.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -27,7 +26,7 @@ use crate::model::ServingModel;
 /// A response, or the error in its place.
 pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
 
-/// The channel of one request's responses. See the [module](self).
+/// The channel for one request's responses. See the [module](self).
 pub(crate) struct ResponseChannel {
     model_name: Arc<str>,
     model_version: i64,
@@ -45,13 +44,13 @@ pub(crate) struct ResponseChannel {
     state: Lock<ChannelState>,
 }
 
-/// The messages that wait to be sent, and the slot of the thread that sends them.
+/// The messages that are waiting to be sent, and the slot of the thread that sends them.
 struct ChannelState {
     /// Closed for padding, and after the final reply.
     sender: DriverSlot<Responder>,
     phase: ChannelPhase,
     waiting: VecDeque<ChannelMessage>,
-    /// The last response of a model that isn't decoupled, until another one follows or the
+    /// The latest response of a model that isn't decoupled, until another one follows or the
     /// plug-in declares it final.
     provisional: Option<ResponseResult>,
 }
@@ -60,18 +59,18 @@ struct ChannelState {
 enum ChannelPhase {
     /// Responses may follow.
     Open,
-    /// The final reply was sent.
+    /// The final reply has been sent.
     Ended,
-    /// The request was refused. The server replies to it without the plug-in.
+    /// The request has been refused. The server replies to it without the plug-in.
     Detached,
-    /// Padding gets no response.
+    /// The request is padding, which gets no response.
     Padding,
 }
 
 enum ChannelMessage {
     More(ResponseResult),
     Last(ResponseResult),
-    /// The last one, whose end the plug-in sent apart.
+    /// The last response, whose end the plug-in sent separately.
     LastApart(ResponseResult),
     End,
 }
@@ -145,7 +144,7 @@ impl ResponseChannel {
         self.statistics.as_ref()
     }
 
-    /// The index of the next response that is reported on.
+    /// The index of the next response that the plug-in reports on.
     pub(crate) fn next_response_index(&self) -> usize {
         self.reported.fetch_add(1, Ordering::Relaxed)
     }
@@ -155,20 +154,20 @@ impl ResponseChannel {
         self.state.lock("check whether it is open").phase == ChannelPhase::Open
     }
 
-    /// The responder for a request that is to be executed again. `None` if the request
-    /// has its final reply.
+    /// The responder for a request that is about to be executed again. `None` if the request
+    /// already has its final reply.
     pub(crate) fn rescheduled_responder(self: &Arc<Self>) -> Option<Responder> {
         let statistics = self.statistics.as_ref().filter(|_| self.is_open())?;
         Some(statistics.responder(Box::new(RescheduledSink(self.clone()))))
     }
 
-    /// The channel that a request was rescheduled with, if it was rescheduled.
+    /// The channel that a request was rescheduled with; `None` if it was not rescheduled.
     pub(crate) fn of_rescheduled(responder: &Responder) -> Option<Arc<Self>> {
         responder.underlying()?.downcast().ok()
     }
 
-    /// Takes the responder out, because the server replies without the plug-in. `None` if
-    /// a thread is sending, or after the final reply.
+    /// Takes the responder, because the server replies without the plug-in. `None` if a thread is
+    /// sending, or after the final reply.
     pub(crate) fn take_responder(&self) -> Option<Responder> {
         let mut state = self.state.lock("take the responder");
         let responder = state.sender.take()?;
@@ -178,11 +177,11 @@ impl ResponseChannel {
         Some(responder)
     }
 
-    /// Sends a response; `is_final` if it is the last.
+    /// Sends a response; `is_final` marks the last one.
     ///
     /// # Errors
     ///
-    /// If the last one was sent before.
+    /// Returned if the last response was already sent.
     pub(crate) fn send(&self, result: ResponseResult, is_final: bool) -> Result<(), Status> {
         if self.enqueue_response(result, is_final)? {
             // A plug-in that sends many responses must not outrun a slow receiver.
@@ -191,7 +190,7 @@ impl ResponseChannel {
         Ok(())
     }
 
-    /// Returns whether more responses may follow.
+    /// Adds a response to the queue. Returns true if more responses may follow.
     fn enqueue_response(&self, result: ResponseResult, is_final: bool) -> Result<bool, Status> {
         self.enqueue(|state| match (self.decoupled, is_final) {
             (true, true) => Some(ChannelMessage::Last(result)),
@@ -204,21 +203,21 @@ impl ResponseChannel {
     ///
     /// # Errors
     ///
-    /// If the end was sent before.
+    /// Returned if the end was already sent.
     pub(crate) fn end(&self) -> Result<(), Status> {
         self.enqueue(|state| {
             if self.decoupled {
                 return Some(ChannelMessage::End);
             }
-            // Without any response the door says how many it expected.
+            // Without any response, the door reports how many it expected.
             let last = state.provisional.take();
             Some(last.map_or(ChannelMessage::End, ChannelMessage::LastApart))
         })
         .map(drop)
     }
 
-    /// Adds a message to the queue, and sends the queue unless another thread is sending.
-    /// Returns whether more responses may follow.
+    /// Adds a message to the queue, and sends the queue unless another thread is sending. Returns
+    /// true if more responses may follow.
     fn enqueue(
         &self,
         message: impl FnOnce(&mut ChannelState) -> Option<ChannelMessage>,
@@ -258,7 +257,7 @@ impl ResponseChannel {
         Ok(is_more)
     }
 
-    /// Logs a broken contract, and returns the error for it.
+    /// Logs a breach of the contract and returns the error for it.
     fn contract_violation(&self, what: &str) -> Status {
         let text = format!("{}the request to model '{}' {what}", self.log_prefix, self.model_name);
         log::error(&text);
@@ -266,9 +265,10 @@ impl ResponseChannel {
     }
 }
 
-/// Takes a response of a model that isn't decoupled, which should send one. It is kept until
-/// it is known to be the last, so that the only one leaves as the final reply: ensembles and
-/// the cache take it only then. If there are several, doors count them.
+/// Holds a response of a model that isn't decoupled and should therefore send exactly one. The
+/// response is kept until it is known to be the last, so that a single response leaves as the final
+/// reply: ensembles and the cache accept it only in that form. If there are several, the doors
+/// count them.
 fn hold_back(
     state: &mut ChannelState,
     result: ResponseResult,
@@ -285,12 +285,12 @@ fn hold_back(
     Some(ChannelMessage::Last(result))
 }
 
-/// The sink of a request that is to be executed again.
+/// The sink of a request that is about to be executed again.
 struct RescheduledSink(Arc<ResponseChannel>);
 
 impl ResponseSink for RescheduledSink {
     fn deliver(&mut self, reply: Reply) {
-        // The request was given back, so only the engine replies. Failures are logged.
+        // The request was returned to the engine, so only the engine replies. Failures are logged.
         let _ = match reply {
             Reply::Response { result, finality: Finality::EndApart } => {
                 self.0.enqueue_response(result, false).and_then(|_| self.0.end())
@@ -308,7 +308,7 @@ impl ResponseSink for RescheduledSink {
 }
 
 impl Drop for ResponseChannel {
-    /// No share is left that could send the final reply.
+    /// Sends the final reply, because no share is left that could do so.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let (responder, provisional) = (state.sender.close(), state.provisional.take());

@@ -1,4 +1,4 @@
-//! The facts about the server that plug-ins learn, and the places where they are installed.
+//! The facts about the server that plug-ins learn, and the places where plug-ins are installed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,10 +30,10 @@ impl ServerAddress {
     }
 }
 
-/// Returns the settings of the command line for a backend.
+/// A function that returns the command-line settings of a backend.
 pub type BackendSettings = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
 
-/// The facts about the server that plug-ins learn, and the places where they are installed.
+/// The facts about the server that plug-ins learn, and the places where plug-ins are installed.
 #[derive(Clone)]
 pub struct PluginSettings {
     /// The directory that contains one directory per backend.

@@ -1,4 +1,4 @@
-//! The memory of states that are written where they are read.
+//! Memory of states that are written where they are read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -7,30 +7,30 @@ use galatea_stdx::Lock;
 
 use crate::host_buffer::HostBuffer;
 
-/// The room of a state that may grow: growing from one byte would begin with many copies.
+/// The minimum room of a state that may grow: growing from one byte would begin with many copies.
 const GROWABLE_BYTES_MIN: usize = 4096;
 
-/// The memory of such states by address, to recognize it in a sequence's next request.
-/// Entries of freed memory are removed when a new one is added.
+/// The memory of such states, keyed by address so that it is recognized in a sequence's next
+/// request. Entries of freed memory are removed when a new one is added.
 #[derive(Default)]
 pub(crate) struct SharedStateMemory(Lock<BTreeMap<usize, Weak<HostBuffer>>>);
 
 impl SharedStateMemory {
-    /// The memory that contains these bytes. If they are not in such memory, a copy:
-    /// other readers may share the original bytes.
+    /// The memory that contains these bytes. If they are elsewhere, memory with a copy of them,
+    /// because other readers may share the original bytes.
     pub(crate) fn of(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
         let found = self.find(bytes).filter(|found| found.byte_size() == bytes.len());
         found.or_else(|| self.keep(HostBuffer::copy_of(bytes)?))
     }
 
-    /// The same for a state that may grow, whose memory has more room than it uses.
+    /// Like [`Self::of`], for a state that may grow, whose memory has more room than it uses.
     pub(crate) fn growable(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
         let found = self.find(bytes).filter(|found| found.byte_size() >= bytes.len());
         found.or_else(|| self.keep(HostBuffer::copy_with_room(bytes, room_for(bytes.len()))?))
     }
 
-    /// Memory with more room, and the beginning of the contents. As the room doubles, each
-    /// byte of a state that grows is copied about once, however many steps it grows in.
+    /// Larger memory that begins with the existing contents. Because the room doubles, each byte of
+    /// a growing state is copied about once, however many steps it grows in.
     pub(crate) fn grow(
         &self,
         memory: &HostBuffer,
@@ -38,7 +38,7 @@ impl SharedStateMemory {
         byte_size: usize,
     ) -> Option<Arc<HostBuffer>> {
         let larger = HostBuffer::copy_with_room(memory.first(used), room_for(byte_size));
-        // Less room than wished is enough for now.
+        // Less room than desired is enough for now.
         self.keep(larger.or_else(|| HostBuffer::copy_with_room(memory.first(used), byte_size))?)
     }
 

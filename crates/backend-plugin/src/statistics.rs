@@ -1,4 +1,4 @@
-//! Reports of plug-ins on their executions.
+//! Plug-ins' reports on their executions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::request::RequestObject;
 use crate::response::factory::FactoryObject;
 use crate::response_channel::ResponseChannel;
 
-/// The report on one response, as C sees it.
+/// A report on one response, as C sees it.
 #[derive(Default)]
 pub(crate) struct ResponseStatisticsObject(Lock<ResponseReport>);
 galatea_c_objects::object!(
@@ -82,7 +82,7 @@ unsafe fn update(
 }
 
 functions! {
-    /// Counts a request that was executed.
+    /// Counts a request that has been executed.
     fn TRITONBACKEND_ModelInstanceReportStatistics(
         instance: *mut TRITONBACKEND_ModelInstance,
         request: *mut TRITONBACKEND_Request,
@@ -108,7 +108,7 @@ functions! {
         Ok(())
     }
 
-    /// Counts an executed batch.
+    /// Counts a batch that has been executed.
     fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
         instance: *mut TRITONBACKEND_ModelInstance,
         batch_size: u64,
@@ -154,7 +154,7 @@ functions! {
         update(statistics, |report| report.host = Some(host))
     }
 
-    /// Sets the request of the response.
+    /// Sets the request that the response belongs to.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_factory: *mut TRITONBACKEND_ResponseFactory,
@@ -196,7 +196,7 @@ functions! {
         update(statistics, |report| report.failure = failure)
     }
 
-    /// Counts the response of a report.
+    /// Counts the response that a report describes.
     fn TRITONBACKEND_ModelInstanceReportResponseStatistics(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {

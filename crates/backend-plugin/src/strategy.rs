@@ -31,7 +31,8 @@ struct StrategyFunctions {
 }
 
 impl StrategyFunctions {
-    /// All functions, or none.
+    /// Looks up all functions. Returns `None` if the library has none of them, and an error if it
+    /// has only some.
     fn of(library: &Library) -> Result<Option<Self>, ()> {
         // SAFETY: by its name, each function has the type that the header gives it.
         let found = unsafe {
@@ -66,12 +67,12 @@ impl StrategyFunctions {
 /// An initialised strategy. Dropping it finalises it and closes its library.
 pub(crate) struct Strategy {
     functions: StrategyFunctions,
-    /// The library's object for the model.
+    /// The library's object that represents the model.
     batcher: *mut TRITONBACKEND_Batcher,
-    /// The library's object for the open batch.
+    /// The library's object that represents the open batch.
     batch: *mut c_void,
     model: Arc<Model>,
-    /// Dropped last: it contains the functions.
+    /// Dropped last, because it contains the functions.
     _library: Library,
 }
 
@@ -80,8 +81,8 @@ pub(crate) struct Strategy {
 unsafe impl Send for Strategy {}
 
 impl Strategy {
-    /// Initialises the strategy in an opened library; `None` if it has no function of a
-    /// strategy.
+    /// Initialises the strategy in an opened library; `None` if the library has none of the
+    /// strategy functions.
     pub(crate) fn initialize(
         library: Library,
         path: &Path,

@@ -1,4 +1,4 @@
-//! Shared by the tests of this crate: temporary folders and a compiler.
+//! Temporary folders and a compiler, shared by the tests of this crate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -8,8 +8,8 @@ use galatea_infer::Status;
 use super::ProviderOptions;
 use crate::parameters::{integer, parse_switch};
 
-/// The options of an accelerator's parameters. The library checks most of them, and says which
-/// one it doesn't know.
+/// The options from an accelerator's parameters. The library checks most of them and reports the
+/// unknown ones.
 pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {
@@ -23,7 +23,7 @@ pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderO
     Ok(options)
 }
 
-/// The options of a model's parameters, an older way to give them.
+/// The options from a model's parameters, an older way to specify them.
 pub(super) fn parameter_options(
     values: &BTreeMap<String, String>,
 ) -> Result<ProviderOptions, Status> {

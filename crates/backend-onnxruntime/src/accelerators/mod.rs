@@ -17,7 +17,7 @@ const TENSORRT: &str = "TensorrtExecutionProvider";
 const CUDA_GRAPHS: &str = "enable_cuda_graph";
 const TENSORRT_GRAPHS: &str = "trt_cuda_graph_enable";
 
-/// The options of an execution provider, by their names.
+/// The options of an execution provider, keyed by name.
 pub(crate) type ProviderOptions = BTreeMap<String, String>;
 
 /// The processor that a session is made for.
@@ -29,23 +29,23 @@ pub(crate) enum Processor {
     Gpu(u32),
 }
 
-/// The providers of a session, in their order of preference, with their options.
+/// The providers of a session, in order of preference, with their options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Providers {
     tensorrt: Vec<ProviderOptions>,
     cuda: Option<ProviderOptions>,
     openvino: Vec<ProviderOptions>,
-    /// The setting that asks for the first provider of GPUs, as an error says it.
+    /// The setting that requests the first GPU provider, in the words of an error.
     asked_by: String,
     /// Accelerators that the session does not use.
     not_used: Vec<String>,
 }
 
 impl Providers {
-    /// The providers that the configuration asks for and the processor needs.
+    /// The providers that the configuration requests and the processor needs.
     ///
-    /// Every session on a GPU has CUDA's, as in Triton: the configuration adds TensorRT's before
-    /// it, and options.
+    /// Every session on a GPU has the CUDA provider, as in Triton; the configuration can put the
+    /// TensorRT provider before it and add options.
     pub(crate) fn of(spec: &ModelSpec, processor: Processor) -> Result<Self, Status> {
         let mut providers = Self::default();
         let mut cuda_options = ProviderOptions::new();
@@ -78,7 +78,7 @@ impl Providers {
         Ok(providers)
     }
 
-    /// The options that ask the library to record executions as graphs of CUDA.
+    /// The options that ask the library to record executions as CUDA graphs.
     fn recording_options(&self) -> Vec<&'static str> {
         let is_on = |options: &ProviderOptions, name: &str| {
             let value = options.get(name);
@@ -110,7 +110,7 @@ impl Providers {
 
     /// Warnings for the operator about settings that the session doesn't use.
     pub(crate) fn warnings(&self, model: &str) -> Vec<String> {
-        // Triton ignores them without a word.
+        // Triton ignores them silently.
         let unused = self.not_used.iter().map(|accelerator| {
             format!(
                 "model '{model}' has instances on the CPU, which don't use the execution \
@@ -126,7 +126,7 @@ impl Providers {
         unused.chain(graphs).collect()
     }
 
-    /// Appends the providers to a session's options. Those of GPUs execute on `stream`.
+    /// Appends the providers to a session's options. GPU providers execute on `stream`.
     pub(crate) fn append(
         &self,
         options: &mut SessionOptions,
@@ -147,7 +147,7 @@ impl Providers {
     }
 }
 
-/// Why a library can't execute models on GPUs, if so.
+/// The reason why a library can't execute models on GPUs, if it can't.
 pub(crate) fn gpus_refused(library: &Library) -> Option<String> {
     require(library, CUDA, "it").err().map(|status| String::from(status.message()))
 }

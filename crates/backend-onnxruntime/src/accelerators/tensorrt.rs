@@ -50,8 +50,8 @@ const PARAMETERS: [(&str, ParameterType); 31] = [
     ("trt_timing_cache_path", ParameterType::Text),
 ];
 
-/// The options of an accelerator's parameters, under the library's names. Their values are
-/// checked as Triton checks them, and passed on as they are written.
+/// The options from an accelerator's parameters, under the library's names. Their values are
+/// checked as in Triton and passed on as written.
 pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {

@@ -8,8 +8,8 @@ const BLOCK_BYTES: usize = 64;
 #[repr(C, align(64))]
 struct AlignedBlock([u8; BLOCK_BYTES]);
 
-/// Aligned memory that is reused from batch to batch. It grows to the largest batch so far,
-/// which the model's largest batch bounds, and does not shrink.
+/// Aligned memory that is reused from batch to batch. It grows to the size of the largest batch so
+/// far, which is bounded by the model's largest possible batch, and does not shrink.
 #[derive(Default)]
 pub(crate) struct Arena {
     blocks: Vec<AlignedBlock>,

@@ -12,20 +12,20 @@ use super::options::RunOptions;
 use super::session::Session;
 use super::value::{OrtTensor, PlacedOutput, RunOutputs};
 
-/// The memory that a run puts an output into.
+/// The memory that a run writes an output to.
 #[derive(Copy, Clone)]
 pub(crate) enum OutputPlace<'a> {
-    /// The CPU's.
+    /// The CPU's memory.
     Host,
-    /// A GPU's.
+    /// The memory of a GPU.
     Device(&'a DeviceMemory),
 }
 
 impl Session {
-    /// Computes the outputs with the given indices and puts them where they are wanted. Each
-    /// input comes with its index. Inputs may be in the memory of the session's GPU.
+    /// Computes the outputs with the given indices and writes them to their places. Each input
+    /// comes with its index. Inputs may be in the memory of the session's GPU.
     ///
-    /// The session's stream has done everything when the call returns without an error.
+    /// When the call returns without an error, all work on the session's stream is complete.
     pub(crate) fn run_bound<'data>(
         &self,
         options: &RunOptions,

@@ -11,7 +11,7 @@ use super::memory::DeviceMemory;
 use super::options::SessionOptions;
 use super::session::Session;
 
-/// A session on a GPU, and the stream that it executes on, which belongs to no other.
+/// A session on a GPU, with the stream that it executes on and shares with no other session.
 pub(crate) struct DeviceSession {
     /// Released before the stream.
     session: Session,
@@ -43,7 +43,7 @@ impl DeviceSession {
         &self.stream
     }
 
-    /// The memory of its GPU.
+    /// The memory of the session's GPU.
     pub(crate) const fn memory(&self) -> &DeviceMemory {
         &self.memory
     }

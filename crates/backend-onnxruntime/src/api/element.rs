@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 use super::error::OrtError;
 use super::table::ApiTable;
 
-/// ONNX' number of an element type.
+/// An element type's ONNX number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ElementType(pub(crate) i32);
 
-/// The server's datatypes and their ONNX counterparts.
+/// The server's data types and their ONNX counterparts.
 const DATATYPES: [(DataType, ONNXTensorElementDataType); 14] = {
     use ONNXTensorElementDataType as Onnx;
     [
@@ -33,7 +33,7 @@ const DATATYPES: [(DataType, ONNXTensorElementDataType); 14] = {
 };
 
 impl ElementType {
-    /// The server's datatype, if there is one.
+    /// The server's data type, if there is one.
     pub(crate) fn datatype(self) -> Option<DataType> {
         DATATYPES.iter().find(|(_, onnx)| *onnx as i32 == self.0).map(|(datatype, _)| *datatype)
     }
@@ -47,7 +47,7 @@ impl ElementType {
     }
 }
 
-/// The ONNX counterpart of a datatype.
+/// The ONNX counterpart of a data type.
 pub(super) fn onnx_type(datatype: DataType) -> ONNXTensorElementDataType {
     let pair = DATATYPES.iter().find(|(known, _)| *known == datatype);
     pair.map_or(ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED, |(_, onnx)| {
@@ -82,7 +82,7 @@ pub(super) unsafe fn element_and_dims(
 /// The kind of a model's input or output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValueType {
-    /// A tensor with elements of this type.
+    /// A tensor whose elements have this type.
     Tensor(ElementType),
     /// Something that requests and responses can't hold.
     Other(&'static str),

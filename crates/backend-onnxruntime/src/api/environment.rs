@@ -1,4 +1,4 @@
-//! The environment that sessions share.
+//! The environment that all sessions share.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,17 +24,18 @@ pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 pub(crate) struct GlobalThreads {
     /// Threads that execute one operator together.
     pub(crate) intra_op: c_int,
-    /// Threads that execute different operators at the same time.
+    /// Threads that execute different operators concurrently.
     pub(crate) inter_op: c_int,
-    /// Switches spinning of idle threads on.
+    /// Enables spinning of idle threads.
     pub(crate) spinning: Switch,
 }
 
-/// The library's environment. A process has one: the log function and the threads of the
-/// first call stay.
+/// The library's environment. A process has only one: the log function and the threads of the first
+/// call remain in force.
 ///
-/// It is never released. The library counts its users and destroys it with the last release,
-/// but can't make another one at the same time: two threads that did so were seen to fail.
+/// The environment is never released. The library counts its users and destroys it with the last
+/// release, but can't create another one at the same time: two threads that did so were seen to
+/// fail.
 pub(crate) struct OrtEnvironment {
     memory: OrtHandle<OrtMemoryInfo>,
     raw: NonNull<OrtEnv>,
@@ -49,7 +50,7 @@ unsafe impl Send for OrtEnvironment {}
 unsafe impl Sync for OrtEnvironment {}
 
 impl OrtEnvironment {
-    /// An environment that logs warnings and errors to `log`.
+    /// Creates an environment that logs warnings and errors to `log`.
     pub(crate) fn new(
         library: Arc<Library>,
         log: LogFunction,
@@ -77,7 +78,7 @@ impl OrtEnvironment {
     }
 
     /// Locks the creation of sessions whose options need it: some execution providers change
-    /// state of the whole process without a lock.
+    /// process-wide state without a lock.
     pub(super) fn lock_creation(&self) -> Guard<'_, ()> {
         self.creation.lock("create a session")
     }
@@ -101,7 +102,7 @@ fn create(
     log: LogFunction,
     threads: Option<GlobalThreads>,
 ) -> Result<NonNull<OrtEnv>, OrtError> {
-    // Never freed, like the environment that refers to it.
+    // Never freed, just like the environment that refers to it.
     let param = Box::into_raw(Box::new(log)).cast::<c_void>();
     // SAFETY: the enumeration is represented as an i32, so that the signatures agree, and
     // every number that the library passes is an i32.

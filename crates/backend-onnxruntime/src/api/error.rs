@@ -34,7 +34,7 @@ impl OrtError {
         &self.message
     }
 
-    /// The error where the library promised a result and returned null.
+    /// The error for a null result where the library promised one.
     pub(super) fn missing(what: &str) -> Self {
         Self { code: OrtErrorCode::ORT_FAIL as i32, message: format!("no {what} was returned") }
     }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use super::error::OrtError;
 use super::table::ApiTable;
 
-/// An object of the library, released when the handle is dropped.
+/// An object of the library that is released when the handle is dropped.
 pub(super) struct OrtHandle<T> {
     raw: NonNull<T>,
     release: unsafe extern "system" fn(*mut T),
@@ -26,7 +26,7 @@ impl<T> OrtHandle<T> {
         Ok(Self { raw, release })
     }
 
-    /// Makes an object with a constructor of the library.
+    /// Creates an object with a constructor of the library.
     ///
     /// # Safety
     ///

@@ -13,7 +13,7 @@ use super::table::ApiTable;
 
 /// ONNX Runtime's shared library, open for the rest of the process's life.
 ///
-/// It is never unloaded, because its threads and static objects do not survive that.
+/// Never unloaded, because its threads and static objects would not survive it.
 pub struct Library {
     api: ApiTable,
     version: String,
@@ -23,15 +23,15 @@ pub struct Library {
 }
 
 impl Library {
-    /// Opens the library at `path`, with its telemetry off.
+    /// Opens the library at `path` and turns its telemetry off.
     ///
-    /// Call it while the process starts: it sets an environment variable, which C code may
-    /// read in another thread.
+    /// Call this while the process starts: it sets an environment variable, which C code may read
+    /// in another thread.
     ///
     /// # Errors
     ///
-    /// Why it can't be used: it does not exist, it is not ONNX Runtime, or it is older than
-    /// 1.17.
+    /// The reason why the library can't be used: it does not exist, it is not ONNX Runtime, or it
+    /// is older than 1.17.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
             Status::unavailable(format!(
@@ -77,19 +77,19 @@ impl Library {
         &self.version
     }
 
-    /// The path that it was opened with.
+    /// The path that the library was opened with.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The fingerprint of the file before it was opened; `None` if it can't be known.
+    /// The fingerprint of the file before it was opened; `None` if it is unknown.
     #[must_use]
     pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
         self.fingerprint.as_ref()
     }
 
-    /// The execution providers that it was built with, in the order of preference.
+    /// The execution providers that the library was built with, in order of preference.
     #[must_use]
     pub fn providers(&self) -> &[String] {
         &self.providers
@@ -106,17 +106,17 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// Disables telemetry. Official builds send reports to the library's maker, keep an
-/// identifier of the machine on disk, and start threads for that, which were seen to read
-/// freed memory while the process ended. Only this variable prevents all of it: the API's
-/// function to disable telemetry comes too late for the first report.
+/// Disables telemetry. Official builds send reports to the library's maker, keep an identifier of
+/// the machine on disk, and start threads for these tasks, which were seen to read freed memory
+/// while the process was ending. Only this variable prevents all of it: the API's function to
+/// disable telemetry comes too late for the first report.
 fn disable_telemetry() {
     // SAFETY: a server opens the library before it starts the threads that serve. A lock
     // keeps Rust's own readers of the environment out.
     unsafe { std::env::set_var("ORT_DISABLE_TELEMETRY", "1") };
 }
 
-/// The error's message with those of its causes, which hold the loader's message.
+/// The error's message, followed by those of its causes, which hold the loader's message.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Memory of GPUs, as the library takes it.
+//! GPU memory in the form that the library takes.
 
 use std::ffi::c_void;
 
@@ -61,7 +61,7 @@ pub(crate) struct DeviceBytes<'data> {
 }
 
 impl<'data> DeviceBytes<'data> {
-    /// Bytes of memory that `owner` keeps allocated.
+    /// Creates a reference to bytes of memory that `owner` keeps allocated.
     pub(crate) const fn of<T: ?Sized>(_owner: &'data T, address: u64, byte_size: usize) -> Self {
         Self { address, byte_size, owner: std::marker::PhantomData }
     }
@@ -75,7 +75,7 @@ impl<'data> DeviceBytes<'data> {
         self.byte_size
     }
 
-    /// The address as the library takes it. The CPU can't read what is there.
+    /// The address in the form that the library takes. The CPU can't read the memory behind it.
     pub(super) fn pointer(self) -> Option<*mut c_void> {
         let address = usize::try_from(self.address).ok()?;
         Some(std::ptr::without_provenance_mut(address))

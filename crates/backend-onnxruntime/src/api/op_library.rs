@@ -13,9 +13,9 @@ use super::options::{SessionOptions, path_string};
 /// The presence of the function that registers a library's operators.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryPoint {
-    /// It has the function.
+    /// The library has the function.
     Present,
-    /// It hasn't.
+    /// The library lacks the function.
     Missing,
 }
 
@@ -31,13 +31,13 @@ pub(crate) fn open_op_library(path: &Path) -> Result<EntryPoint, String> {
         .map_err(|error| format!("it can't be opened as a library: {}", with_causes(&error)))?;
     // SAFETY: the function is looked up, and not called.
     let found = unsafe { library.get::<*const c_void>(b"RegisterCustomOps\0") }.is_ok();
-    // Its initialisers may have started something that does not survive its closing.
+    // The library's initialisers may have started something that would not survive closing it.
     std::mem::forget(library);
     Ok(if found { EntryPoint::Present } else { EntryPoint::Missing })
 }
 
 impl SessionOptions {
-    /// Registers the operators of the library at `path`, which is open.
+    /// Registers the operators of the library at `path`, which is already open.
     pub(crate) fn register_op_library(
         &mut self,
         environment: &OrtEnvironment,
@@ -45,8 +45,8 @@ impl SessionOptions {
     ) -> Result<(), Status> {
         let api = environment.api();
         let path = path_string(path)?;
-        // Such libraries often keep unprotected lists of their registrations, and models
-        // are loaded at the same time.
+        // Such libraries often keep unprotected lists of their registrations, and models are loaded
+        // concurrently.
         let _lock = environment.lock_creation();
         // SAFETY: the options are alive and borrowed exclusively; the path lives during the
         // call. The library that it names is never closed, so its operators live as long
@@ -54,8 +54,8 @@ impl SessionOptions {
         unsafe {
             api.check((api.table().RegisterCustomOpsLibrary_V2)(self.as_mut_ptr(), path.as_ptr()))?;
         }
-        // Sessions register domains of operators for the whole process, and fail if
-        // another one does so at the same time.
+        // Sessions register operator domains for the whole process, and fail if another session
+        // does so at the same time.
         self.require_exclusive_creation();
         Ok(())
     }

@@ -17,26 +17,26 @@ use super::table::ApiTable;
 /// The graph optimizations that the library may apply.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GraphLevel {
-    /// None.
+    /// No optimizations.
     None,
-    /// Those that are independent of the execution provider.
+    /// Optimizations that are independent of the execution provider.
     Basic,
-    /// Also fusions.
+    /// Basic optimizations and fusions.
     Extended,
-    /// All.
+    /// All optimizations.
     All,
 }
 
 /// The order in which a graph's operators run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExecutionMode {
-    /// One after another.
+    /// One operator after another.
     Sequential,
-    /// Independent ones at the same time.
+    /// Independent operators in parallel.
     Parallel,
 }
 
-/// The name of the option with a stream of the caller's.
+/// The name of the option that passes a stream of the caller's.
 const USER_COMPUTE_STREAM: &CStr = c"user_compute_stream";
 
 /// The options of a session.
@@ -49,7 +49,7 @@ pub(crate) struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// The library's defaults.
+    /// Creates options with the library's defaults.
     pub(crate) fn new(environment: &OrtEnvironment) -> Result<Self, OrtError> {
         let api = environment.api();
         let table = api.table();
@@ -72,7 +72,7 @@ impl SessionOptions {
         unsafe { self.api.check(setter(self.raw.as_ptr(), value)) }
     }
 
-    /// Calls a setter that takes the options alone.
+    /// Calls a setter that takes only the options.
     fn apply(
         &mut self,
         setter: unsafe extern "system" fn(*mut OrtSessionOptions) -> OrtStatusPtr,
@@ -242,7 +242,7 @@ impl SessionOptions {
         Ok(())
     }
 
-    /// The stream on which a session with these options executes.
+    /// The stream on which a session with these options executes, if one was given.
     pub(super) const fn stream(&self) -> Option<*mut c_void> {
         self.stream
     }
@@ -255,23 +255,23 @@ impl SessionOptions {
         self.raw.as_ptr()
     }
 
-    /// The session must be created under [`OrtEnvironment::lock_creation`].
+    /// Records that the session must be created under [`OrtEnvironment::lock_creation`].
     pub(super) const fn require_exclusive_creation(&mut self) {
         self.needs_exclusive_creation = true;
     }
 
-    /// Returns true if the session must be created under [`OrtEnvironment::lock_creation`]: with
-    /// OpenVINO's provider, and with libraries of operators.
+    /// Returns true if the session must be created under [`OrtEnvironment::lock_creation`], as with
+    /// the OpenVINO provider and with libraries of operators.
     pub(super) const fn needs_exclusive_creation(&self) -> bool {
         self.needs_exclusive_creation
     }
 }
 
-/// Keys and values as the library takes them.
+/// Keys and values in the form that the library takes.
 struct KeyValueArrays {
     keys: Vec<*const c_char>,
     values: Vec<*const c_char>,
-    /// Owns the memory of the pointers.
+    /// Owns the memory that the pointers refer to.
     _strings: Vec<CString>,
 }
 
@@ -306,7 +306,7 @@ unsafe impl Send for RunOptions {}
 unsafe impl Sync for RunOptions {}
 
 impl RunOptions {
-    /// The library's defaults.
+    /// Creates options with the library's defaults.
     pub(crate) fn new(environment: &OrtEnvironment) -> Result<Self, OrtError> {
         let api = environment.api();
         // SAFETY: the constructor stores options, which the named function releases.
@@ -332,16 +332,17 @@ impl RunOptions {
         }
     }
 
-    /// Makes the runs with these options fail soon: those in progress, and later ones.
+    /// Makes runs with these options fail soon, both current and later ones.
     pub(crate) fn terminate(&self) {
         // SAFETY: the options are alive, and any thread may set the flag.
         let set =
             unsafe { self.api.check((self.api.table().RunOptionsSetTerminate)(self.raw.as_ptr())) };
-        // The library never fails to set a flag. The run would go on as if it were not set.
+        // The library never fails to set a flag. If it did, the run would continue as if the flag
+        // were not set.
         drop(set);
     }
 
-    /// Lets later runs go on to their ends.
+    /// Lets later runs continue to their ends.
     pub(crate) fn reset_terminate(&self) {
         // SAFETY: as above.
         let reset = unsafe {
@@ -355,7 +356,7 @@ impl RunOptions {
     }
 }
 
-/// A path as the library takes it.
+/// A path in the form that the library takes.
 pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
     use std::os::unix::ffi::OsStrExt as _;
     CString::new(path.as_os_str().as_bytes()).map_err(|_| {

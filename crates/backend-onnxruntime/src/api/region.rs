@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 
-/// Contiguous bytes that the library may read for as long as `'data`: of one part, or of
-/// several adjacent ones.
+/// Contiguous bytes that the library may read for the lifetime `'data`: one part, or several
+/// adjacent ones.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct ByteRegion<'data> {
     start: *const u8,
@@ -20,11 +20,11 @@ impl<'data> From<&'data [u8]> for ByteRegion<'data> {
 }
 
 impl<'data> ByteRegion<'data> {
-    /// The bytes of all parts, if each part begins at the end of the one before.
+    /// The bytes of all parts, if each part begins where the previous one ends.
     ///
-    /// The parts may be of several allocations. All of them are borrowed, so every byte is
-    /// in memory that stays and doesn't change. Only the library reads them as a whole: a
-    /// slice over them would need one allocation.
+    /// The parts may be of several allocations. All of them are borrowed, so every byte stays in
+    /// place and doesn't change. Only the library reads them as a whole: a slice over them would
+    /// need one allocation.
     pub(crate) fn from_adjacent(parts: &[&'data [u8]]) -> Option<Self> {
         let mut parts = parts.iter().filter(|part| !part.is_empty());
         let Some(first) = parts.next() else { return Some(Self::from(&[][..])) };
@@ -54,7 +54,7 @@ impl<'data> ByteRegion<'data> {
         self.byte_size == 0 || self.start.addr().is_multiple_of(size)
     }
 
-    /// The addresses of its bytes.
+    /// The addresses of the region's bytes.
     pub(crate) fn addresses(&self) -> Range<usize> {
         let start = self.start.addr();
         start..start.saturating_add(self.byte_size)

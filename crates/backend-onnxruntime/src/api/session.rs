@@ -39,11 +39,11 @@ unsafe impl Sync for Session {}
 /// An input or output of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorInfo {
-    /// Its name.
+    /// The tensor's name.
     pub(crate) name: String,
-    /// Its type.
+    /// The tensor's type.
     pub(crate) value_type: ValueType,
-    /// Its dimensions; -1 is a variable size.
+    /// The tensor's dimensions; -1 means a variable size.
     pub(crate) dims: Vec<i64>,
     pub(super) c_name: CString,
 }
@@ -61,8 +61,8 @@ impl Session {
         Self::open_with_stream(environment, path, options)
     }
 
-    /// As [`Self::open`]; the caller keeps the stream that the options name longer than the
-    /// session.
+    /// Like [`Self::open`]; the caller must keep the stream that the options name alive for longer
+    /// than the session.
     pub(super) fn open_with_stream(
         environment: Arc<OrtEnvironment>,
         path: &Path,

@@ -1,6 +1,6 @@
-//! Settings that are on or off.
+//! Settings that are either on or off.
 
-/// A setting that is on or off.
+/// A setting that is either on or off.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Switch {
     /// On.
@@ -10,7 +10,7 @@ pub(crate) enum Switch {
 }
 
 impl Switch {
-    /// The value as the library's options take it.
+    /// The value in the form that the library's options take.
     pub(crate) const fn digit(self) -> &'static str {
         match self {
             Self::On => "1",

@@ -26,13 +26,13 @@ use super::table::ApiTable;
 pub(crate) struct OrtTensor<'data> {
     raw: OrtHandle<OrtValue>,
     api: ApiTable,
-    /// The addresses of memory that the value refers to and doesn't own.
+    /// The addresses of memory that the value refers to but doesn't own.
     region: Range<usize>,
     data: PhantomData<&'data [u8]>,
 }
 
 impl<'data> OrtTensor<'data> {
-    /// A tensor whose elements are `data`. They are not copied.
+    /// Creates a tensor whose elements are `data`. They are not copied.
     pub(crate) fn borrowed(
         environment: &OrtEnvironment,
         datatype: DataType,
@@ -48,7 +48,7 @@ impl<'data> OrtTensor<'data> {
             )));
         }
         let api = environment.api();
-        // An empty slice may have any address, also one that is not aligned.
+        // An empty slice may have any address, even an unaligned one.
         let address = if byte_size == 0 {
             ptr::dangling_mut::<u64>().cast::<c_void>()
         } else {
@@ -74,7 +74,7 @@ impl<'data> OrtTensor<'data> {
         Ok(Self { raw, api, region: data.addresses(), data: PhantomData })
     }
 
-    /// A tensor whose elements are in a GPU's memory. They are not copied.
+    /// Creates a tensor whose elements are in a GPU's memory. They are not copied.
     pub(crate) fn on_device(
         environment: &OrtEnvironment,
         memory: &DeviceMemory,
@@ -112,7 +112,7 @@ impl<'data> OrtTensor<'data> {
         Ok(Self { raw, api, region, data: PhantomData })
     }
 
-    /// A tensor of strings, with copies of the elements of all `parts`.
+    /// Creates a tensor of strings, with copies of the elements of all `parts`.
     pub(crate) fn strings(
         environment: &OrtEnvironment,
         shape: &Shape,
@@ -214,13 +214,13 @@ impl<'data> RunOutputs<'data> {
         Self { values, input_regions }
     }
 
-    /// The memory of the outputs that are strings, with that for reading them.
+    /// The memory of the string outputs, including the memory needed to read them.
     pub(crate) fn string_bytes(&self) -> Result<usize, OrtError> {
         let values = self.values.iter().filter_map(|(value, _)| value.as_ref());
         values.map(string_bytes).try_fold(0_usize, |sum, bytes| Ok(sum.saturating_add(bytes?)))
     }
 
-    /// The outputs in the requested order; `None` for one that the model did not make.
+    /// The outputs in the requested order; `None` for an output that the model did not produce.
     pub(crate) fn into_outputs(self) -> Result<Vec<Option<RunOutput>>, OrtError> {
         let Self { values, input_regions } = self;
         values
@@ -234,11 +234,11 @@ impl<'data> RunOutputs<'data> {
 
 /// An output that is independent of the run's inputs.
 pub(crate) struct RunOutput {
-    /// The type of its elements.
+    /// The type of the output's elements.
     pub(crate) datatype: DataType,
-    /// Its shape.
+    /// The output's shape.
     pub(crate) shape: Shape,
-    /// Its elements.
+    /// The output's elements.
     pub(crate) data: OutputData,
 }
 
@@ -258,18 +258,18 @@ pub(crate) enum OutputData {
 pub(crate) struct DeviceTensor {
     /// The GPU's number.
     pub(crate) device: u32,
-    /// Its address.
+    /// The tensor's address.
     pub(crate) address: u64,
-    /// The size of its elements together.
+    /// The total size of the tensor's elements.
     pub(crate) byte_size: usize,
-    /// True if its memory is an input's, which is valid during the run only.
+    /// True if the memory is an input's, which is valid only during the run.
     pub(crate) is_input: bool,
-    /// The owner that keeps the memory allocated, if it isn't an input's.
+    /// The owner that keeps the memory allocated, unless it is an input's.
     pub(crate) owner: Arc<dyn Any + Send + Sync>,
 }
 
 impl DeviceTensor {
-    /// Its memory.
+    /// The tensor's memory.
     pub(crate) fn region(&self) -> DeviceRegion {
         let Self { device, address, byte_size, .. } = *self;
         DeviceRegion { device, address, byte_size, owner: self.owner.clone() }
@@ -282,7 +282,7 @@ impl std::fmt::Debug for DeviceTensor {
     }
 }
 
-/// The size of the library's object for a string, which holds a short one.
+/// The size of the library's object for a string. Short strings are stored in the object itself.
 pub(crate) const STRING_BYTES: usize = 32;
 
 /// The strings of a tensor, concatenated.
@@ -368,8 +368,8 @@ fn fixed(
     let start = address.addr();
     let end = start.saturating_add(byte_size);
     if input_regions.iter().any(|region| start < region.end && region.start < end) {
-        // A graph may return an input as an output. Then the memory is the request's, which
-        // may free it first.
+        // A graph may return an input as an output. The memory is then the request's, which may
+        // free it first.
         let mut copy = vec![0_u8; byte_size];
         // SAFETY: the input's memory lives as long as the value, and the tensor has this
         // many bytes. They may be of several allocations, so no slice is made over them.
@@ -379,7 +379,7 @@ fn fixed(
     Ok(Bytes::from_owner(TensorMemory { address: address.cast(), byte_size, _value: value.raw }))
 }
 
-/// A tensor in a GPU's memory, after the run that made it has waited for its stream.
+/// A tensor in a GPU's memory, once the run that made it has waited for its stream.
 fn on_device(
     value: OrtTensor<'_>,
     device: u32,
@@ -395,7 +395,7 @@ fn on_device(
     Ok(DeviceTensor { device, address, byte_size, is_input, owner })
 }
 
-/// A value that is kept for its memory alone.
+/// A value that is kept only for its memory.
 struct OwnedValue(
     #[expect(dead_code, reason = "it is kept to be released when the last owner is gone")]
     OrtHandle<OrtValue>,
@@ -436,7 +436,7 @@ impl AsRef<[u8]> for TensorMemory {
     }
 }
 
-/// The memory of a tensor of strings and of [`Strings`]; 0 for other types.
+/// The memory of a tensor of strings and of the resulting [`Strings`]; 0 for other types.
 fn string_bytes(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     let (element, shape) = element_and_shape(value)?;
     let count = usize::try_from(shape.element_count()).unwrap_or(usize::MAX);
@@ -445,11 +445,11 @@ fn string_bytes(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     }
     let length = string_length(value)?;
     let objects = count.saturating_mul(STRING_BYTES + size_of::<usize>());
-    // The strings themselves, if they are too long for the objects, and their copy.
+    // The strings themselves, if they are too long for the objects, and their copies.
     Ok(length.saturating_mul(2).saturating_add(objects))
 }
 
-/// The length of all strings of a tensor together.
+/// The total length of all strings of a tensor.
 fn string_length(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     let api = value.api;
     let mut length = 0;

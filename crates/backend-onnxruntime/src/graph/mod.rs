@@ -5,9 +5,9 @@
 //! `Loop`, which runs as often as an input determines, and `Range` and `Expand`, which make tensors
 //! of any size out of small ones.
 //!
-//! Some operators have an input whose values determine a shape or axes: `Reshape` makes a row
-//! or a column of the same elements, and adding to it makes a vector or a matrix. Such an
-//! operator is predictable if that input is the same for every request.
+//! Some operators have an input whose values determine a shape or axes: `Reshape` turns the same
+//! elements into a row or a column, and a later addition with broadcasting then yields a vector or
+//! a matrix. Such an operator is predictable if that input is the same for every request.
 
 mod operators;
 mod protobuf;
@@ -24,7 +24,8 @@ use prost::Message;
 use self::operators::{has_shape_inputs, is_predictable};
 use self::protobuf::FieldReader;
 
-/// Larger files are not read: models that are fast enough for inline execution are small.
+/// The size beyond which files are not read: models that are fast enough for inline execution are
+/// small.
 const FILE_SIZE_MAX: u64 = 4 << 20;
 
 /// Fields of ONNX' `ModelProto` and `GraphProto`.
@@ -33,7 +34,7 @@ const FUNCTIONS: u64 = 25;
 const NODE: u64 = 1;
 const INITIALIZER: u64 = 5;
 const INPUT: u64 = 11;
-/// The fields of `TensorProto` and `ValueInfoProto` with their names.
+/// The fields of `TensorProto` and `ValueInfoProto` that hold names.
 const TENSOR_NAME: u64 = 8;
 const VALUE_NAME: u64 = 1;
 
@@ -49,14 +50,14 @@ struct NodeProto {
     domain: String,
 }
 
-/// Tensors of a graph, by name.
+/// The tensors of a graph, by name.
 #[derive(Default)]
 struct GraphTensors {
     /// Tensors that must be the same for every request.
     shape_inputs: Vec<String>,
     /// Tensors with a value in the file.
     constants: HashSet<String>,
-    /// Inputs of the graph. Requests may also replace the file's value of an input.
+    /// Inputs of the graph. Requests may replace an input's value from the file, too.
     inputs: HashSet<String>,
 }
 
@@ -80,13 +81,13 @@ impl GraphTensors {
     }
 }
 
-/// Returns true if the work of the model in this file depends only on the shapes of its inputs;
-/// `false` if that is unknown.
+/// Returns true if the work of the model in this file depends only on the shapes of its inputs.
+/// Returns false if that is unknown.
 pub(crate) fn is_model_predictable(path: &Path) -> bool {
     is_file_predictable(path) == Some(true)
 }
 
-/// `None` if the file is no model with a graph, or if a node isn't predictable.
+/// `None` if the file is not a model with a graph, or if a node isn't predictable.
 fn is_file_predictable(path: &Path) -> Option<bool> {
     let file = File::open(path).ok()?;
     let size = file.metadata().ok()?.len();

@@ -1,4 +1,4 @@
-//! Operators that are predictable.
+//! The list of predictable operators.
 
 /// The operators of ONNX' own domain whose work and output shapes depend only on the shapes
 /// of their inputs, and for some also on the values of [shape inputs](has_shape_inputs).

@@ -1,15 +1,15 @@
-//! Reading protobuf messages from a file.
+//! Reads protobuf messages from a file.
 //!
-//! Every function returns `None` if the file is no such message.
+//! Every function returns `None` if the file is not such a message.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-/// Reads a message field by field. Fields that are not needed are skipped: most of a model
-/// are its weights.
+/// Reads a message field by field. Unneeded fields are skipped, because most of a model consists of
+/// weights.
 pub(super) struct FieldReader {
     file: BufReader<File>,
-    /// The bytes of the file that are not read yet.
+    /// The number of bytes that have not been read yet.
     remaining: u64,
 }
 
@@ -18,7 +18,7 @@ impl FieldReader {
         Self { file, remaining: byte_size }
     }
 
-    /// The bytes of the file that are not read yet.
+    /// The number of bytes that have not been read yet.
     pub(super) const fn remaining(&self) -> u64 {
         self.remaining
     }

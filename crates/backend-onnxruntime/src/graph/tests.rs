@@ -1,4 +1,4 @@
-//! Models as protobuf messages, and whether they are predictable.
+//! Predictable and unpredictable models, written as protobuf messages.
 
 use super::*;
 
@@ -68,8 +68,8 @@ fn tensor(name: &str, size: usize) -> TensorProto {
     TensorProto { name: String::from(name), raw_data: vec![0xff; size] }
 }
 
-/// A model in which the second input of an operator is the tensor `source`: of a client, the
-/// file or another operator, or none.
+/// A model in which the second input of an operator is the tensor `source`, which comes from a
+/// client, the file, another operator or nowhere.
 fn model_with_shape_input(op_type: &str, source: &str) -> Vec<u8> {
     let mut model = model(&[("", "Constant"), ("", "Shape"), ("", op_type)], 0);
     let graph = model.graph.as_mut().unwrap();
@@ -141,7 +141,7 @@ fn unknown_operators_and_broken_files_are_not_predictable() {
     check("overlap", &[0x3a, 0x03, 0x0a, 0x00, 0x08, 0x01], false);
     assert!(!is_model_predictable(Path::new("/does/not/exist")));
     let small = model(&[("", "Relu")], 0).encode_to_vec();
-    // An unknown field makes it as large as needed.
+    // An unknown field pads the file to the desired size.
     let of_size = |size: u64| {
         let mut large = small.clone();
         prost::encoding::encode_key(1000, prost::encoding::WireType::LengthDelimited, &mut large);

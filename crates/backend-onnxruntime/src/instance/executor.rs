@@ -1,5 +1,5 @@
-//! The session of an instance: one that others share, or one on a GPU with a stream of
-//! its own.
+//! The session of an instance: one that is shared with other instances, or one on a GPU with a
+//! stream of its own.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use galatea_tensor::{Buffer, DeviceRegion};
 use crate::api::{DeviceSession, OrtTensor, OutputPlace, RunOptions, RunOutputs, Session};
 use crate::failure;
 
-/// A session and what copies between its processor and others need.
+/// A session and the means to copy between its processor and others.
 pub(crate) struct Executor {
     session: AnySession,
     devices: Devices,
@@ -22,9 +22,9 @@ pub(crate) struct Executor {
 }
 
 enum AnySession {
-    /// On the CPU: other instances execute it too.
+    /// On the CPU, shared with other instances.
     Shared(Arc<Session>),
-    /// On a GPU: no other instance has it.
+    /// On a GPU, used by this instance alone.
     OnDevice(Box<DeviceSession>),
 }
 
@@ -46,7 +46,7 @@ impl Executor {
         Self { session: AnySession::OnDevice(Box::new(session)), devices, account, pinned }
     }
 
-    /// The account of the memory of strings.
+    /// The account for the memory of strings.
     pub(super) const fn account(&self) -> &Arc<Account> {
         &self.account
     }
@@ -66,13 +66,13 @@ impl Executor {
         }
     }
 
-    /// The device with this number, whose memory a request has.
+    /// The device with this number, which holds memory of a request.
     pub(super) fn device(&self, number: u32) -> Result<&Device, Status> {
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         self.devices.device(number).map_err(|error| copy_failed(&error))
     }
 
-    /// Memory of the host for copies to and from a device.
+    /// Host memory for copies to and from a device.
     pub(super) fn host_memory(&self, byte_size: usize) -> HostBuffer {
         if self.pinned {
             self.devices.host_memory(byte_size)
@@ -81,7 +81,7 @@ impl Executor {
         }
     }
 
-    /// A copy of a device's memory that the CPU can read.
+    /// A CPU-readable copy of a device's memory.
     pub(super) fn to_host(&self, region: &DeviceRegion) -> Result<Bytes, Status> {
         if region.byte_size == 0 {
             return Ok(Bytes::new());
@@ -91,7 +91,7 @@ impl Executor {
         let target = self.host_memory(region.byte_size);
         let copied = match self.device_session() {
             Some(session) => session.stream().download(&source, target),
-            // An instance on the CPU has no stream. It gets memory of a GPU rarely.
+            // An instance on the CPU has no stream. It rarely gets GPU memory.
             None => device.stream().and_then(|stream| stream.download(&source, target)),
         };
         let copied = copied.and_then(galatea_devices::Downloads::wait);
@@ -104,7 +104,7 @@ impl Executor {
         Ok(self.devices.tensor(memory))
     }
 
-    /// Executes a batch. On a GPU, everything on the stream is done when it returns.
+    /// Executes a batch. On a GPU, all work on the stream is complete when the call returns.
     pub(super) fn run<'data>(
         &self,
         options: &RunOptions,
@@ -117,7 +117,7 @@ impl Executor {
             return Ok(self.session().run(options, inputs, &indices)?);
         };
         let run = on_device.session().run_bound(options, inputs, outputs);
-        // Also after an error: what was queued may still read the inputs.
+        // Waits even after an error, because queued work may still read the inputs.
         let finished = on_device.stream().synchronize();
         match (run, finished) {
             (Ok(outputs), Ok(())) => Ok(outputs),
@@ -132,7 +132,7 @@ impl Executor {
     }
 }
 
-/// The status of a copy that failed, as Triton words it.
+/// The status of a failed copy, as Triton words it.
 pub(super) fn copy_failed(error: &galatea_devices::Error) -> Status {
     Status::internal(format!("failed to perform CUDA copy: {error}"))
 }

@@ -14,8 +14,8 @@ use crate::signature::ModelSignature;
 /// Requests that one run can execute together.
 type RunGroup = Vec<PendingRequest>;
 
-/// Splits a batch into as few groups as possible. Requests of a group keep their order. Most
-/// batches are one group.
+/// Splits a batch into as few groups as possible. The requests of a group keep their order. Most
+/// batches form one group.
 pub(super) fn split(
     signature: &ModelSignature,
     requests: Vec<PendingRequest>,
@@ -34,7 +34,7 @@ pub(super) fn split(
             None => groups.push(vec![pending]),
         }
     }
-    // Padding is only needed between the rows of other requests.
+    // Padding is needed only between the rows of other requests.
     groups.retain(|group| group.iter().any(|pending| !pending.is_padding()));
     groups
 }

@@ -1,11 +1,12 @@
 //! States that grow in place, in a GPU's memory.
 //!
 //! A run writes all new states of a batch to memory of its own. A state that may grow is copied
-//! from there to memory of its sequence, whose addresses stay: memory is put behind them as it
-//! becomes longer. Each request of a sequence finds that memory by the owner of its input.
+//! from there to memory of its sequence, whose addresses stay the same: more memory is mapped after
+//! it as the state becomes longer. Each request of a sequence finds that memory by the owner of its
+//! input.
 //!
-//! The old state is overwritten, so it happens last: when all outputs of the request are there,
-//! and all of its states have the memory that they need.
+//! The old state is overwritten last, when all outputs of the request are available and all of its
+//! states have the memory that they need.
 
 use std::sync::Arc;
 
@@ -19,14 +20,14 @@ use super::executor::{Executor, copy_failed};
 use super::outputs::NewState;
 use crate::api::DeviceSession;
 
-/// The memory of a sequence's state, and the part that the new state takes.
+/// The memory of a sequence's state, and the part of it that the new state takes.
 struct Room {
     memory: GrowableBuffer,
     place: DeviceBuffer,
 }
 
 /// Copies the new states that grow to the memory of their sequences, and waits for the copies. A
-/// request whose state doesn't fit fails, and its states stay as they were.
+/// request whose state doesn't fit fails and leaves its states unchanged.
 pub(super) fn settle(
     executor: &Executor,
     requests: &[PendingRequest],
@@ -53,7 +54,7 @@ pub(super) fn settle(
     }
 }
 
-/// Queues the copies of a request's states; whether there are any.
+/// Queues the copies of a request's states. Returns true if there are any.
 fn move_states(
     session: &DeviceSession,
     pending: &PendingRequest,
@@ -69,7 +70,7 @@ fn move_states(
     }
     let is_any = !rooms.is_empty();
     for (state, source, Room { memory, place }) in rooms {
-        // A graph may return the state as it came.
+        // A graph may return the state unchanged.
         if source.address != place.address() {
             let from = session.stream().device().memory_of(&source);
             session.stream().copy(&from, &place).map_err(|error| copy_failed(&error))?;
@@ -81,8 +82,8 @@ fn move_states(
     Ok(is_any)
 }
 
-/// Room for a state of this size: in the memory that the sequence has for it, if it has some on
-/// this device.
+/// The place for a state of this size: in the memory that the sequence already has for the state,
+/// if it is on this device.
 fn room(
     device: &Device,
     pending: &PendingRequest,
@@ -98,7 +99,7 @@ fn room(
         None => device.growable().map_err(|error| no_memory(&error))?,
     };
     if byte_size > memory.reserved() {
-        // As Triton words it.
+        // Worded as in Triton.
         return Err(Status::invalid_argument(format!(
             "Failed to resize the GrowableMemory. The requested size is larger than the virtual \
              page size. requested size: {byte_size}, virtual_address_size:{}",

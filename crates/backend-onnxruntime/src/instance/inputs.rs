@@ -1,8 +1,8 @@
 //! Joins the requests of a batch into the input tensors of a run.
 //!
-//! Admission has checked every request, and the scheduler batches only requests with equal
-//! sets of inputs and with equal shapes, except of ragged inputs. This module checks again
-//! what memory safety and the splitting of outputs depend on.
+//! Admission has checked every request, and the scheduler batches only requests with equal sets of
+//! inputs and with equal shapes, ragged inputs excepted. This module checks again what memory
+//! safety and the splitting of outputs depend on.
 
 use bytes::Bytes;
 use galatea_infer::{InputTensor, PendingRequest, Status};
@@ -29,25 +29,25 @@ impl<'a> InputPart<'a> {
         Self { tensor, data: tensor.data.for_host_policy(host_policy) }
     }
 
-    /// The place of the data, if an instance can use it there.
+    /// The location of the data, if an instance can use it there.
     fn place(&self) -> Option<Part<'a>> {
         Part::of(self.data)
     }
 }
 
-/// The inputs of a run, each with the session's index of it.
+/// The inputs of a run, each with its index in the session.
 type RunInputs<'data> = SmallVec<[(usize, OrtTensor<'data>); 8]>;
 
 /// The memory into which an instance gathers inputs that are not contiguous.
 pub(super) struct InputArenas {
-    /// One for each input of requests.
+    /// The memory for each input of requests.
     inputs: Vec<InputArena>,
-    /// One for each batch input.
+    /// The memory for each batch input.
     batch_inputs: Vec<InputArena>,
 }
 
-/// The memory of one input, of which one part is used: that of the instance's processor. Batch
-/// inputs are computed in the host's.
+/// The memory of one input, of which only the part on the instance's processor is used. Batch
+/// inputs are computed in host memory.
 #[derive(Default)]
 struct InputArena {
     host: Arena,
@@ -79,7 +79,7 @@ pub(super) fn total_batch_size(
     Ok(total)
 }
 
-/// Makes the inputs of the run.
+/// Creates the inputs of the run.
 pub(super) fn gather<'data>(
     executor: &Executor,
     signature: &ModelSignature,
@@ -160,7 +160,7 @@ impl InputArena {
     }
 }
 
-/// The input of every request; `None` if all of them leave it out.
+/// The parts of every request; `None` if all requests omit the input.
 fn parts<'data>(
     plan: &InputPlan,
     requests: &'data [PendingRequest],
@@ -230,8 +230,8 @@ fn new_shape(plan: &InputPlan, dims: &[i64]) -> Result<Shape, Status> {
     Shape::new(dims).map_err(|error| mismatch(plan, &error.to_string()))
 }
 
-/// The bytes of all parts, contiguous: in place if they are adjacent and aligned for their
-/// elements, otherwise copied into the arena.
+/// The contiguous bytes of all parts: in place if they are adjacent and aligned for their elements,
+/// otherwise copied into the arena.
 ///
 /// A single part is contiguous. Several parts are adjacent if they are states of sequences
 /// whose last requests were rows of one batch in this order.
@@ -277,7 +277,7 @@ fn copy_into<'part, 'data>(
         target.copy_from_slice(part);
         rest = after;
     }
-    // The rest would hold bytes of an earlier batch.
+    // The remaining memory would hold bytes of an earlier batch.
     if !rest.is_empty() {
         return Err(wrong_size());
     }
@@ -368,9 +368,9 @@ mod tests {
     /// The memory of a joined batch.
     #[derive(Debug, PartialEq, Eq)]
     enum BatchMemory {
-        /// That of the rows, from this one on: nothing was copied.
+        /// The memory of the rows, starting at this one, with nothing copied.
         InPlace(usize),
-        /// The arena.
+        /// The arena's memory.
         Gathered,
     }
 
@@ -397,7 +397,7 @@ mod tests {
         Ok(region.start().addr())
     }
 
-    /// Rows of one tensor, as sequences get their states.
+    /// Rows of one tensor, in the form in which sequences get their states.
     fn rows_of_one_tensor(count: usize) -> Vec<InputTensor> {
         let count = u8::try_from(count * ROW_BYTES).unwrap();
         let tensor = Bytes::from((0..count).collect::<Vec<u8>>());
@@ -434,7 +434,7 @@ mod tests {
         for order in [&[1, 0][..], &[0, 2], &[0, 0], &[0, 1, 1], &[2, 1, 0]] {
             assert_eq!(join(&of(order)), BatchMemory::Gathered, "{order:?}");
         }
-        // The second sequence begins, so its state is in other memory.
+        // The second sequence begins here, so its state is in other memory.
         let mut mixed = of(&[0, 1, 2]);
         mixed[1] = row(Bytes::from(vec![9; ROW_BYTES]));
         assert_eq!(join(&mixed), BatchMemory::Gathered);
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(join(&rows[..1]), BatchMemory::Gathered);
     }
 
-    /// Only the sum of their sizes is right.
+    /// Only the sum of the parts' sizes is right.
     #[test]
     fn adjacent_parts_of_wrong_sizes_are_refused() {
         let bytes = Bytes::from(vec![0; 2 * ROW_BYTES]);

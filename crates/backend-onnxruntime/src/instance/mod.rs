@@ -31,9 +31,9 @@ pub(crate) struct OnnxInstance {
     executor: Executor,
     signature: Arc<ModelSignature>,
     guarantee: ExecutionGuarantee,
-    /// Shared with those who end a run.
+    /// Shared with the terminators of a run.
     run_options: Arc<RunOptions>,
-    /// Requests may have separate inputs for a host policy.
+    /// The host policy, for which requests may have separate inputs.
     host_policy: String,
     arenas: InputArenas,
     state_memory: StateMemory,
@@ -43,13 +43,13 @@ pub(crate) struct OnnxInstance {
 /// The result of a run for one request.
 struct RequestResult {
     response: Result<InferenceResponse, Status>,
-    /// The new states of the request's sequence, with the names of their outputs; none if the
+    /// The new states of the request's sequence, with the names of their outputs; empty if the
     /// response is an error.
     states: SmallVec<[(Arc<str>, NewState); 2]>,
 }
 
 impl RequestResult {
-    /// Makes it an error.
+    /// Turns the result into an error.
     fn fail(&mut self, status: Status) {
         self.response = Err(status);
         self.states.clear();
@@ -103,7 +103,7 @@ impl OnnxInstance {
                     complete(pending, result, &times);
                 }
             }
-            // The run was ended because of that, or its error has no reader any more.
+            // The cancellation ended the run, or nothing will read its error any more.
             Err(_) if are_all_cancelled(&requests) => {
                 fail_cancelled(requests, "request cancelled during its execution");
             }
@@ -141,7 +141,7 @@ impl OnnxInstance {
         times.compute_end = Instant::now();
         let outputs = outputs?;
         strings.add_outputs(&outputs)?;
-        // An output may be an input: its memory is read before the inputs are gone.
+        // An output may be an input, so its memory is read before the inputs are gone.
         let outputs = outputs.into_outputs()?;
         let batch = signature.batched.then_some(total);
         let planned = plans.into_iter().zip(outputs);
@@ -192,8 +192,8 @@ impl OnnxInstance {
     }
 }
 
-/// Completes a request. Its sequence gets the new states first, because the client may send
-/// the sequence's next request as soon as it has the response.
+/// Completes a request. Its sequence gets the new states first, because the client may send the
+/// sequence's next request as soon as it receives the response.
 fn complete(mut pending: PendingRequest, result: RequestResult, times: &ExecutionTimes) {
     let RequestResult { mut response, states } = result;
     for (output, NewState { shape, data, .. }) in states {

@@ -18,7 +18,7 @@ use crate::signature::{OutputPlan, ScatterPlan};
 pub(super) struct BatchOutput<'plan> {
     plan: &'plan OutputPlan,
     tensor: Result<OutputContent<'plan>, Status>,
-    /// The rows of the tensor, if it is a state with elements of a fixed size.
+    /// The rows of the tensor, if the output is a state with elements of a fixed size.
     states: Option<StateRows>,
     next_element: u64,
 }
@@ -35,7 +35,7 @@ pub(super) struct RequestOutput {
 pub(super) struct NewState {
     pub(super) shape: Shape,
     pub(super) data: Buffer,
-    /// The input whose memory it grows in.
+    /// The input whose memory the state grows in.
     pub(super) grows_in: Option<Arc<str>>,
 }
 
@@ -50,22 +50,22 @@ struct OutputContent<'plan> {
 /// The way in which an output is split among the requests of its batch.
 #[derive(Copy, Clone)]
 enum OutputSplit<'plan> {
-    /// Not at all: there is one request.
+    /// Not split, because there is only one request.
     Whole,
-    /// By the first dimension, which is the batch.
+    /// By the first dimension, which is the batch dimension.
     Rows,
     /// By the shapes of an input.
     Scatter(&'plan ScatterPlan),
 }
 
-/// The part of one request: its shape, and the range of its elements.
+/// The part of one request: the shape and the range of elements.
 struct OutputPart {
     shape: Shape,
     elements: Range<u64>,
 }
 
-/// The place of a run's output: states stay in the memory of the instance's GPU, and so
-/// does what all who want it take there. Others read the host's.
+/// The location of a run's output: states stay in the memory of the instance's GPU, as does an
+/// output that all interested requests accept there. Other outputs are read from host memory.
 pub(super) fn place<'a>(
     plan: &OutputPlan,
     requests: &[PendingRequest],
@@ -118,8 +118,8 @@ impl<'plan> BatchOutput<'plan> {
         &self.plan.name
     }
 
-    /// Takes the part of the next request. Must be called for each request of the batch, in
-    /// order, also for those that don't want the output.
+    /// Takes the part of the next request. Must be called for each request of the batch, in order,
+    /// even for requests that don't want the output.
     pub(super) fn take_next(&mut self, pending: &PendingRequest) -> Result<RequestOutput, Status> {
         let part = self.next_part(pending);
         let wanted = self.plan.is_wanted_by(pending);
@@ -133,7 +133,7 @@ impl<'plan> BatchOutput<'plan> {
             Some(rows) if is_state => Some(rows.row(content.byte_range(&elements)?)),
             Some(_) | None => None,
         };
-        // Strings are encoded anew, once for the response and the state.
+        // Strings are encoded anew, but only once for both the response and the state.
         let data = match &state {
             Some(state) if !wanted => state.clone(),
             Some(_) | None => content.elements(&elements)?,
@@ -149,7 +149,7 @@ impl<'plan> BatchOutput<'plan> {
         Ok(RequestOutput { tensor, state })
     }
 
-    /// The next request's part. An error applies to all later parts too, because their
+    /// The next request's part. An error applies to all later parts as well, because their
     /// positions depend on it.
     fn next_part(&mut self, pending: &PendingRequest) -> Result<OutputPart, Status> {
         let content = self.tensor.as_ref().map_err(Clone::clone)?;
@@ -166,7 +166,7 @@ impl<'plan> BatchOutput<'plan> {
     }
 }
 
-/// The bytes of a tensor that sequences get: all but the rows of padding.
+/// The number of bytes of a tensor that sequences get: all but the padding rows.
 fn used_bytes(length: usize, batch: Option<u64>, requests: &[PendingRequest]) -> usize {
     let Some(batch) = batch.and_then(|batch| usize::try_from(batch).ok()) else { return length };
     let padding = requests.iter().filter(|pending| pending.is_padding()).count();
@@ -205,8 +205,8 @@ impl<'plan> OutputContent<'plan> {
         Ok(Self { datatype, shape, data, split, executor })
     }
 
-    /// The rows of the tensor, if it is a state with elements of a fixed size. Elements in a
-    /// GPU's memory that a request wants in the host's are copied there.
+    /// The rows of the tensor, if the output is a state with elements of a fixed size. Elements in
+    /// a GPU's memory that a request wants in host memory are copied there.
     fn rows(
         &mut self,
         plan: &OutputPlan,
@@ -223,12 +223,13 @@ impl<'plan> OutputContent<'plan> {
             OutputData::Device(tensor) => {
                 let region = tensor.region();
                 let mut wanting = requests.iter().filter(|pending| plan.is_wanted_by(pending));
-                // A state that grows is copied to memory of its own before that is used again, but
+                // A growing state is copied to memory of its own before this memory is reused, but
                 // a response may live longer.
                 let grows = plan.grows_in.is_some();
                 let is_read =
                     is_wanted_on_host(plan, requests) || (grows && wanting.next().is_some());
-                // What is not used for long, or is the memory of an input, goes to the host.
+                // Memory that would be mostly unused for long, or that is an input's, goes to the
+                // host.
                 let length = region.byte_size;
                 let wasted = plan.is_state && memory.would_waste(length, used(length));
                 let stays = grows || (!tensor.is_input && !wasted);
@@ -296,8 +297,8 @@ impl<'plan> OutputContent<'plan> {
         }
     }
 
-    /// The bytes of elements of a fixed size. They are within the tensor, as every
-    /// [`OutputPart`] is.
+    /// The byte range of elements of a fixed size. It is within the tensor, as every [`OutputPart`]
+    /// is.
     fn byte_range(&self, elements: &Range<u64>) -> Result<Range<usize>, Status> {
         let size = self.datatype.byte_size().unwrap_or(0);
         let offset = |element: u64| index(element)?.checked_mul(size).ok_or_else(too_large);
@@ -318,8 +319,8 @@ fn check_batch_size(plan: &OutputPlan, shape: &Shape, batch: u64) -> Result<(), 
     )))
 }
 
-/// The shape of a request's part: the configured one, with the sizes of its input in place of
-/// variable ones.
+/// The shape of a request's part: the configured shape, with variable sizes replaced by those of
+/// the request's input.
 fn scattered_shape(
     plan: &OutputPlan,
     scatter: &ScatterPlan,

@@ -8,22 +8,22 @@ use smallvec::SmallVec;
 use super::executor::{Executor, copy_failed};
 use crate::api::{DeviceBytes, DeviceSession};
 
-/// The alignment of a tensor in a GPU's memory: the widest load of a kernel.
-/// ONNX Runtime's own tensors always are, and a GPU is lost by a load from elsewhere.
+/// The alignment of a tensor in a GPU's memory: the widest load of a kernel. ONNX Runtime's own
+/// tensors always have it, and a load from an unaligned address makes the GPU unusable.
 const ALIGNMENT: u64 = 16;
 
-/// The bytes of inputs from which on a copy to the GPU is worth a call of its own: the GPU takes
-/// tens of microseconds for it, the call a few.
+/// The number of bytes at which a copy to the GPU is worth a call of its own: the copy takes the
+/// GPU tens of microseconds, the call a few.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Memory of a GPU that is reused from batch to batch. It grows to the largest batch so far,
-/// which the model's largest batch bounds, and does not shrink.
+/// GPU memory that is reused from batch to batch. It grows to the size of the largest batch so far,
+/// which is bounded by the model's largest possible batch, and does not shrink.
 #[derive(Default)]
 pub(super) struct DeviceArena {
     memory: Option<DeviceBuffer>,
 }
 
-/// A part of an input, where a request has it.
+/// A part of an input, in the place where a request has it.
 #[derive(Copy, Clone)]
 pub(super) enum Part<'data> {
     Host(&'data [u8]),
@@ -36,12 +36,12 @@ pub(super) struct DevicePart<'data> {
     data: &'data Buffer,
     device: u32,
     address: u64,
-    /// True if a client may change it: then the model computes with a copy.
+    /// True if a client may change the data; the model then computes with a copy.
     may_change: bool,
 }
 
 impl<'data> Part<'data> {
-    /// The place of the data; `None` if it can be read neither by the CPU nor by a GPU.
+    /// The place of the data; `None` if neither the CPU nor a GPU can read it.
     pub(super) fn of(data: &'data Buffer) -> Option<Self> {
         if let Some(bytes) = data.host() {
             return Some(Self::Host(bytes));
@@ -60,16 +60,16 @@ impl<'data> Part<'data> {
 }
 
 impl DevicePart<'_> {
-    /// The memory, for copies.
+    /// The memory, in the form that copies take.
     pub(super) fn region(&self) -> Result<DeviceRegion, Status> {
         self.data.on_device().ok_or_else(|| Status::internal("a part is not on its GPU any more"))
     }
 }
 
 impl DeviceArena {
-    /// The bytes of all parts, one after another: in place if they are so already in the
-    /// session's GPU and begin where a tensor can. The copies are queued on the session's stream,
-    /// and done before what the session queues there.
+    /// The bytes of all parts, one after another: in place if they already are adjacent in the
+    /// memory of the session's GPU and begin where a tensor can. The copies are queued on the
+    /// session's stream, so they are done before any later work of the session.
     pub(super) fn gather<'data>(
         &'data mut self,
         executor: &Executor,
@@ -86,13 +86,13 @@ impl DeviceArena {
         Ok(DeviceBytes::of(&*self, target.address(), byte_size))
     }
 
-    /// Memory of at least this size, with its contents from earlier batches. Nothing that is
-    /// queued uses the memory that it replaces: the last run waited for the stream.
+    /// Memory of at least this size, with its contents from earlier batches. No queued work uses
+    /// the memory that it replaces: the last run waited for the stream.
     fn at_least(&mut self, stream: &Stream, byte_size: usize) -> Result<DeviceBuffer, Status> {
         if let Some(memory) = self.memory.as_ref().filter(|memory| memory.len() >= byte_size) {
             return Ok(memory.clone());
         }
-        // Released first: both may not fit.
+        // Released first, because both might not fit.
         self.memory = None;
         let memory = stream.device().allocate(byte_size).map_err(|error| {
             let number = stream.device().number();
@@ -103,7 +103,7 @@ impl DeviceArena {
     }
 }
 
-/// The parts as one piece of the GPU's memory, if they are one.
+/// The parts as one contiguous piece of the GPU's memory, if they form one.
 fn in_place<'data>(parts: &[Part<'data>], device: u32) -> Option<DeviceBytes<'data>> {
     let mut found: SmallVec<[DevicePart<'data>; 8]> = SmallVec::new();
     for part in parts {
@@ -128,7 +128,7 @@ fn in_place<'data>(parts: &[Part<'data>], device: u32) -> Option<DeviceBytes<'da
     Some(DeviceBytes::of(first.data, first.address, byte_size))
 }
 
-/// Queues the copies of the parts. Neighbors in the host's memory take one copy together.
+/// Queues the copies of the parts. Neighbors in host memory are copied together.
 fn queue(
     executor: &Executor,
     stream: &Stream,
@@ -161,9 +161,10 @@ fn queue(
     Ok(())
 }
 
-/// Queues copies of parts that are in the host's memory; returns their size.
+/// Queues copies of parts in host memory and returns their size.
 ///
-/// A long input goes in pieces, each of whole parts: the GPU copies one while the next is gathered.
+/// A long input is sent in pieces, each of whole parts: the GPU copies one while the next is
+/// gathered.
 fn upload(
     executor: &Executor,
     stream: &Stream,
@@ -191,7 +192,7 @@ fn upload(
     Ok(end - offset)
 }
 
-/// Groups of neighboring parts, each of [`PIECE_BYTES`] or more but the last.
+/// Groups of neighboring parts, each except the last at least [`PIECE_BYTES`] long.
 struct Pieces<'parts, 'data>(&'parts [Part<'data>]);
 
 impl<'parts, 'data> Iterator for Pieces<'parts, 'data> {

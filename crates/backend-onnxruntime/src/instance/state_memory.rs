@@ -1,15 +1,15 @@
-//! Memory of the states that sequences keep between their requests.
+//! Memory of the states that sequences keep between requests.
 //!
 //! The states of a batch are rows of one tensor. Each sequence gets a slice of it: nothing is
-//! copied, but one row keeps the whole tensor alive. While all sequences continue, the next
-//! batch replaces every row. A sequence that pauses keeps a tensor of which only its row is
-//! used; with batches of many rows, most of the memory would be unused rows.
+//! copied, but one row keeps the whole tensor alive. While all sequences continue, the next batch
+//! replaces every row. A paused sequence keeps a whole tensor alive of which only its row is used;
+//! with batches of many rows, most of the memory would be unused rows.
 //!
-//! So an instance counts the bytes of tensors that are alive and the bytes of rows that are
-//! used. When the unused bytes are more than the used ones, and more than [`SLACK_BYTES`], the
-//! rows of the next tensor are copied, each into memory of its own, and the tensor is freed
-//! after its run. This bounds the memory of an instance's states, however sequences pause:
-//! about twice the most that the states themselves took, one batch, and the slack.
+//! An instance therefore counts the bytes of live tensors and the bytes of used rows. When the
+//! unused bytes are more than the used ones, and more than [`SLACK_BYTES`], the rows of the next
+//! tensor are copied, each into memory of its own, and the tensor is freed after its run. However
+//! sequences pause, this bounds the memory of an instance's states to about twice the peak size of
+//! the states themselves, plus one batch and the slack.
 //!
 //! States that an instance on a GPU makes stay in its memory. Those that are to be copied go to
 //! the host's memory, which is larger, and return with the next request of their sequence.
@@ -21,25 +21,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use galatea_tensor::{Buffer, DeviceRegion};
 
-/// Unused bytes that are not worth a copy.
+/// The number of unused bytes that is not worth a copy.
 const SLACK_BYTES: usize = 1 << 20;
 
-/// The memory of the states that one instance makes.
+/// The memory of the states that an instance makes.
 #[derive(Debug, Default)]
 pub(super) struct StateMemory {
     counters: Arc<StateCounters>,
 }
 
-/// The two are not updated together: they are an estimate, which affects only costs.
+/// The counters are not updated together: they are an estimate, which affects only costs.
 #[derive(Debug, Default)]
 struct StateCounters {
-    /// Bytes of tensors that at least one row keeps alive.
+    /// Bytes of tensors that are kept alive by at least one row.
     tensor_bytes: AtomicUsize,
-    /// Bytes of these rows.
+    /// Bytes of those rows.
     row_bytes: AtomicUsize,
 }
 
-/// The tensor with a state of a whole batch, whose rows sequences get.
+/// The tensor that holds a state for a whole batch, from which sequences get their rows.
 #[derive(Debug)]
 pub(super) enum StateRows {
     /// Sequences get slices.
@@ -48,7 +48,7 @@ pub(super) enum StateRows {
     Copied(Bytes),
 }
 
-/// A tensor with the states of a batch, in the memory of the host or of a GPU.
+/// A tensor with the states of a batch, in host or GPU memory.
 #[derive(Clone)]
 pub(super) enum StateTensor {
     Host(Bytes),
@@ -83,7 +83,7 @@ impl StateMemory {
         }
     }
 
-    /// Returns true if too much memory would be unused, with a tensor of `length` more bytes, of
+    /// Returns true if too much memory would be unused after adding a tensor of `length` bytes, of
     /// which sequences use `used`.
     pub(super) fn would_waste(&self, length: usize, used: usize) -> bool {
         let unused = length.saturating_sub(used);
@@ -94,7 +94,7 @@ impl StateMemory {
 }
 
 impl StateRows {
-    /// The bytes in `range`, which a sequence may keep.
+    /// The bytes in `range`, in a form that a sequence may keep.
     pub(super) fn row(&self, range: Range<usize>) -> Buffer {
         let tensor = match self {
             Self::Shared(tensor) if !range.is_empty() => tensor,
@@ -137,7 +137,7 @@ impl std::fmt::Debug for StateTensor {
     }
 }
 
-/// The part of a region with these bytes, which are within it.
+/// The part of a region with these bytes, which must lie within it.
 pub(super) fn sub_region(region: &DeviceRegion, range: &Range<usize>) -> DeviceRegion {
     let start = u64::try_from(range.start).unwrap_or(u64::MAX);
     DeviceRegion {
@@ -152,7 +152,7 @@ impl AsRef<[u8]> for SharedRow {
     fn as_ref(&self) -> &[u8] {
         match &self.tensor.content {
             StateTensor::Host(bytes) => bytes.get(self.range.clone()).unwrap_or_default(),
-            // A row in a GPU's memory is known by its address.
+            // A row in a GPU's memory is identified by its address.
             StateTensor::Device(_) => &[],
         }
     }
@@ -221,8 +221,7 @@ mod tests {
         assert_eq!(tensor_and_row_count(&memory), (0, 0));
     }
 
-    /// With each batch another sequence pauses. Without a bound, each of them would keep
-    /// eight rows.
+    /// With each batch another sequence pauses. Without a bound, each would keep eight rows alive.
     #[test]
     fn paused_sequences_keep_a_bounded_amount_of_memory() {
         const SEQUENCES: usize = 64;

@@ -1,5 +1,5 @@
-//! The memory of strings while a batch executes. The library holds each as an object, which
-//! takes eight times what an empty string takes in a request.
+//! The memory of strings while a batch executes. The library holds each string as an object, which
+//! takes eight times as much memory as an empty string in a request.
 
 use std::sync::Arc;
 
@@ -12,19 +12,20 @@ use galatea_tensor::{Buffer, DataType};
 use crate::api::{RunOutputs, STRING_BYTES};
 use crate::signature::ModelSignature;
 
-/// The longest string that its object holds itself.
+/// The length of the longest string that fits in its object.
 const INLINE_BYTES: usize = 15;
 
-/// The least memory of a longer string: the library grows strings by doubling.
+/// The minimum memory of a longer string: the library grows strings by doubling.
 const GROWN_BYTES: usize = 31;
 
-/// The memory that the allocator takes beside each allocation, with its rounding.
+/// The allocator's overhead per allocation, with its rounding.
 const ALLOCATION_BYTES: usize = 24;
 
-/// More than a string's memory per byte of its tensor: four bytes for an empty one.
+/// An upper bound on a string's memory per byte of its tensor, reached by an empty string, which
+/// takes four bytes there.
 const FACTOR_MAX: usize = STRING_BYTES / size_of::<u32>();
 
-/// The charge of a run's strings, which is made before they are; nothing for few.
+/// The charge for a run's strings, made before they are created; no charge for a few strings.
 pub(super) struct StringCharge<'a> {
     account: &'a Arc<Account>,
     charge: Option<Charge>,
@@ -32,8 +33,8 @@ pub(super) struct StringCharge<'a> {
 }
 
 impl<'a> StringCharge<'a> {
-    /// Charges the inputs, and as much for the outputs: models pass strings on, or make
-    /// numbers of them.
+    /// Charges the inputs, and the same amount for the outputs: models pass strings through or turn
+    /// them into numbers.
     pub(super) fn of_inputs(
         signature: &ModelSignature,
         requests: &[PendingRequest],
@@ -59,7 +60,7 @@ impl<'a> StringCharge<'a> {
         Ok(charge)
     }
 
-    /// Charges the outputs beside what is charged, before they are read.
+    /// Charges the outputs in addition to the existing charge, before they are read.
     pub(super) fn add_outputs(&mut self, outputs: &RunOutputs<'_>) -> Result<(), Status> {
         if !self.has_outputs {
             return Ok(());
@@ -69,7 +70,7 @@ impl<'a> StringCharge<'a> {
         self.reach(inputs.saturating_add(bytes))
     }
 
-    /// Releases the charge: the library's objects are gone.
+    /// Releases the charge, because the library's objects are gone.
     pub(super) fn converted(self) {
         drop(self.charge);
     }
@@ -84,8 +85,8 @@ impl<'a> StringCharge<'a> {
     }
 }
 
-/// The memory of the library's objects for framed strings. Few are not read for it, nor those
-/// in memory that can't be read.
+/// The memory of the library's objects for framed strings. Short tensors are not read for this
+/// estimate, nor are those in unreadable memory.
 fn memory_of(framed: &[u8], length: usize) -> usize {
     let most = length.saturating_mul(FACTOR_MAX);
     if most <= Account::SMALL_BYTES_MAX || framed.is_empty() {
@@ -102,7 +103,7 @@ fn object_bytes(length: usize) -> usize {
     length.max(GROWN_BYTES).saturating_add(ALLOCATION_BYTES).saturating_add(STRING_BYTES)
 }
 
-/// The strings of a response, which are charged until it is written.
+/// The strings of a response, charged until it has been written.
 pub(super) fn charged(framed: Vec<u8>, account: &Arc<Account>) -> Result<Buffer, Status> {
     if framed.len() <= Account::SMALL_BYTES_MAX {
         return Ok(Buffer::from_vec(framed));

@@ -12,12 +12,12 @@ pub(super) struct SignatureCheck<'a> {
     pub(super) session: &'a Session,
 }
 
-/// The sizes that the configuration may give for a variable size of the model.
+/// The sizes that the configuration may give where the model's size is variable.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum VariableSize {
-    /// The configuration may fix it.
+    /// The configuration may fix the size.
     MayBeFixed,
-    /// The configuration must leave it variable, because clients rely on it.
+    /// The configuration must leave the size variable, because clients rely on it.
     MustStayVariable,
 }
 
@@ -53,7 +53,7 @@ impl SignatureCheck<'_> {
         self.session.inputs().iter().take(self.session.required_inputs())
     }
 
-    /// An input of requests, with or without a default.
+    /// Finds an input of requests, with or without a default.
     pub(super) fn find_input(&self, name: &str) -> Result<(usize, &TensorInfo), Status> {
         let tensors = self.session.inputs();
         find(tensors.iter(), name).ok_or_else(|| {
@@ -64,7 +64,8 @@ impl SignatureCheck<'_> {
         })
     }
 
-    /// An input of the server, which has no default. `role` names its purpose in the error.
+    /// Finds an input that the server supplies and that has no default. `role` names its purpose in
+    /// the error.
     pub(super) fn find_added_input(
         &self,
         role: &str,
@@ -132,7 +133,7 @@ impl SignatureCheck<'_> {
         Err(self.dims_mismatch(name, &full, tensor))
     }
 
-    /// The dimensions of a tensor, with the batch dimension.
+    /// The dimensions of a tensor, including the batch dimension.
     pub(super) fn full_dims(&self, dims: &[i64]) -> Vec<i64> {
         self.batched().then_some(-1).into_iter().chain(dims.iter().copied()).collect()
     }
@@ -177,7 +178,7 @@ impl SignatureCheck<'_> {
     }
 }
 
-/// The error for an input or output that is no tensor.
+/// The error for an input or output that is not a tensor.
 pub(crate) fn not_a_tensor(name: &str, kind: &str) -> Status {
     Status::unsupported(format!(
         "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'."
@@ -197,7 +198,7 @@ fn names<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> String {
     names.join(", ")
 }
 
-/// Prints dimensions as Triton does: `[-1,3]`.
+/// Displays dimensions as Triton does: `[-1,3]`.
 pub(super) struct DisplayDims<'a>(pub(super) &'a [i64]);
 
 impl std::fmt::Display for DisplayDims<'_> {

@@ -1,4 +1,4 @@
-//! A model's tensors, as its instances use them.
+//! A model's tensors in the form that its instances use.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ pub(crate) struct ModelSignature {
     pub(crate) model_name: Arc<str>,
     /// True if the first dimension is a batch.
     pub(crate) batched: bool,
-    /// The inputs of requests: the configured inputs in their order, then the controls and
-    /// states of the sequence batcher.
+    /// The inputs of requests: the configured inputs in order, then the controls and states of the
+    /// sequence batcher.
     pub(crate) inputs: Vec<InputPlan>,
     /// The inputs that the server computes from a batch.
     pub(crate) batch_inputs: Vec<BatchInputPlan>,
-    /// Ordered by name, as Triton orders the outputs of a response.
+    /// The outputs, sorted by name, as Triton orders the outputs of a response.
     pub(crate) outputs: Vec<OutputPlan>,
 }
 
@@ -26,17 +26,17 @@ pub(crate) struct ModelSignature {
 pub(crate) struct InputPlan {
     pub(crate) name: String,
     pub(crate) datatype: DataType,
-    /// The session's index of it.
+    /// The input's index in the session.
     pub(crate) index: usize,
     pub(crate) layout: InputLayout,
-    /// True if it is a sequence's state.
+    /// True if the input is a sequence's state.
     pub(crate) is_state: bool,
 }
 
 /// The way in which the tensors of a batch's requests are joined into the model's.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InputLayout {
-    /// As rows of one tensor.
+    /// Joined as rows of one tensor.
     Rows,
     /// The model takes a scalar; requests have a shape of ones.
     Scalar,
@@ -49,30 +49,30 @@ pub(crate) enum InputLayout {
 pub(crate) struct BatchInputPlan {
     pub(crate) kind: BatchInputKind,
     pub(crate) datatype: DataType,
-    /// The input whose shapes it describes.
+    /// The input whose shapes the tensor describes.
     pub(crate) source_input: String,
-    /// Its first target, for messages.
+    /// The tensor's first target, for messages.
     pub(crate) name: String,
-    /// The session's indices of the inputs that get it.
+    /// The session's indices of the inputs that receive the tensor.
     pub(crate) indices: Vec<usize>,
 }
 
-/// An output that requests or states use, and the model's output for it.
+/// An output that requests or states use, and the model's output behind it.
 #[derive(Debug)]
 pub(crate) struct OutputPlan {
     pub(crate) name: Arc<str>,
     pub(crate) datatype: DataType,
-    /// The session's index of it.
+    /// The output's index in the session.
     pub(crate) index: usize,
     /// The shape of ones that replaces the model's scalar.
     pub(crate) scalar_shape: Option<Shape>,
-    /// True if requests may ask for it.
+    /// True if requests may ask for the output.
     pub(crate) is_visible: bool,
-    /// True if the next request of the sequence gets it as its state.
+    /// True if the next request of the sequence gets the output as its state.
     pub(crate) is_state: bool,
-    /// The input that is written in place with it, if it is a state that may grow.
+    /// The input that the output overwrites in place, if the output is a state that may grow.
     pub(crate) grows_in: Option<Arc<str>>,
-    /// The way to find each request's part, if it is not its rows.
+    /// The way to find each request's part, unless the part is its rows.
     pub(crate) scatter: Option<ScatterPlan>,
 }
 
@@ -80,8 +80,8 @@ pub(crate) struct OutputPlan {
 #[derive(Debug)]
 pub(crate) struct ScatterPlan {
     pub(crate) source_input: String,
-    /// The shape of each part, with the batch dimension. A size of -1 is that of the input in
-    /// the same position.
+    /// The shape of each part, with the batch dimension. A size of -1 is replaced by the input's
+    /// size in the same position.
     pub(crate) dims: Vec<i64>,
 }
 
@@ -93,13 +93,13 @@ impl OutputPlan {
 }
 
 impl InputLayout {
-    /// The layout of an input that is not ragged.
+    /// The layout of a non-ragged input.
     pub(super) const fn of_rank(rank: usize) -> Self {
         if rank == 0 { Self::Scalar } else { Self::Rows }
     }
 }
 
-/// The shape of ones for a scalar.
+/// The shape of ones that stands for a scalar.
 pub(super) fn scalar_shape(dims: &[i64]) -> Result<Shape, Status> {
     // Variable dimensions of a state have size 1 too.
     let ones: Vec<i64> = dims.iter().map(|_| 1).collect();

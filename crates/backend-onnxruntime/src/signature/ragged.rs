@@ -8,7 +8,7 @@ use super::plans::{BatchInputPlan, InputLayout, ScatterPlan};
 use crate::api::TensorInfo;
 
 impl SignatureCheck<'_> {
-    /// The model must take all elements of a batch in one dimension.
+    /// Checks an input whose model must take all elements of a batch in one dimension.
     pub(super) fn ragged_input(
         &self,
         input: &InputSpec,
@@ -33,7 +33,7 @@ impl SignatureCheck<'_> {
         let expected = match kind {
             BatchInputKind::ItemShape => {
                 let source = self.spec.input(source_input);
-                // Without the batch dimension.
+                // The rank does not include the batch dimension.
                 let rank = source.map(|input| input.reshape.as_ref().unwrap_or(&input.dims).len());
                 vec![-1, rank.and_then(|rank| i64::try_from(rank).ok()).unwrap_or(-1)]
             }
@@ -59,7 +59,8 @@ impl SignatureCheck<'_> {
         })
     }
 
-    /// A fixed size of the model may be right for some batches; the library checks each.
+    /// Checks the dimensions of a batch input. A fixed size in the model may be right for some
+    /// batches; the library checks each batch.
     fn batch_input_dims(
         &self,
         name: &str,

@@ -10,7 +10,7 @@ use super::plans::{InputLayout, InputPlan, OutputPlan, scalar_shape};
 use crate::api::{TensorInfo, ValueType};
 
 impl SignatureCheck<'_> {
-    /// A control has one element for each request.
+    /// Plans a control, which has one element per request.
     pub(super) fn control(&self, control: &ControlSpec) -> Result<InputPlan, Status> {
         let ControlSpec { name, datatype, .. } = control;
         let (index, tensor) = self.find_added_input("sequence control", name)?;
@@ -47,7 +47,8 @@ impl SignatureCheck<'_> {
         Ok(InputPlan { name: name.clone(), datatype: *datatype, index, layout, is_state: true })
     }
 
-    /// The output that a state comes from, as one that the configuration does not list.
+    /// The output that a state comes from, in the form of an output that the configuration does not
+    /// list.
     pub(super) fn state_output(&self, state: &StateSpec) -> Result<OutputPlan, Status> {
         let StateSpec { output_name: name, datatype, dims, .. } = state;
         let (index, tensor) = self.find_output(name)?;
@@ -66,7 +67,8 @@ impl SignatureCheck<'_> {
         })
     }
 
-    /// Clients don't see a state's shape, so either side may leave a size variable.
+    /// Checks a state's dimensions. Clients don't see a state's shape, so either side may leave a
+    /// size variable.
     fn state_dims(&self, name: &str, dims: &[i64], tensor: &TensorInfo) -> Result<(), Status> {
         self.batch_dimension(name, tensor)?;
         if tensor.dims.is_empty() {
@@ -83,7 +85,7 @@ impl SignatureCheck<'_> {
         Err(self.dims_mismatch(name, &self.full_dims(dims), tensor))
     }
 
-    /// The model must accept every batch size that the configuration allows.
+    /// Checks that the model accepts every batch size that the configuration allows.
     fn batch_dimension(&self, name: &str, tensor: &TensorInfo) -> Result<(), Status> {
         match tensor.dims.first() {
             _ if !self.batched() => Ok(()),

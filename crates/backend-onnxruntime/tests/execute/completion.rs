@@ -1,4 +1,4 @@
-//! Completing configurations from models.
+//! Completes configurations from models.
 
 use galatea_backend::Backend;
 use galatea_config::{ConfigDraft, Support};
@@ -125,7 +125,7 @@ fn controls_and_states_are_not_added_as_inputs_and_outputs() {
         state [ { input_name: 'S_IN' output_name: 'S_OUT' data_type: TYPE_INT32 dims: [ 2 ] } ]
       }";
     check(graph.clone(), sequence, &["3 scheduler", "in X INT32 [2]", "out Y INT32 [2]"]);
-    // A listed state is an output, and then no other output is added.
+    // A listed state counts as an output, so no other output is added.
     let listed = "output [ { name: 'S_OUT' data_type: TYPE_INT32 dims: [ 2 ] } ]";
     check(
         graph,

@@ -70,7 +70,7 @@ fn an_output_of_another_batch_size_is_an_error() {
     assert_eq!(output(results[0].as_ref().unwrap(), "OUTPUT0").1, floats(&[1., 2.]));
 }
 
-/// Admission and the scheduler never send such batches.
+/// Admission and the scheduler never let such batches through.
 #[test]
 fn inconsistent_batches_are_refused_before_the_run() {
     let check = |requests: Vec<InferenceRequest>, expected: &str| {

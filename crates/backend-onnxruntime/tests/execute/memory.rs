@@ -1,4 +1,4 @@
-//! Ownership of the memory of inputs, outputs and models.
+//! Memory ownership of inputs, outputs and models.
 
 use bytes::Bytes;
 use galatea_backend::Backend;

@@ -24,8 +24,8 @@ fn names(kind: &str) -> [String; 2] {
     ["IN", "OUT"].map(|side| format!("{kind}_{side}"))
 }
 
-/// Returns all elements of `RAGGED` and of each batch input with every batch element; for a
-/// tensor that is only a shape, its size.
+/// Returns all elements of `RAGGED` and, for every batch element, of each batch input; for a tensor
+/// that is only a shape, returns its size.
 fn shapes_graph(element: Element) -> Graph {
     let numbers = |values: &[i64]| -> Vec<u8> {
         values.iter().flat_map(|value| value.to_le_bytes()).collect()
@@ -81,7 +81,7 @@ fn shapes_config(datatype: &str) -> String {
     config
 }
 
-/// Consecutive numbers from `first` on, in this shape.
+/// Consecutive numbers starting at `first`, in this shape.
 fn ragged(dims: &[i64], first: i32) -> InferenceRequest {
     let count = i32::try_from(dims.iter().product::<i64>()).unwrap();
     let values: Vec<f32> = (first..first + count).map(|value| value as f32).collect();
@@ -126,7 +126,7 @@ fn every_kind_of_batch_input_is_computed() {
             assert_eq!(numbers(result, "BATCH_ITEM_SHAPE_OUT"), (dims, item.to_vec()));
         }
         assert_eq!(*loaded.host.batches.lock().unwrap(), [4]);
-        // A smaller batch must not see values of the larger one before it.
+        // A smaller batch must not see values of the larger one that preceded it.
         let result = loaded.execute_one(ragged(&[1, 1, 1], 3)).unwrap();
         assert_eq!(numbers(&result, "FLAT"), (vec![1, 1], vec![3]));
         let counts = numbers(&result, "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO_OUT");
@@ -201,7 +201,7 @@ fn an_output_is_split_by_the_shapes_of_an_input() {
 
 #[test]
 fn a_split_output_keeps_its_configured_dimensions() {
-    // The model makes one number of each pair.
+    // The model reduces each pair to one number.
     let graph = Graph::default()
         .input("RAGGED", FLOAT, &[-1])
         .output("OUTPUT", FLOAT, &[-1])

@@ -1,4 +1,4 @@
-//! Models that contradict the inputs and outputs of the server: controls, states and batch
+//! Models that contradict the inputs and outputs that the server adds: controls, states and batch
 //! inputs.
 
 use galatea_infer::Code;

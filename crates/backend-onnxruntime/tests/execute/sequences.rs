@@ -64,7 +64,7 @@ fn integer_states_accumulate_in_batches() {
     let results = loaded.steps(rows);
     assert_eq!(output(&results[0], "OUTPUT"), (&[1, 2][..], &int32s(&[101, 202])[..]));
     assert_eq!(output(&results[1], "OUTPUT").1, int32s(&[110, 220]));
-    // Other orders and sizes of the batch, and a sequence that begins.
+    // Batches of other orders and sizes, and a sequence that begins.
     let rows = vec![
         store.row(&loaded, 2, integers(&[1, 1])),
         store.row(&loaded, 3, integers(&[5, 6])),
@@ -206,7 +206,7 @@ fn a_batch_with_states_of_different_shapes_executes_in_several_runs() {
     let (mut loaded, store) = history();
     let row = store.row(&loaded, 1, integers(&[10]));
     loaded.steps(vec![row]);
-    // The state of the first sequence has two elements now, the others have one.
+    // The state of the first sequence now has two elements, the others have one.
     let rows = vec![
         store.row(&loaded, 1, integers(&[20])),
         store.padding(integers(&[0])),
@@ -220,7 +220,7 @@ fn a_batch_with_states_of_different_shapes_executes_in_several_runs() {
     assert_eq!(store.state(1), (vec![1, 3], int32s(&[0, 10, 20])));
     assert_eq!(store.state(2), (vec![1, 2], int32s(&[0, 5])));
     assert_eq!(store.state(3), (vec![1, 2], int32s(&[0, 7])));
-    // Padding with a shape of no other row is not executed.
+    // Padding whose shape matches no other row is not executed.
     let rows = vec![
         store.padding(integers(&[0])),
         store.row(&loaded, 1, integers(&[1])),
@@ -384,8 +384,8 @@ fn a_batch_of_cancelled_requests_and_padding_is_not_run() {
     assert_eq!(store.state(1), (vec![1, 2], int32s(&[100, 200])));
 }
 
-/// The states are slices of the library's tensor, in the order of the batch. Unit tests of
-/// `instance::inputs` check that the next batch reads them in place.
+/// The states are slices of the library's tensor, in batch order. Unit tests of `instance::inputs`
+/// check that the next batch reads them in place.
 #[test]
 fn states_are_not_copied_out_of_a_batch() {
     let graph = accumulator("Add", INT32, &[-1, 2]);
@@ -443,7 +443,7 @@ fn a_new_state_replaces_and_frees_the_old_one() {
     assert_eq!(store.state(1).1, int32s(&[2, 3]));
 }
 
-/// The library then returns the memory of its input, here of two adjacent rows.
+/// The library then returns the memory of its input, which here consists of two adjacent rows.
 #[test]
 fn a_graph_may_return_its_state_unchanged() {
     let graph = Graph::default()

@@ -138,7 +138,7 @@ fn accelerators_must_be_known_and_available() {
     refuses(&accelerator("gpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
     refuses(&accelerator("cpu", "cuda"), "unknown Execution Accelerator 'cuda' is requested");
     let library = library();
-    // A library for CPUs lacks it.
+    // A CPU-only library lacks the provider.
     if !library.providers().iter().any(|name| name == "OpenVINOExecutionProvider") {
         let expected = format!(
             "execution accelerator 'openvino' needs OpenVINOExecutionProvider, which ONNX Runtime \
@@ -149,7 +149,7 @@ fn accelerators_must_be_known_and_available() {
     }
 }
 
-/// Also if the library lacks them.
+/// The accelerators are ignored even if the library lacks them.
 #[test]
 // row: ONNX-06
 fn accelerators_of_gpus_are_ignored_on_the_cpu() {

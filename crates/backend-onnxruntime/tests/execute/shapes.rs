@@ -58,7 +58,7 @@ fn a_graph_may_return_a_scalar() {
 fn a_batch_element_may_be_one_number() {
     let config =
         config(4, "dims: [ 1 ] reshape: { shape: [ ] }", "dims: [ 1 ] reshape: { shape: [ ] }");
-    // The engine removes the client's dimension before and adds it afterwards.
+    // The engine removes the client's dimension beforehand and adds it again afterwards.
     check(identity(FLOAT, &[-1]), &config, numbers(&[3], &[1., 2., 3.]), &[3], &[1., 2., 3.]);
 }
 

@@ -11,7 +11,7 @@ use galatea_stdx::wake_batch;
 use crate::batches::{CONFIG, graph, pair};
 use crate::support::load;
 
-/// Counts replies, and records their number at each wake-up.
+/// Counts replies and records the count at each wake-up.
 #[derive(Default)]
 struct WakeRecorder {
     replies: AtomicUsize,

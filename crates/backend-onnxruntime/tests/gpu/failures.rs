@@ -46,10 +46,10 @@ fn an_error_of_cuda_that_does_not_go_away_loses_the_device() {
         assert!(gpus.devices.device(0).unwrap().is_lost());
         let (_, message) = failure(loaded.execute_one(one()));
         assert!(message.contains("GPU 0 is lost"), "{message}");
-        // The other device goes on.
+        // The other device continues to work.
         let mut other = on_gpu(loaded.model.as_ref(), 1).unwrap();
         execute_one(other.as_mut(), &loaded.host, one()).unwrap();
-        // A device that is lost only to this process leaves its memory to it.
+        // The memory of a device that is lost only to this process stays allocated.
         lose(0);
     });
 }

@@ -26,7 +26,7 @@ fn inputs_of_any_memory_are_joined_on_the_gpu() {
         let row = |value: f32| floats(&[value, -value]);
         let host = |value| tensor("INPUT0", DataType::Fp32, &[1, 2], row(value));
         let on = |gpu, value| gpus.tensor_on(gpu, "INPUT0", DataType::Fp32, &[1, 2], row(value));
-        // Twice: memory is used again, which holds the last batch.
+        // Executed twice, because memory is reused and then holds the last batch.
         for start in [1., 10.] {
             let inputs = [
                 host(start),

@@ -1,8 +1,9 @@
 //! Models on GPUs: ONNX Runtime with CUDA and the driver are stand-ins (tests/onnxruntime_gpu,
-//! tests/devices). The library computes on the CPU, on what the driver's copies gave it.
+//! tests/devices). The library computes on the CPU, with the data that the driver's copies
+//! delivered.
 //!
-//! Each test runs in a process of its own with the environment that it needs, and fails if a
-//! stand-in saw a rule broken, or something left behind.
+//! Each test runs in a process of its own with the environment that it needs. It fails if a
+//! stand-in saw a rule broken or something left behind.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and its helpers too")]
 #![allow(clippy::disallowed_methods, reason = "a test's process knows itself by a variable")]

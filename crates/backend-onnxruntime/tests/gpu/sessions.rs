@@ -18,7 +18,7 @@ fn accelerators(text: &str) -> String {
     )
 }
 
-/// The part of a line behind `key=`.
+/// The part of a line that follows `key=`.
 fn value<'a>(line: &'a str, key: &str) -> &'a str {
     let (_, rest) = line.split_once(&format!(" {key}=")).unwrap();
     rest.split_whitespace().next().unwrap()
@@ -32,7 +32,7 @@ fn each_instance_has_a_session_on_its_gpu_with_a_stream() {
         let files = Files::model(identity(FLOAT, &[-1, 2]));
         let config = format!("{TENSORS} instance_group [ {{ kind: KIND_GPU count: 3 }} ]");
         let (model, host) = gpus.try_load(&files, &config).unwrap();
-        // One was opened to check the model.
+        // One session was opened to check the model.
         assert_eq!(report("onnxruntime").len(), 1);
         for gpu in [1, 0, 1, 0] {
             let mut instance = on_gpu(model.as_ref(), gpu).unwrap();
@@ -46,7 +46,7 @@ fn each_instance_has_a_session_on_its_gpu_with_a_stream() {
         let sessions: Vec<&String> =
             lines.iter().filter(|line| line.starts_with("session")).collect();
         let devices: Vec<&str> = sessions.iter().map(|line| value(line, "device_id")).collect();
-        // The first one is that of the first instance on GPU 0.
+        // The first session belongs to the first instance on GPU 0.
         assert_eq!(devices, ["0", "1", "1", "0", "0", "0", "1"]);
         let last = &sessions[sessions.len() - instances.len()..];
         let mut streams: Vec<&str> = last.iter().map(|line| value(line, "stream")).collect();
@@ -137,7 +137,7 @@ fn wrong_options_are_refused() {
         ] {
             assert_eq!(refused(text), expected);
         }
-        // Nothing was made on a GPU that is left behind, as the stand-in checks.
+        // Nothing that was made on a GPU is left behind, as the stand-in verifies.
         assert_eq!(report("onnxruntime"), [""; 0]);
     });
 }

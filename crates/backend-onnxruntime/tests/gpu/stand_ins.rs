@@ -1,4 +1,5 @@
-//! Runs a test in a process that finds the stand-ins, and loads models onto their GPUs.
+//! Runs a test in a process that finds the stand-ins, and loads models onto the GPUs that they
+//! simulate.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use crate::support::{
     Files, LOG, RecordingHost, TestModel, execute, library_path, tensor, unlimited,
 };
 
-/// In the process of a test, this variable names the test's directory.
+/// The variable that names the test's directory, in the test's process.
 const DIRECTORY: &str = "STAND_IN_DIRECTORY";
 
 /// Runs `body` in a process with the stand-ins and these variables.
@@ -68,19 +69,19 @@ fn compile(folder: &str, sources: &[&str], library: &Path) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The lines of a report of the stand-ins so far.
+/// The lines that a stand-in has reported so far.
 pub(crate) fn report(name: &str) -> Vec<String> {
     let path = PathBuf::from(std::env::var_os(DIRECTORY).unwrap()).join(name);
     fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
 }
 
-/// Lets a device be lost from now on.
+/// Makes a device count as lost from now on.
 pub(crate) fn lose(number: u32) {
     let directory = std::env::var_os(DIRECTORY).unwrap();
     fs::write(Path::new(&directory).join(format!("lost-{number}")), "").unwrap();
 }
 
-/// The stand-in's devices and a backend on them.
+/// The stand-in's devices, and a backend that uses them.
 pub(crate) struct Gpus {
     pub(crate) devices: Devices,
     pub(crate) backend: OnnxRuntimeBackend,
@@ -150,7 +151,7 @@ impl Gpus {
         InputTensor { data: buffer(&memory), ..tensor(name, datatype, dims, Vec::new()) }
     }
 
-    /// Memory of a GPU with these bytes.
+    /// GPU memory with these bytes.
     pub(crate) fn upload(&self, gpu: i32, data: Vec<u8>) -> DeviceBuffer {
         let device = self.devices.device(gpu).unwrap();
         let memory = device.allocate_pooled(data.len()).unwrap();
@@ -176,7 +177,7 @@ impl Gpus {
     }
 }
 
-/// The contents of a GPU's memory now, whatever is queued. It needs `STAND_IN_READABLE`.
+/// The current contents of a GPU's memory, regardless of queued work. Needs `STAND_IN_READABLE`.
 #[allow(unsafe_code, reason = "a region is an address, here of this process")]
 pub(crate) fn peek(buffer: &Buffer) -> Vec<u8> {
     let region = buffer.device().unwrap();

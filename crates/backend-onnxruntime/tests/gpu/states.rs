@@ -44,7 +44,7 @@ fn integers(values: &[i32]) -> InferenceRequest {
     request(vec![tensor("INPUT", DataType::Int32, &[1, 2], int32s(values))])
 }
 
-/// The GPU and the content of a sequence's state.
+/// The GPU and the contents of a sequence's state.
 fn kept(gpus: &Gpus, store: &StateStore, sequence: u64) -> (u32, Vec<u8>) {
     let [state] = store.states(sequence).try_into().unwrap();
     (state.data.device().unwrap().device, gpus.download(&state.data))
@@ -68,7 +68,7 @@ fn states_stay_on_the_gpu() {
             report("onnxruntime").pop().unwrap(),
             "run 1 inputs 2 of 2 on device, outputs hd"
         );
-        // In another order, with a sequence that begins.
+        // The rows are in another order, with a sequence that begins.
         let rows = vec![
             store.row(&loaded, 2, integers(&[1, 1])),
             store.row(&loaded, 3, integers(&[5, 6])),
@@ -138,7 +138,7 @@ fn a_state_that_is_an_input_is_copied() {
 
 const BLOCK: usize = 2 << 20;
 
-/// The new state is the old one with the input behind it.
+/// The new state is the old one with the input appended.
 fn growing_list() -> Graph {
     Graph::default()
         .input("INPUT", INT32, &[-1, -1])
@@ -162,7 +162,7 @@ fn list_of(count: usize, value: i32) -> InferenceRequest {
     request(vec![tensor("INPUT", DataType::Int32, &dims, int32s(&vec![value; count]))])
 }
 
-/// The place of a sequence's state.
+/// The location of a sequence's state.
 fn address(store: &StateStore, sequence: u64) -> (u32, u64, usize) {
     let [state] = store.states(sequence).try_into().unwrap();
     let place = state.data.device().unwrap();
@@ -191,7 +191,7 @@ fn a_state_grows_in_place() {
         assert_eq!(places[0..2], places[2..4], "the address stays");
         assert_eq!(places[0..2], places[4..6]);
         assert_ne!(places[0], places[1]);
-        // Three blocks are more than the two that were chosen.
+        // Three blocks exceed the two that were chosen.
         let rows = vec![
             store.row(&loaded, 0, list_of(1_000_000, 9)),
             store.row(&loaded, 1, list_of(1_000_000, 9)),
@@ -232,7 +232,7 @@ fn a_growing_state_moves_to_another_gpu() {
     });
 }
 
-/// The second state has no room, so that the first stays as it was, too.
+/// The second state has no room, so the first one also stays as it was.
 #[test]
 // row: IMP-09
 fn a_request_without_room_changes_no_state() {

@@ -1,4 +1,4 @@
-//! Helpers of this backend's tests.
+//! Helpers for this backend's tests.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -28,7 +28,7 @@ pub(crate) fn unlimited() -> Arc<Account> {
     Arc::new(Account::of_server(Arc::default()))
 }
 
-/// The path of ONNX Runtime's library, without which these tests fail.
+/// The path of ONNX Runtime's library, which these tests require.
 pub(crate) fn library_path() -> PathBuf {
     #[allow(clippy::disallowed_methods, reason = "a test has no caller that could pass it in")]
     if let Some(path) = std::env::var_os("GALATEA_TEST_ONNXRUNTIME") {
@@ -56,8 +56,8 @@ fn find_library(folder: &Path) -> Option<PathBuf> {
         .or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| find_library(path)))
 }
 
-/// The library. It is opened once, because that changes the environment, which other
-/// threads read.
+/// The library. It is opened once, because opening it changes the environment, which other threads
+/// read.
 pub(crate) fn library() -> Arc<Library> {
     static LIBRARY: LazyLock<Arc<Library>> =
         LazyLock::new(|| Library::open(&library_path()).unwrap());
@@ -71,7 +71,7 @@ pub(crate) fn backend() -> OnnxRuntimeBackend {
     backend_with(&[])
 }
 
-/// A backend with command line settings.
+/// A backend with command-line settings.
 pub(crate) fn backend_with(config: &[(&str, &str)]) -> OnnxRuntimeBackend {
     try_backend(config).unwrap()
 }
@@ -217,7 +217,7 @@ pub(crate) fn load(graph: onnx::Graph, config: &str) -> TestModel {
 }
 
 impl TestModel {
-    /// Executes a batch and returns the results in its order.
+    /// Executes a batch and returns the results in batch order.
     pub(crate) fn execute(
         &mut self,
         requests: Vec<InferenceRequest>,

@@ -1,6 +1,6 @@
 //! Writes small ONNX models in the format's protobuf encoding.
 
-/// An element type of ONNX.
+/// An ONNX element type.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Element(pub(crate) u64);
 
@@ -60,12 +60,12 @@ pub(crate) struct Graph {
 pub(crate) enum Data<'a> {
     /// In the model's file.
     Here(&'a [u8]),
-    /// In another file beside it.
+    /// In another file next to it.
     File(&'a str),
 }
 
 impl Graph {
-    /// A dimension of -1 is variable.
+    /// Adds an input. A dimension of -1 is variable.
     pub(crate) fn input(self, name: &str, element: Element, dims: &[i64]) -> Self {
         Self {
             message: self.message.message(11, &value_info(name, &tensor_type(element, dims))),
@@ -80,7 +80,7 @@ impl Graph {
         }
     }
 
-    /// An output that is no tensor.
+    /// Adds an output that is not a tensor.
     pub(crate) fn sequence_output(self, name: &str, element: Element) -> Self {
         let sequence = Message::default().message(1, &tensor_type(element, &[]));
         let value_type = Message::default().message(4, &sequence);

@@ -35,7 +35,7 @@ impl SequenceOwner for StateStore {
 }
 
 impl StateStore {
-    /// Makes a store whose sequences begin with these states.
+    /// Creates a store whose sequences begin with these states.
     pub(crate) fn new(initial: Vec<StateTensor>) -> Arc<Self> {
         Arc::new(Self { initial, ..Self::default() })
     }
@@ -93,7 +93,7 @@ fn input(state: &StateTensor) -> InputTensor {
 }
 
 impl TestModel {
-    /// Executes a batch and returns the results in its order; padding has none.
+    /// Executes a batch and returns the results in batch order; padding has no result.
     pub(crate) fn execute_rows(
         &mut self,
         rows: Vec<Row>,
@@ -104,7 +104,7 @@ impl TestModel {
         replies.iter().map(|replies| replies.as_ref().map(only_reply)).collect()
     }
 
-    /// Executes a batch without padding, of requests that all succeed.
+    /// Executes a batch without padding, in which all requests succeed.
     pub(crate) fn steps(&mut self, rows: Vec<Row>) -> Vec<InferenceResponse> {
         self.execute_rows(rows).into_iter().map(|result| result.unwrap().unwrap()).collect()
     }

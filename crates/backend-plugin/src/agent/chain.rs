@@ -7,19 +7,19 @@ use galatea_stdx::Lock;
 
 use super::session::{AgentAction, AgentSession};
 
-/// The agents of one model, after all of them agreed to load it.
+/// The agents of one model, after all of them have agreed to load it.
 ///
-/// The results of a load, and the end of an unload, reach the agents in reverse order: an
+/// The agents learn of the result of a load, and of the end of an unload, in reverse order: an
 /// agent that changed another agent's work is notified first.
 pub struct AgentChain {
     sessions: Vec<AgentSession>,
     location: PathBuf,
-    /// Held while agents are called, because an agent must not be called twice at the
-    /// same time for one model.
+    /// Held while agents are called, because an agent must not be called concurrently for the same
+    /// model.
     phase: Lock<ChainPhase>,
 }
 
-/// The last event of which the agents were notified.
+/// The last event that the agents were notified of.
 ///
 /// ```text
 /// Loading ── loaded ──> Loaded ── unloading ──> Unloading
@@ -38,7 +38,7 @@ impl AgentChain {
         Self { sessions, location, phase: Lock::new(ChainPhase::Loading) }
     }
 
-    /// The place where the agents left the model.
+    /// The location at which the agents left the model.
     #[must_use]
     pub fn location(&self) -> &Path {
         &self.location
@@ -80,13 +80,13 @@ impl ModelAgents for AgentChain {
 }
 
 impl Drop for AgentChain {
-    /// An agent that still waits for the result of the load is notified of a failure when
-    /// the model is taken from it.
+    /// Takes the model from the agents. An agent that is still waiting for the result of the load
+    /// is then notified of a failure.
     fn drop(&mut self) {
         self.unloading();
         if *self.phase.lock("notify of the end") == ChainPhase::Unloading {
             self.notify_in_reverse(AgentAction::UnloadComplete);
         }
-        // The models are taken from the agents in the agents' order.
+        // The models are taken from the agents in order.
     }
 }

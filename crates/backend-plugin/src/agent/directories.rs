@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
-/// The number of names that are tried for a directory.
+/// The maximum number of names that are tried for a directory.
 const ATTEMPTS_MAX: u32 = 1_000;
 
 /// Creates directories for agents to fill.
@@ -15,12 +15,12 @@ pub(super) struct AgentDirectories {
 }
 
 impl AgentDirectories {
-    /// Directories are created in `parent`.
+    /// Creates the directories in `parent`.
     pub(super) fn new(parent: &Path) -> Self {
         Self { parent: parent.to_owned(), next: AtomicU64::new(0) }
     }
 
-    /// An empty directory that only this user can enter.
+    /// Creates an empty directory that only this user can enter.
     pub(super) fn create(&self) -> io::Result<PathBuf> {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);

@@ -18,7 +18,7 @@ const CONFIG_VERSION: u32 = 1;
 
 /// # Safety
 ///
-/// As [`handle::borrow`].
+/// As for [`handle::borrow`].
 unsafe fn object<'a>(model: *mut TRITONREPOAGENT_AgentModel) -> Result<&'a AgentModel, Status> {
     // SAFETY: the caller's promise is passed on.
     unsafe { handle::borrow(model, "model") }
@@ -27,13 +27,13 @@ unsafe fn object<'a>(model: *mut TRITONREPOAGENT_AgentModel) -> Result<&'a Agent
 functions! {
     use repoagent;
 
-    /// The version of the implemented header.
+    /// Returns the version of the implemented header.
     fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) {
         pointer::write(major, REPOAGENT_API_VERSION.0, "major")?;
         pointer::write(minor, REPOAGENT_API_VERSION.1, "minor")
     }
 
-    /// The place of the model.
+    /// Returns the location of the model.
     fn TRITONREPOAGENT_ModelRepositoryLocation(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -60,8 +60,8 @@ functions! {
         pointer::write(location, model.acquire(artifact_type)?, "location")
     }
 
-    /// Removes the directory that was created for the agent. There is at most one, so the
-    /// location is ignored.
+    /// Removes the directory that was created for the agent. There is at most one, so the location
+    /// argument is ignored.
     fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -84,7 +84,7 @@ functions! {
         model.move_to(artifact_type, CStr::from_ptr(location))
     }
 
-    /// The number of the agent's parameters for this model.
+    /// Returns the number of the agent's parameters for this model.
     fn TRITONREPOAGENT_ModelParameterCount(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -94,7 +94,7 @@ functions! {
         pointer::write(count, list::count(parameters), "count")
     }
 
-    /// One of the parameters, which are sorted by name. The texts live as long as the
+    /// Returns one of the parameters, which are sorted by name. The strings live as long as the
     /// model.
     fn TRITONREPOAGENT_ModelParameter(
         _agent: *mut TRITONREPOAGENT_Agent,
@@ -112,7 +112,7 @@ functions! {
         pointer::write(parameter_value, value.as_ptr(), "parameter_value")
     }
 
-    /// The model's configuration, as it is known before the model is loaded.
+    /// Returns the model's configuration as it is known before the model is loaded.
     fn TRITONREPOAGENT_ModelConfig(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -132,7 +132,7 @@ functions! {
         pointer::write(model_config, message::into_c(model.config.clone()), "model_config")
     }
 
-    /// The state that the agent attached to this model.
+    /// Returns the state that the agent attached to this model.
     fn TRITONREPOAGENT_ModelState(
         model: *mut TRITONREPOAGENT_AgentModel,
         state: *mut *mut c_void,
@@ -149,7 +149,7 @@ functions! {
         Ok(())
     }
 
-    /// The state that the agent attached to itself.
+    /// Returns the state that the agent attached to itself.
     fn TRITONREPOAGENT_State(agent: *mut TRITONREPOAGENT_Agent, state: *mut *mut c_void) {
         let agent = handle::borrow::<AgentObject>(agent, "agent")?;
         pointer::write(state, agent.state.load(Ordering::Acquire), "state")

@@ -1,4 +1,4 @@
-//! An agent's library, open from the first model that names it to the last.
+//! An agent's library, open from the first model that uses it until the last.
 
 use core::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -80,12 +80,12 @@ struct Agent {
     name: String,
     object: Owned<AgentObject>,
     entry_points: AgentEntryPoints,
-    /// Dropped last: it contains the functions.
+    /// Dropped last, because it contains the functions.
     _library: Option<Library>,
 }
 
 impl Agent {
-    /// An agent with these functions, which are in `library`.
+    /// Initialises an agent with these functions, which are in `library`.
     ///
     /// As in Triton, an agent whose initialisation fails is finalised too.
     fn initialize(
@@ -113,8 +113,8 @@ impl Drop for Agent {
     }
 }
 
-/// Holds an agent while models use it. The lock is held while the agent is initialised
-/// and finalised, so that the two never overlap.
+/// Holds an agent while models use it. The lock is held during initialisation and finalisation, so
+/// that the two never overlap.
 pub(super) struct AgentSlot {
     pub(super) name: String,
     pub(super) path: PathBuf,
@@ -155,7 +155,7 @@ pub(super) struct AgentRef {
 }
 
 impl AgentRef {
-    /// The agent in this slot. It is opened and initialised if no model uses it yet.
+    /// Returns the agent in this slot. Opens and initialises it if no model uses it yet.
     pub(super) fn acquire(slot: Arc<AgentSlot>, opener: &Opener) -> Result<Self, Status> {
         let path = slot.path.clone();
         Self::acquire_with(slot, || {
@@ -165,7 +165,7 @@ impl AgentRef {
         })
     }
 
-    /// The same, with functions that need not be in a library.
+    /// Like [`Self::acquire`], with functions that need not be in a library.
     pub(super) fn acquire_with(
         slot: Arc<AgentSlot>,
         open: impl FnOnce() -> Result<(AgentEntryPoints, Option<Library>), Status>,

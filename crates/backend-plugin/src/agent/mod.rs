@@ -1,5 +1,4 @@
-//! Repository agents: libraries that are asked before a model is loaded, and notified of
-//! the result.
+//! Repository agents: libraries that are asked before a model is loaded and notified of the result.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -9,14 +8,13 @@
 //! | `directories` | directories for agents to fill |
 //! | `functions` | the functions that agents call |
 //!
-//! Agents are asked while a model is defined, because they may refuse or move it: the
-//! server then uses the files and the configuration that the agents left. The engine knows
-//! them only as [`ModelAgents`](galatea_backend::ModelAgents): three notifications, and the
-//! drop that ends the unload. That drop comes after the model's, whose files may belong to
-//! the agents.
+//! Agents are asked while a model is defined, because they may refuse or move it: the server then
+//! uses the files and the configuration that the agents leave. The engine knows them only as
+//! [`ModelAgents`](galatea_backend::ModelAgents): three notifications, and the drop that ends the
+//! unload. That drop comes after the model's, whose files may belong to the agents.
 //!
-//! The calls for one model come one at a time, from any thread that the engine chooses.
-//! Calls for different models may run at the same time.
+//! The calls for one model come one at a time, from any thread that the engine chooses. Calls for
+//! different models may run concurrently.
 
 mod chain;
 mod directories;
@@ -45,24 +43,24 @@ pub struct Agents {
     directory: PathBuf,
     opener: Opener,
     directories: Arc<AgentDirectories>,
-    /// By path. There are at most as many as libraries in the directory.
+    /// The slots, keyed by path. There are at most as many as libraries in the directory.
     slots: Lock<BTreeMap<PathBuf, Arc<AgentSlot>>>,
 }
 
 /// A model before it is loaded, as its agents see it.
 pub struct ModelCandidate<'a> {
-    /// Its directory.
+    /// The model's directory.
     pub location: &'a Path,
-    /// Its configuration as JSON.
+    /// The model's configuration as JSON.
     pub config: String,
-    /// Its agents, in the order in which they act.
+    /// The model's agents, in the order in which they act.
     pub agents: Vec<AgentDraft>,
-    /// Reads the configuration in a directory that an agent moved the model to.
+    /// Reads the configuration in a directory to which an agent has moved the model.
     pub config_at: &'a dyn Fn(&Path) -> String,
 }
 
 impl Agents {
-    /// A host that has not opened any agent yet. Directories for agents are created in
+    /// Creates a host that has not opened any agent yet. Directories for agents are created in
     /// `temporary_folder`.
     #[must_use]
     pub fn new(directory: &Path, temporary_folder: &Path) -> Self {
@@ -79,8 +77,8 @@ impl Agents {
     ///
     /// # Errors
     ///
-    /// The error of the first agent that refuses, or why an agent can't be asked. The
-    /// agents that agreed before are notified that the load failed.
+    /// The error of the first agent that refuses, or the reason why an agent can't be asked. The
+    /// agents that have already agreed are notified that the load failed.
     pub fn begin_load(&self, candidate: ModelCandidate<'_>) -> Result<AgentChain, Status> {
         let ModelCandidate { location, mut config, agents, config_at } = candidate;
         let mut sessions: Vec<AgentSession> = Vec::new();
@@ -101,7 +99,7 @@ impl Agents {
         Ok(AgentChain::new(sessions, directory))
     }
 
-    /// The agents that models use at the moment: name and library, sorted.
+    /// The agents that models currently use, as name and library, sorted.
     #[must_use]
     pub fn loaded_agents(&self) -> BTreeSet<(String, PathBuf)> {
         let slots: Vec<Arc<AgentSlot>> =

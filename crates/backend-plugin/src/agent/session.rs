@@ -27,15 +27,15 @@ use crate::owned::Owned;
 /// An event of which an agent is notified.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AgentAction {
-    /// The model is to be loaded. The agent may refuse that, or move the model.
+    /// The model is about to be loaded. The agent may refuse the load or move the model.
     Load,
-    /// The model is loaded.
+    /// The model has been loaded.
     LoadComplete,
     /// The model could not be loaded.
     LoadFail,
     /// The model is about to be unloaded.
     Unload,
-    /// The model is unloaded.
+    /// The model has been unloaded.
     UnloadComplete,
 }
 
@@ -65,7 +65,7 @@ impl AgentAction {
 pub(super) struct AgentModel {
     /// The agent's own state for the model.
     pub(super) state: AtomicPtr<c_void>,
-    /// The agent's parameters for this model, by name.
+    /// The agent's parameters for this model, sorted by name.
     pub(super) parameters: Vec<(CString, CString)>,
     /// The model's configuration as JSON.
     pub(super) config: String,
@@ -74,9 +74,10 @@ pub(super) struct AgentModel {
 }
 galatea_c_objects::object!(AgentModel as TRITONREPOAGENT_AgentModel, kind 34);
 
-/// The place of the model.
+/// The location of the model.
 struct ModelLocation {
-    /// The last one is current. The others stay, because C may still read them.
+    /// The paths, of which the last one is current. The others are kept, because C may still read
+    /// them.
     paths: Vec<CString>,
     /// A directory that was created for the agent to fill.
     acquired: Option<CString>,
@@ -105,7 +106,7 @@ impl AgentModel {
         }
     }
 
-    /// The place of the model. The text lives as long as the object.
+    /// The model's location. The string lives as long as the object.
     pub(super) fn location(&self) -> Result<*const core::ffi::c_char, Status> {
         let location = self.location.lock("read the location");
         let location = location.paths.last().map(|location| location.as_ptr());
@@ -126,7 +127,7 @@ impl AgentModel {
                 AgentAction::Load.name()
             )));
         }
-        // As in Triton, a path says by itself where it leads, whatever the agent calls it.
+        // As in Triton, the path's form determines where it points, whatever the agent calls it.
         if kind != TRITONREPOAGENT_ARTIFACT_FILESYSTEM
             && location.to_bytes().windows(3).any(|part| part == b"://")
         {
@@ -142,7 +143,7 @@ impl AgentModel {
         Ok(())
     }
 
-    /// A directory that the agent may fill. Repeated calls return the same one.
+    /// Returns a directory that the agent may fill. Repeated calls return the same directory.
     pub(super) fn acquire(
         &self,
         kind: TRITONREPOAGENT_ArtifactType,
@@ -196,21 +197,20 @@ pub(super) fn path_of(text: &CStr) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(text.to_bytes()))
 }
 
-/// An agent that was given a model. Dropping it takes the model from the agent, after the
-/// notifications that the agent must have had by then.
+/// An agent that has been given a model. Dropping the session takes the model from the agent, after
+/// the notifications that are due by then.
 pub(super) struct AgentSession {
     model: Owned<AgentModel>,
-    /// Dropped after the model.
+    /// Dropped after the model, because the model's end needs the agent.
     agent: AgentRef,
 }
 
 impl AgentSession {
-    /// Gives the model to the agent.
+    /// Hands the model to the agent.
     ///
     /// # Errors
     ///
-    /// The agent's error. As in Triton, the model is then taken from the agent all the
-    /// same.
+    /// The agent's error. As in Triton, the model is then still taken from the agent.
     pub(super) fn begin(agent: AgentRef, model: AgentModel) -> Result<Self, Status> {
         let session = Self { model: Owned::new(model), agent };
         session.call(session.agent.entry_points.model_initialize)?;
@@ -252,7 +252,7 @@ impl AgentSession {
         }
     }
 
-    /// The place where the agent left the model.
+    /// The location at which the agent left the model.
     pub(super) fn location(&self) -> Result<PathBuf, Status> {
         let location = self.model()?.location()?;
         // SAFETY: the text lives as long as the object, which is borrowed.
@@ -270,7 +270,7 @@ impl Drop for AgentSession {
             log::error(&format!("repository agent '{name}' failed to finalize a model: {status}"));
         }
         if let Ok(model) = self.model() {
-            // An agent that released its directory leaves nothing to remove.
+            // If the agent released its directory, there is nothing to remove.
             let _ = model.release();
         }
     }

@@ -18,7 +18,7 @@ use super::library::AgentEntryPoints;
 use super::*;
 use crate::testing::Folder;
 
-/// The calls of agents, in order. The tests of one process share it, so each test filters
+/// The calls to agents, in order. The tests of one process share the journal, so each test filters
 /// its own lines by their first word.
 static JOURNAL: Lock<Vec<String>> = Lock::new(Vec::new());
 
@@ -28,7 +28,7 @@ fn journal(test: &str) -> Vec<String> {
     JOURNAL.lock("read the journal").iter().filter_map(own).collect()
 }
 
-/// One of the model's parameters. `test` and `name` are in every line.
+/// One of the model's parameters. `test` and `name` occur in every line.
 fn parameter(model: *mut TRITONREPOAGENT_AgentModel, name: &str) -> Option<String> {
     // SAFETY: the agents below pass the pointer that they get.
     let model = unsafe { handle::borrow::<AgentModel>(model, "model") }.unwrap();
@@ -80,7 +80,7 @@ fn directories(folder: &Folder) -> Arc<AgentDirectories> {
     Arc::new(AgentDirectories::new(folder.path()))
 }
 
-/// A chain of agents with these names. One of them may fail.
+/// A chain of agents with these names, one of which may fail.
 fn chain(test: &str, names: &[&str], fails: Option<(&str, &str)>) -> Result<AgentChain, Status> {
     let folder = Folder::new();
     let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
@@ -140,8 +140,7 @@ fn agents_follow_a_model_that_fails() {
     let begun = ["a begin", "a load", "b begin", "b load"];
     assert_eq!(journal("fails")[..4], begun);
     assert_eq!(journal("fails")[4..], ["b fail", "a fail", "a end", "b end"]);
-    // The chain is dropped before the load is attempted: the agents are notified one by
-    // one.
+    // The chain is dropped before the load is attempted: each agent is notified in turn.
     drop(chain("given-up", &["a", "b"], None).unwrap());
     assert_eq!(journal("given-up")[4..], ["a fail", "a end", "b fail", "b end"]);
 }
@@ -241,7 +240,7 @@ fn a_directory_belongs_to_the_agent_until_its_release() {
     first.release().unwrap();
     assert!(!path.exists());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    // A directory that isn't released is removed with the model.
+    // A directory that the agent doesn't release is removed with the model.
     let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
     let agent = AgentRef::acquire_with(slot, || Ok((ENTRY_POINTS, None))).unwrap();
     drop(AgentSession::begin(agent, second).unwrap());

@@ -1,4 +1,4 @@
-//! The objects that a cache gets with each call: an entry, which is a list of buffers, and an
+//! The objects that a cache receives with each call: an entry, which is a list of buffers, and an
 //! allocator, which makes the copy when the cache asks for it.
 
 use core::ffi::c_void;
@@ -16,7 +16,7 @@ use galatea_stdx::Lock;
 
 use super::format::{EncodedResponse, decode};
 
-/// The buffers that cache and server exchange.
+/// The buffers that the cache and the server exchange.
 #[derive(Default)]
 pub(super) struct EntryObject {
     buffers: Lock<Vec<EntryBuffer>>,
@@ -26,7 +26,7 @@ galatea_c_objects::object!(EntryObject as TRITONCACHE_CacheEntry, kind 35);
 /// A region of memory that belongs to the cache.
 #[derive(Clone, Debug)]
 struct EntryBuffer {
-    /// Null until the cache has set it.
+    /// Null until the cache sets it.
     base: *mut c_void,
     attributes: BufferAttributesObject,
 }
@@ -43,12 +43,12 @@ impl EntryObject {
         Self { buffers: Lock::new(vec![requested]) }
     }
 
-    /// Calls `call` with the buffers. It must not fail half-way.
+    /// Calls `call` with the buffers. The closure must not fail half-way.
     fn with<T>(&self, call: impl FnOnce(&mut Vec<EntryBuffer>) -> T) -> T {
         call(&mut self.buffers.lock("use the buffers"))
     }
 
-    /// A response takes one buffer.
+    /// The entry's only buffer; a response takes exactly one.
     fn single_buffer(&self) -> Result<EntryBuffer, Status> {
         self.with(|buffers| match buffers.as_slice() {
             [only] => Ok(only.clone()),
@@ -60,15 +60,15 @@ impl EntryObject {
     }
 }
 
-/// A copy that is made when the cache asks for it.
+/// A copy that is made on the cache's request.
 pub(super) enum AllocatorObject {
     /// From the server into the cache's buffer.
     Insertion(EncodedResponse),
     /// From the cache's buffer into the server.
     Lookup {
-        /// The key that the response must have been stored under.
+        /// The key under which the response must have been stored.
         key: CacheKey,
-        /// The response that was copied.
+        /// The response that has been copied.
         found: Lock<Option<InferenceResponse>>,
     },
 }
@@ -77,8 +77,8 @@ galatea_c_objects::object!(AllocatorObject as TRITONCACHE_Allocator, kind 32);
 impl AllocatorObject {
     /// # Safety
     ///
-    /// The buffer must be null or as large as its attributes say. During the call
-    /// nothing else may change it, or read what is written to it.
+    /// The buffer must be null or as large as its attributes say. During the call, nothing else may
+    /// change it or read data that is being written to it.
     unsafe fn copy(&self, buffer: &EntryBuffer) -> Result<(), Status> {
         let byte_size = buffer.attributes.byte_size;
         if buffer.base.is_null() {
@@ -133,7 +133,7 @@ unsafe fn copy_bytes(base: *const u8, byte_size: usize) -> Result<Bytes, Status>
     Ok(Bytes::from(copy))
 }
 
-/// A buffer's attributes, which must describe memory that the CPU can read.
+/// Returns a buffer's attributes, which must describe memory that the CPU can read.
 ///
 /// # Safety
 ///
@@ -157,19 +157,19 @@ fn out_of_range(index: usize, count: usize) -> Status {
 functions! {
     use cache;
 
-    /// The version of this interface.
+    /// Returns the version of this interface.
     fn TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32) {
         pointer::write(major, galatea_abi::CACHE_API_VERSION.0, "major")?;
         pointer::write(minor, galatea_abi::CACHE_API_VERSION.1, "minor")
     }
 
-    /// The number of an entry's buffers.
+    /// Returns the number of an entry's buffers.
     fn TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize) {
         let entry: &EntryObject = handle::borrow(entry, "entry")?;
         pointer::write(count, entry.with(|buffers| buffers.len()), "count")
     }
 
-    /// Adds a buffer. The server reads it when it copies.
+    /// Adds a buffer. The server reads it at the time of the copy.
     fn TRITONCACHE_CacheEntryAddBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         base: *mut c_void,
@@ -187,7 +187,7 @@ functions! {
         Ok(())
     }
 
-    /// A buffer and its size.
+    /// Returns a buffer and its size.
     fn TRITONCACHE_CacheEntryGetBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         index: usize,
@@ -205,7 +205,7 @@ functions! {
         Ok(())
     }
 
-    /// Replaces a buffer. The server reads or writes it when it copies.
+    /// Replaces a buffer. The server reads or writes it at the time of the copy.
     fn TRITONCACHE_CacheEntrySetBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         index: usize,

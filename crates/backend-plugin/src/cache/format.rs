@@ -1,4 +1,4 @@
-//! The byte format of a response that a cache keeps.
+//! The byte format of a response in a cache.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | … | the description: model, version, parameters, and each output without its data |
 //! | … | the outputs' data, each aligned to [`ALIGNMENT`] |
 //!
-//! Numbers are little-endian. The hash detects bytes that were damaged, cut short or stored
-//! under another key, so what is read was written here. Reading checks lengths nevertheless:
-//! it never trusts a number that it reads.
+//! Numbers are little-endian. The hash detects bytes that were damaged, truncated or stored under
+//! another key, so the bytes that are decoded were written here. Decoding checks lengths
+//! nevertheless: it never trusts a number that it reads.
 
 use bytes::Bytes;
 use galatea_backend::CacheKey;
@@ -18,11 +18,11 @@ use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue};
 use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
 
-/// Changes with the format.
+/// A marker that changes with the format.
 const MAGIC: [u8; 8] = *b"galatea1";
 const DIGEST: usize = 32;
 const HEAD: usize = MAGIC.len() + DIGEST;
-/// The alignment of the C library's memory: readers may read numbers in place.
+/// The alignment of the C library's memory, so that readers may read numbers in place.
 const ALIGNMENT: usize = 16;
 
 /// A response, ready to be written.
@@ -34,7 +34,7 @@ pub(super) struct EncodedResponse {
 }
 
 impl EncodedResponse {
-    /// `None` if the response isn't in the CPU's memory.
+    /// `None` if the response isn't in CPU memory.
     pub(super) fn new(key: &CacheKey, response: &InferenceResponse) -> Option<Self> {
         let tensors: Option<Vec<Bytes>> =
             response.outputs.iter().map(|output| output.data.host().cloned()).collect();
@@ -55,7 +55,7 @@ impl EncodedResponse {
         Some(encoded)
     }
 
-    /// The number of bytes that are written.
+    /// The number of bytes that [`Self::write`] writes.
     pub(super) const fn byte_size(&self) -> usize {
         self.byte_size
     }
@@ -81,7 +81,7 @@ impl EncodedResponse {
     }
 }
 
-/// The distance to the next tensor.
+/// The distance to the start of the next tensor.
 const fn padding(position: usize) -> usize {
     position.next_multiple_of(ALIGNMENT) - position
 }
@@ -131,11 +131,11 @@ fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what was written under this key. The outputs are slices of the entry.
+/// Decodes the bytes that were written under this key. The outputs are slices of the entry.
 ///
 /// # Errors
 ///
-/// The mistake in the bytes.
+/// The error in the bytes.
 pub(super) fn decode(key: &CacheKey, entry: &Bytes) -> Result<InferenceResponse, &'static str> {
     let Some((magic, rest)) = entry.split_first_chunk::<8>() else { return Err(CUT_SHORT) };
     if *magic != MAGIC {
@@ -165,7 +165,7 @@ struct EntryReader<'a> {
 }
 
 impl EntryReader<'_> {
-    /// The response; the data of its outputs begins at `tensors`.
+    /// Decodes the response; the data of its outputs begins at `tensors`.
     fn response(&mut self, mut tensors: usize) -> Result<InferenceResponse, &'static str> {
         let model_name = self.text()?.into();
         let model_version = i64::from_le_bytes(self.array()?);
@@ -197,7 +197,7 @@ impl EntryReader<'_> {
         Ok(Parameter { name, value })
     }
 
-    /// `tensors` is where the output before this one ends.
+    /// Decodes an output; `tensors` is the position at which the previous output ends.
     fn output(&mut self, tensors: &mut usize) -> Result<OutputTensor, &'static str> {
         let name = self.text()?.into();
         let datatype =

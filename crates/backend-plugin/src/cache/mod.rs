@@ -1,13 +1,12 @@
 //! Hosts response caches: shared libraries `libtritoncache_NAME.so`.
 //!
-//! A cache knows keys and buffers of bytes. The byte format of a response is the server's
-//! (`format`). In each call the cache gets an entry and an allocator (`entry`): it gives
-//! the entry its buffer and asks for the copy, in either direction, and keeps the buffer
-//! valid meanwhile.
+//! A cache knows only keys and buffers of bytes. The byte format of a response is the server's
+//! (`format`). In each call, the cache receives an entry and an allocator (`entry`): it gives the
+//! entry its buffer, asks for the copy in either direction, and keeps the buffer valid until then.
 //!
-//! Caches are called from every thread that has a request or a response, by several
-//! threads at a time. An error of a cache counts as a miss, or as a response that isn't
-//! kept, and is logged.
+//! Caches are called from every thread that has a request or a response, by several threads
+//! concurrently. An error of a cache counts as a miss, or as a response that isn't kept, and is
+//! logged.
 
 pub(crate) mod entry;
 mod format;
@@ -50,7 +49,7 @@ unsafe impl Send for CacheLibrary {}
 // SAFETY: as above, by several threads at a time.
 unsafe impl Sync for CacheLibrary {}
 
-/// The functions of a cache. Its library is never closed, as with backends.
+/// The functions of a cache. Its library is never closed, just like that of a backend.
 struct CacheEntryPoints {
     initialize: TRITONCACHE_CacheInitialize,
     finalize: TRITONCACHE_CacheFinalize,
@@ -63,11 +62,11 @@ impl CacheLibrary {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the name leads to another directory.
+    /// `InvalidArgument` if the name points to another directory.
     pub fn find(directory: &Path, name: &str) -> Result<Option<PathBuf>, Status> {
         check_component("response cache", name)?;
         let path = path(directory, name);
-        // A dangling link exists: opening it reports what is wrong.
+        // A dangling link counts as existing, because opening it reports what is wrong.
         Ok(path.symlink_metadata().is_ok().then_some(path))
     }
 
@@ -75,7 +74,7 @@ impl CacheLibrary {
     ///
     /// # Errors
     ///
-    /// Why the cache can't be used. The message names the library.
+    /// The reason why the cache can't be used. The message names the library.
     pub fn open(directory: &Path, name: &str, config: &str) -> Result<Self, Status> {
         let path = Self::find(directory, name)?.ok_or_else(|| {
             Status::invalid_argument(format!(
@@ -134,7 +133,7 @@ impl CacheLibrary {
             take_c(insert(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
         match status {
-            // Two equal requests were in flight.
+            // Another equal request was in flight and was cached first.
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
             other => other,
         }
@@ -228,7 +227,7 @@ fn path(directory: &Path, name: &str) -> PathBuf {
     directory.join(name).join(format!("libtritoncache_{name}.so"))
 }
 
-/// Caches take keys as text.
+/// The text form of a key, which is the form that caches take.
 fn key_text(key: &CacheKey) -> CString {
     c_text(&blake3::Hash::from_bytes(key.0).to_hex())
 }

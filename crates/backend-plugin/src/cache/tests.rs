@@ -1,5 +1,5 @@
-//! The host with caches that are written here: one that works, and some that break their
-//! contract.
+//! Tests of the cache host with caches that are written here: one that works, and some that break
+//! their contract.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ enum FakeBehaviour {
     Fails,
 }
 
-/// More memory than there is. Miri ends the test where an allocation fails.
+/// A size that exceeds any memory. Miri ends the test where an allocation fails.
 const ABSURD_SIZE: usize = if cfg!(miri) { usize::MAX } else { usize::MAX / 2 - 1 };
 
 struct FakeCache {
@@ -187,7 +187,7 @@ fn response(data: Buffer) -> InferenceResponse {
 
 const KEY: CacheKey = CacheKey([0xab; 32]);
 
-/// The data that a lookup finds after an insertion, and the numbers of failed lookups and
+/// Returns the data that a lookup finds after an insertion, and the numbers of failed lookups and
 /// insertions.
 fn round_trip(behaviour: FakeBehaviour) -> (Option<Vec<u8>>, u64, u64) {
     let cache = library(behaviour);

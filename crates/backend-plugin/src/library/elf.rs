@@ -1,8 +1,8 @@
 //! The libraries that a library needs, read from its file.
 //!
-//! Plug-ins are linked against Triton's `libtritonserver.so`, under its own or a mangled
-//! name. The functions that they need from it are in this process, so only a library of
-//! that name must be loaded before the plug-in is opened.
+//! Plug-ins are linked against Triton's `libtritonserver.so`, under its own or a mangled name. The
+//! functions that they need from it are in this process, so it is enough to load a library of that
+//! name before the plug-in is opened.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +13,12 @@ const DYNAMIC_SEGMENT: u32 = 2;
 const LOAD_SEGMENT: u32 = 1;
 const TAG_NEEDED: u64 = 1;
 const TAG_STRINGS: u64 = 5;
-/// More than any library has. A file with more is damaged.
+/// A bound that no library reaches. A file with more entries is damaged.
 const ENTRIES_MAX: u64 = 4096;
-/// The longest name of a library in bytes. Names of files have 255.
+/// The maximum length of a library's name in bytes. File names have at most 255.
 const NAME_BYTES_MAX: usize = 512;
 
-/// The names of the libraries that the one at `path` needs. Empty for a file that isn't a
+/// The names of the libraries that the library at `path` needs. Empty for a file that isn't a
 /// 64-bit little-endian library: the loader reports what is wrong with it.
 pub(super) fn needed(path: &Path) -> Vec<String> {
     File::open(path).ok().and_then(|file| ElfFile { file: &file }.needed().ok()).unwrap_or_default()

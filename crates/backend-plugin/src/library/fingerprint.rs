@@ -8,7 +8,7 @@ use galatea_backend::FileFingerprint;
 
 use super::search::BackendLibrary;
 
-/// More files than a backend has. Directories with more are not fingerprinted.
+/// A number of files that no backend reaches. Directories with more files are not fingerprinted.
 const FILES_MAX: usize = 4096;
 
 /// The fingerprints of the library and of all files in its directory and the backend's, without

@@ -1,4 +1,4 @@
-//! A plug-in's library: where it is, and what it offers.
+//! A plug-in's library: its location and its functions.
 
 mod elf;
 pub(crate) mod fingerprint;

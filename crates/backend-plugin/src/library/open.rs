@@ -1,4 +1,4 @@
-//! Opening a plug-in's library.
+//! Opens a plug-in's library.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) struct BackendEntryPoints {
     pub(crate) instance_finalize: Option<TRITONBACKEND_ModelInstanceFinalize>,
     pub(crate) instance_ready: Option<TRITONBACKEND_ModelInstanceReady>,
     pub(crate) execute: TRITONBACKEND_ModelInstanceExecute,
-    /// Galatea's own.
+    /// The function that Galatea adds to the interface.
     pub(crate) instance_predictable: Option<InstancePredictable>,
 }
 
@@ -40,17 +40,18 @@ pub(crate) struct BackendEntryPoints {
 pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
-/// Opens libraries, and remembers the names that it has provided.
+/// Opens libraries, and keeps track of the names that it has provided.
 pub(crate) struct Opener {
     /// The functions of this crate that plug-ins must find.
     exports: fn() -> Vec<ExportedFunction>,
     provided: Lock<BTreeSet<String>>,
-    /// The number of libraries that were opened anew.
+    /// The number of libraries that have been opened anew.
     opened_anew: AtomicU32,
 }
 
 impl Opener {
-    /// Plug-ins must find these functions, and those of `c-objects`, in this process.
+    /// Creates an opener. Plug-ins must find these functions, and those of `c-objects`, in this
+    /// process.
     pub(crate) fn new(exports: fn() -> Vec<ExportedFunction>) -> Self {
         Self { exports, provided: Lock::default(), opened_anew: AtomicU32::new(0) }
     }
@@ -63,8 +64,8 @@ impl Opener {
         entry_points
     }
 
-    /// Opens the library that is at `path` now, also while one that was there before is still
-    /// open: the loader would take that one, whose name is the same.
+    /// Opens the library that is now at `path`, even while an earlier file at that path is still
+    /// open: the loader would otherwise reuse that one, because its name is the same.
     pub(crate) fn library_anew(&self, path: &Path) -> Result<Library, Status> {
         let number = self.opened_anew.fetch_add(1, Ordering::Relaxed);
         self.library(&spelled_anew(path, number))
@@ -94,8 +95,7 @@ impl Opener {
             check_exports((self.exports)())?;
         }
         let names = elf::needed(path).into_iter().filter(|name| is_server_library(name));
-        // The plain name is also provided, because the plug-in's other libraries may need
-        // it.
+        // The plain name is also provided, because the plug-in's own libraries may need it.
         for name in names.chain([String::from("libtritonserver.so")]) {
             if !provided.contains(&name) {
                 soname::provide(&name).map_err(|reason| {
@@ -108,15 +108,15 @@ impl Opener {
     }
 }
 
-/// Returns true if a library is Triton's server, under its own name or one that a packager gave
-/// it.
+/// Returns true if a library is Triton's server, under its own name or one that a packager has
+/// given it.
 fn is_server_library(name: &str) -> bool {
     name == "libtritonserver.so"
         || name.starts_with("libtritonserver.so.")
         || (name.starts_with("libtritonserver-") && name.ends_with(".so"))
 }
 
-/// Another spelling of the path for each number.
+/// A distinct spelling of the path for each number.
 fn spelled_anew(path: &Path, number: u32) -> PathBuf {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return path.to_owned();
@@ -137,9 +137,8 @@ fn loader_message(error: &libloading::Error) -> String {
     cause.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Checks that a plug-in that looks for the server's functions finds those of this
-/// process, and all of them. If another library provided some, requests would silently go
-/// there.
+/// Checks that a plug-in that looks up the server's functions finds all of them in this process. If
+/// another library provided some, requests would silently go there.
 fn check_exports(own: Vec<ExportedFunction>) -> Result<(), Status> {
     let program = Library::this();
     for ExportedFunction { name, address: expected } in
@@ -201,7 +200,7 @@ impl BackendEntryPoints {
     }
 }
 
-/// A backend without a library has no instances, so this is never called.
+/// Refuses to execute. Never called, because a backend without a library has no instances.
 extern "C" fn refuse_to_execute(
     _: *mut TRITONBACKEND_ModelInstance,
     _: *mut *mut TRITONBACKEND_Request,
@@ -210,7 +209,7 @@ extern "C" fn refuse_to_execute(
     into_c(Status::internal("this backend has no library"))
 }
 
-/// A function of the library, or of one that it needs.
+/// Looks up a function of the library, or of one that it needs.
 ///
 /// # Safety
 ///

@@ -9,22 +9,22 @@ use galatea_infer::Status;
 
 /// The file that marks a directory as a backend written in Python.
 const PYTHON_BACKEND_FILE: &str = "model.py";
-/// The environment of such a backend: an archive that its models use unless they name another.
+/// The environment of such a backend: an archive that its models use unless they name another one.
 const PYTHON_ENVIRONMENT_FILE: &str = "pb_exec_env_model.py.tar.gz";
 /// The backend that executes such backends.
 const PYTHON_BACKEND: &str = "python";
 
-/// The places where the library of a model's backend may be.
+/// The places where a model's backend library may be.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum SearchScope {
-    /// In the model's directories and in the directory of backends.
+    /// In the model's directories and in the backend directory.
     All,
-    /// Only in the directory of backends: the model's files come from a client, and a
-    /// client must not bring code.
+    /// Only in the backend directory: the model's files come from a client, and a client must not
+    /// supply code.
     BackendDirectory,
 }
 
-/// A library, and how it is used.
+/// A library and the way it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendLibrary {
     /// The library.
@@ -33,13 +33,13 @@ pub(crate) struct BackendLibrary {
     pub(crate) directory: PathBuf,
     /// The name of the backend whose settings apply.
     pub(crate) settings_name: String,
-    /// The configuration's `runtime` if the backend is written in Python.
+    /// The configuration's `runtime`, if the backend is written in Python.
     pub(crate) runtime: Option<&'static str>,
     /// The archive with the environment of a backend written in Python.
     pub(crate) environment: Option<PathBuf>,
 }
 
-/// The parameters of a search.
+/// The parameters for a search.
 pub(crate) struct BackendSearch<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
@@ -49,13 +49,13 @@ pub(crate) struct BackendSearch<'a> {
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// True if the model's files may include libraries.
+    /// The places that may be searched, which exclude the model's files if a client supplied them.
     pub(crate) scope: SearchScope,
     /// The model's name, for messages.
     pub(crate) model: &'a str,
 }
 
-/// The name of a backend's library.
+/// The file name of a backend's library.
 pub(crate) fn library_name(backend: &str) -> String {
     format!("libtriton_{backend}.so")
 }
@@ -111,7 +111,7 @@ impl BackendSearch<'_> {
         ))
     }
 
-    /// The directories, and whether each belongs to the model.
+    /// The directories, each with true if it belongs to the model.
     fn directories(&self) -> Vec<(PathBuf, bool)> {
         let own = (self.backend_directory.join(self.backend), false);
         match self.scope {
@@ -130,7 +130,7 @@ impl BackendSearch<'_> {
         directories: &[(PathBuf, bool)],
     ) -> Result<Option<BackendLibrary>, Status> {
         for (place, in_repository) in directories {
-            // Not `join`, for which a name that begins with a slash would be another place.
+            // `join` would not do: a name that begins with a slash would lead elsewhere.
             let library = PathBuf::from(format!("{}/{name}", place.display()));
             if !library.exists() {
                 continue;
@@ -152,8 +152,9 @@ impl BackendSearch<'_> {
         Ok(None)
     }
 
-    /// A backend written in Python: the Python backend's library, wherever a library of this
-    /// backend may be or in its own directory, and `model.py` in the backend's directory.
+    /// A backend written in Python. Needs the Python backend's library, which may be in its own
+    /// directory or wherever a library of this backend may be, and `model.py` in the backend's
+    /// directory.
     fn python_based(&self) -> Result<BackendLibrary, Status> {
         let name = library_name(PYTHON_BACKEND);
         let mut directories = self.directories();
@@ -181,7 +182,7 @@ impl BackendSearch<'_> {
     }
 }
 
-/// Checks that a name from a configuration or a flag does not lead to another directory.
+/// Checks that a name from a configuration or a flag does not point to another directory.
 pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     let mut components = Path::new(name).components();
     let plain = matches!(
@@ -197,8 +198,8 @@ pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     )))
 }
 
-/// Returns true if the name leads to this file, which exists, and out of the directory. An
-/// operator's links lead where they lead.
+/// Returns true if the name points to this existing file outside the directory. Links that the
+/// operator created may point anywhere.
 fn leads_out(name: &str, library: &Path, directory: &Path) -> bool {
     let has_parent = Path::new(name).components().any(|one| one == Component::ParentDir);
     let is_beneath = || match (fs::canonicalize(library), fs::canonicalize(directory)) {
@@ -208,7 +209,7 @@ fn leads_out(name: &str, library: &Path, directory: &Path) -> bool {
     has_parent && !is_beneath()
 }
 
-/// Checks that a link in a repository does not lead out of its model.
+/// Checks that a link in a repository does not point outside its model.
 fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
     let real = |path: &Path| {
         fs::canonicalize(path).map_err(|error| {
@@ -235,7 +236,7 @@ pub(crate) fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
         && directories.iter().any(|directory| directory.join(&name).is_file())
 }
 
-/// Returns true if the directory of backends contains this one, as a library or in Python.
+/// Returns true if the backend directory contains this backend, as a library or in Python.
 pub(crate) fn is_installed(backend: &str, backend_directory: &Path) -> bool {
     let own = backend_directory.join(backend);
     let names = [&library_name(backend), PYTHON_BACKEND_FILE];

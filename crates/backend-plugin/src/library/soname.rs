@@ -1,8 +1,8 @@
-//! Libraries that have a name and are otherwise empty.
+//! Libraries that have a name but are otherwise empty.
 //!
-//! The loader searches for each library that a plug-in needs, unless one of that name is
-//! loaded already. So an empty one is built in memory and loaded under the name. The
-//! plug-in's functions are then found in this executable.
+//! The loader searches for each library that a plug-in needs, unless one with that name is already
+//! loaded. So an empty one is built in memory and loaded under the name. The plug-in's functions
+//! are then found in this executable.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,11 +16,11 @@ pub(super) fn provide(soname: &str) -> Result<(), String> {
         .map_err(|error| format!("no memory for a library: {error}"))?;
     let mut file = File::from(descriptor);
     file.write_all(&image(soname)).map_err(|error| error.to_string())?;
-    // Left open: the loader identifies libraries by path, so no path may be reused.
+    // The file is left open: the loader identifies libraries by path, so no path may be reused.
     let path = format!("/proc/self/fd/{}", file.into_raw_fd());
     // SAFETY: the library has no code, so opening it runs none.
     let library = unsafe { libloading::Library::new(path) };
-    // It must stay as long as plug-ins do: permanently.
+    // The library must stay loaded as long as plug-ins do, which is permanently.
     std::mem::forget(library.map_err(|error| error.to_string())?);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The search for a model's batching strategy: where its configuration says, otherwise
-//! where backends are.
+//! The search for a model's batching strategy: in the place that its configuration names, otherwise
+//! in the places of backends.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,7 +13,7 @@ const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
 /// The library's name unless the parameter says otherwise.
 const LIBRARY: &str = "batchstrategy.so";
 
-/// The parameters of a search.
+/// The parameters for a search.
 pub(crate) struct StrategySearch<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
@@ -21,9 +21,9 @@ pub(crate) struct StrategySearch<'a> {
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// True if the model's files may include libraries.
+    /// The places that may be searched, which exclude the model's files if a client supplied them.
     pub(crate) scope: SearchScope,
-    /// The path of the library from the configuration's parameter.
+    /// The path of the library, from the configuration's parameter.
     pub(crate) path: Option<&'a str>,
 }
 
@@ -56,8 +56,9 @@ impl<'a> StrategySearch<'a> {
         Ok(library.is_file().then_some(library))
     }
 
-    /// A path relative to the server's working directory, as in Triton, or to the model's
-    /// directory. It must lead to a file in the model's directory.
+    /// A library that the configuration names, with a path relative to the server's working
+    /// directory, as in Triton, or to the model's directory. It must lead to a file in the model's
+    /// directory.
     fn configured_library(&self, path: &str) -> Result<PathBuf, Status> {
         match self.scope {
             SearchScope::All => {}
@@ -98,7 +99,7 @@ impl<'a> StrategySearch<'a> {
         real.zip(directory).is_some_and(|(real, directory)| real.starts_with(directory))
     }
 
-    /// The same for a file that doesn't exist: decided from its path alone.
+    /// Like [`Self::is_beneath`], for a file that doesn't exist: decides from the path alone.
     fn would_be_beneath(&self, library: &Path) -> bool {
         let Ok(relative) = library.strip_prefix(self.files.model_path()) else { return false };
         let mut depth = 0_i64;

@@ -1,4 +1,4 @@
-//! The functions about requests.
+//! The functions that concern requests.
 
 use core::ffi::{c_char, c_void};
 
@@ -57,7 +57,7 @@ fn input_at(request: &RequestObject, index: u32) -> Result<*mut TRITONBACKEND_In
     Ok(input.map_or(core::ptr::null_mut(), |input| input.address()))
 }
 
-/// The state's configuration, checked against C's arguments.
+/// The state's configuration, checked against the arguments from C.
 fn state_spec<'a>(
     spec: &'a ModelSpec,
     name: &str,
@@ -82,12 +82,12 @@ fn state_spec<'a>(
 }
 
 functions! {
-    /// The client's identifier of the request; empty if it gave none.
+    /// Returns the client's identifier for the request; empty if the client gave none.
     fn TRITONBACKEND_RequestId(request: *mut TRITONBACKEND_Request, id: *mut *const c_char) {
         pointer::write(id, object(request)?.id(), "id")
     }
 
-    /// Returns true if the client cancelled the request.
+    /// Returns true if the client has cancelled the request.
     fn TRITONBACKEND_RequestIsCancelled(
         request: *mut TRITONBACKEND_Request,
         is_cancelled: *mut bool,
@@ -96,7 +96,7 @@ functions! {
         pointer::write(is_cancelled, cancelled, "is_cancelled")
     }
 
-    /// The sequence's number; 0 without a sequence.
+    /// Returns the sequence's number; 0 if there is no sequence.
     fn TRITONBACKEND_RequestCorrelationId(request: *mut TRITONBACKEND_Request, id: *mut u64) {
         let request = object(request)?;
         let number = match request.sequence().0 {
@@ -112,7 +112,7 @@ functions! {
         pointer::write(id, number, "id")
     }
 
-    /// The time that the request may wait in the queue.
+    /// Returns the time that the request may wait in the queue.
     fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
         request: *mut TRITONBACKEND_Request,
         timeout: *mut u64,
@@ -121,7 +121,7 @@ functions! {
         pointer::write(timeout, microseconds, "timeout")
     }
 
-    /// The sequence's identifier, if it is a text.
+    /// Returns the sequence's identifier, if it is a string.
     fn TRITONBACKEND_RequestCorrelationIdString(
         request: *mut TRITONBACKEND_Request,
         id: *mut *const c_char,
@@ -136,7 +136,7 @@ functions! {
         pointer::write(id, found, "id")
     }
 
-    /// The flags that say that the request starts or ends its sequence.
+    /// Returns the flags that mark the start or the end of the request's sequence.
     fn TRITONBACKEND_RequestFlags(request: *mut TRITONBACKEND_Request, flags: *mut u32) {
         let (_, at) = object(request)?.sequence();
         let start = if at.start { TRITONSERVER_REQUEST_FLAG_SEQUENCE_START.0 } else { 0 };
@@ -144,7 +144,7 @@ functions! {
         pointer::write(flags, start | end, "flags")
     }
 
-    /// The number of the request's parameters.
+    /// Returns the number of the request's parameters.
     fn TRITONBACKEND_RequestParameterCount(
         request: *mut TRITONBACKEND_Request,
         number: *mut u32,
@@ -152,7 +152,7 @@ functions! {
         pointer::write(number, list::count(object(request)?.parameters()), "count")
     }
 
-    /// A parameter of the request.
+    /// Returns a parameter of the request.
     fn TRITONBACKEND_RequestParameter(
         request: *mut TRITONBACKEND_Request,
         index: u32,
@@ -168,12 +168,12 @@ functions! {
         pointer::write(vvalue, value, "vvalue")
     }
 
-    /// The number of the request's inputs, including controls and states.
+    /// Returns the number of the request's inputs, including controls and states.
     fn TRITONBACKEND_RequestInputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         pointer::write(number, list::count(object(request)?.tensors()), "count")
     }
 
-    /// The name of an input.
+    /// Returns the name of an input.
     fn TRITONBACKEND_RequestInputName(
         request: *mut TRITONBACKEND_Request,
         index: u32,
@@ -187,7 +187,7 @@ functions! {
         pointer::write(input_name, name.unwrap_or(core::ptr::null()), "input_name")
     }
 
-    /// The input with this name.
+    /// Returns the input with this name.
     fn TRITONBACKEND_RequestInput(
         request: *mut TRITONBACKEND_Request,
         name: *const c_char,
@@ -206,7 +206,7 @@ functions! {
         pointer::write(input, found.address(), "input")
     }
 
-    /// The input at this index.
+    /// Returns the input at this index.
     fn TRITONBACKEND_RequestInputByIndex(
         request: *mut TRITONBACKEND_Request,
         index: u32,
@@ -215,13 +215,13 @@ functions! {
         pointer::write(input, input_at(object(request)?, index)?, "input")
     }
 
-    /// The number of requested outputs.
+    /// Returns the number of requested outputs.
     fn TRITONBACKEND_RequestOutputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         let request = object(request)?;
         pointer::write(number, list::count(request.outputs(serving(request)?)), "count")
     }
 
-    /// The name of a requested output.
+    /// Returns the name of a requested output.
     fn TRITONBACKEND_RequestOutputName(
         request: *mut TRITONBACKEND_Request,
         index: u32,
@@ -234,8 +234,8 @@ functions! {
         pointer::write(output_name, name.as_ptr(), "output_name")
     }
 
-    /// The preferred memory for an output: as the caller of the C API says, otherwise CPU
-    /// memory.
+    /// Returns the preferred memory for an output: the kind that the caller of the C API names,
+    /// otherwise CPU memory.
     fn TRITONBACKEND_RequestOutputBufferProperties(
         request: *mut TRITONBACKEND_Request,
         name: *const c_char,
@@ -257,8 +257,8 @@ functions! {
         pointer::write(memory_type_id, 0, "memory_type_id")
     }
 
-    /// Releases the request, done or to be executed again. On an error it still belongs
-    /// to the backend.
+    /// Releases the request, which is either done or to be executed again. On an error, it still
+    /// belongs to the backend.
     fn TRITONBACKEND_RequestRelease(request: *mut TRITONBACKEND_Request, release_flags: u32) {
         let reschedule = release_flags & TRITONSERVER_REQUEST_RELEASE_RESCHEDULE.0 != 0;
         if !reschedule && release_flags & TRITONSERVER_REQUEST_RELEASE_ALL.0 == 0 {
@@ -268,7 +268,7 @@ functions! {
         }
         object(request)?.check_executed()?;
         if reschedule {
-            // Checked first: on an error the request must keep its address.
+            // Checked first, because on an error the request must keep its address.
             let object = object(request)?;
             object.check_reschedule()?;
             if let Some(recorder) = object.recorder() {
@@ -284,7 +284,7 @@ functions! {
         Ok(())
     }
 
-    /// The request's trace, which the server keeps; null if it has no C trace.
+    /// Returns the request's trace, which the server keeps; null if it has no C trace.
     fn TRITONBACKEND_RequestTrace(
         request: *mut TRITONBACKEND_Request,
         trace: *mut *mut TRITONSERVER_InferenceTrace,
@@ -320,7 +320,7 @@ functions! {
                 known.address()
             }
             None => {
-                // With a shared buffer the new value overwrites the one that was read.
+                // With a shared buffer, the new value overwrites the one that was read.
                 let shared = request.shared_states.iter().find(|one| one.output_name == name);
                 let made =
                     Owned::new(StateObject::new(name.to_owned(), datatype, shape, shared));

@@ -1,4 +1,4 @@
-//! Inputs of requests.
+//! Request inputs.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::{CStr, CString};
@@ -19,13 +19,13 @@ use galatea_tensor::{Buffer, MemoryKind, Shape};
 use crate::host_buffer::HostBuffer;
 use crate::owned::Owned;
 
-/// An input as C sees it. It lives in its request, which owns the elements.
+/// An input as C sees it. The input lives in its request, which owns the elements.
 pub(crate) struct InputObject {
     name: CString,
     datatype: TRITONSERVER_DataType,
     shape: Shape,
     buffer: MemoryView,
-    /// The elements for host policies that have their own.
+    /// The elements for host policies with data of their own.
     host_policies: Box<[(CString, MemoryView)]>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
@@ -66,7 +66,7 @@ impl MemoryView {
         Self::of_first(buffer, buffer.byte_size())
     }
 
-    /// The first bytes of a buffer.
+    /// A view of the first bytes of a buffer.
     pub(crate) fn of_first(buffer: &HostBuffer, byte_size: usize) -> Self {
         Self {
             address: buffer.address(),
@@ -76,7 +76,7 @@ impl MemoryView {
         }
     }
 
-    /// The address and size, for memory that C may write to.
+    /// The address and size of memory that C may write to.
     pub(crate) const fn writable(&self) -> (*mut c_void, usize) {
         (self.address.cast_mut(), self.byte_size)
     }
@@ -92,19 +92,19 @@ impl MemoryView {
 }
 
 impl InputObject {
-    /// Shows a shape tensor with the batch size before its dimensions, as Triton does, though
+    /// Shows a shape tensor with the batch size as its first dimension, as Triton does, although
     /// its elements are not repeated.
     pub(super) fn with_batch_size(mut self, batch_size: i64) -> Self {
         let dims: Vec<i64> =
             core::iter::once(batch_size).chain(self.shape.dims().iter().copied()).collect();
-        // A shape with too many elements can't become one here: there is no memory for it.
+        // A shape with too many elements can't occur here: no memory could hold them.
         if let Ok(shape) = Shape::new(&dims) {
             self.shape = shape;
         }
         self
     }
 
-    /// `shared` is the memory of a state that is also written to.
+    /// `shared` is the memory of a state that is also written.
     pub(super) fn new(tensor: &InputTensor, shared: Option<MemoryView>) -> Self {
         let own = shared.map_or_else(|| tensor.data.host_policies(), |_| &[]);
         let host_policies = own.iter().map(|(name, data)| (c_text(name), MemoryView::of(data)));
@@ -122,14 +122,14 @@ impl InputObject {
         self.name.as_ptr()
     }
 
-    /// The memory for a host policy, or for none.
+    /// The memory for a host policy, or for no policy.
     fn view(&self, host_policy: Option<&CStr>) -> &MemoryView {
         let mut own = self.host_policies.iter();
         let own = own.find(|(name, _)| Some(name.as_c_str()) == host_policy);
         own.map_or(&self.buffer, |(_, view)| view)
     }
 
-    /// An input has one buffer per host policy.
+    /// The memory for a host policy. An input has one buffer per policy.
     fn buffer(&self, host_policy: Option<&CStr>, index: u32) -> Result<&MemoryView, Status> {
         if index == 0 {
             return Ok(self.view(host_policy));
@@ -157,7 +157,7 @@ unsafe fn optional_text<'a>(name: *const c_char) -> Option<&'a CStr> {
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }
 
-/// The places for the properties of an input; null for those that C doesn't want.
+/// The destinations for the properties of an input; null for properties that C doesn't want.
 struct PropertiesOut {
     name: *mut *const c_char,
     datatype: *mut TRITONSERVER_DataType,
@@ -200,7 +200,7 @@ unsafe fn write_if_not_null<T>(pointer: *mut T, value: T) {
     }
 }
 
-/// The places for the address of an input's memory and for its description.
+/// The destinations for the address of an input's memory and for its description.
 struct BufferOut {
     buffer: *mut *const c_void,
     byte_size: *mut u64,
@@ -231,7 +231,7 @@ unsafe fn write_buffer(
 }
 
 functions! {
-    /// The input's name, type, shape and size.
+    /// Returns the input's name, type, shape and size.
     fn TRITONBACKEND_InputProperties(
         input: *mut TRITONBACKEND_Input,
         name: *mut *const c_char,
@@ -245,7 +245,7 @@ functions! {
         write_properties(input, None, &out)
     }
 
-    /// The same for instances of a host policy.
+    /// Like `TRITONBACKEND_InputProperties`, for instances with a host policy.
     fn TRITONBACKEND_InputPropertiesForHostPolicy(
         input: *mut TRITONBACKEND_Input,
         host_policy_name: *const c_char,
@@ -260,7 +260,7 @@ functions! {
         write_properties(input, optional_text(host_policy_name), &out)
     }
 
-    /// The memory of an input.
+    /// Returns the memory of an input.
     fn TRITONBACKEND_InputBuffer(
         input: *mut TRITONBACKEND_Input,
         index: u32,
@@ -272,7 +272,7 @@ functions! {
         write_buffer(input, None, index, &BufferOut { buffer, byte_size, memory_type, memory_type_id })
     }
 
-    /// The same for instances of a host policy.
+    /// Like `TRITONBACKEND_InputBuffer`, for instances with a host policy.
     fn TRITONBACKEND_InputBufferForHostPolicy(
         input: *mut TRITONBACKEND_Input,
         host_policy_name: *const c_char,
@@ -286,7 +286,7 @@ functions! {
         write_buffer(input, optional_text(host_policy_name), index, &out)
     }
 
-    /// The memory of an input, with an object that describes it.
+    /// Returns the memory of an input, with an object that describes it.
     fn TRITONBACKEND_InputBufferAttributes(
         input: *mut TRITONBACKEND_Input,
         index: u32,
@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of an input for a host policy, and the size that its properties report.
+    /// The bytes of an input for a host policy, and the size according to its properties.
     fn bytes(input: &Owned<InputObject>, policy: *const c_char) -> (Vec<u8>, u64) {
         let (mut buffer, mut byte_size) = (core::ptr::null(), 7);
         let (mut memory_type, mut memory_type_id) = (TRITONSERVER_MEMORY_GPU, 7);

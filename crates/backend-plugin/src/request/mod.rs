@@ -1,4 +1,4 @@
-//! A request: what a plug-in holds from execution until it releases it.
+//! A request, which a plug-in holds from its execution until it releases it.
 
 pub(crate) mod functions;
 pub(crate) mod input;
@@ -32,26 +32,26 @@ use state::{SharedState, StateObject};
 
 /// A request as C sees it.
 pub(crate) struct RequestObject {
-    /// Dropped first: a caller that learns of the release may stop the model.
+    /// Dropped first, because a caller that learns of the release may stop the model.
     pub(crate) channel: Arc<ResponseChannel>,
-    /// Unchanged while C has it. The channel has its responder.
+    /// Unchanged while C has the request. The channel holds the responder.
     pending: PendingRequest,
     id: OnceLock<CString>,
     correlation_id: OnceLock<CString>,
     inputs: Box<[OnceLock<Owned<InputObject>>]>,
-    /// The outputs that the client named. A request that names none gets all.
+    /// The outputs that the client named. A request that names none gets all of them.
     outputs: OnceLock<Vec<CString>>,
     parameters: OnceLock<Vec<ParameterView>>,
     states: Lock<Vec<Owned<StateObject>>>,
-    /// States whose input and output are one buffer.
+    /// The states whose input and output share one buffer.
     shared_states: Vec<SharedState>,
-    /// Inputs whose values describe the whole batch.
+    /// The inputs whose values describe the whole batch.
     shape_tensors: Option<Arc<[String]>>,
     /// The request's trace, once C has asked for it.
     lent_trace: OnceLock<LentTrace>,
-    /// Set while the request is queued and a batching strategy inspects it.
+    /// Set while the request is queued and a batching strategy examines it.
     queued_for: Option<Arc<Model>>,
-    /// Dropped last: the plug-in may be finalised then.
+    /// Dropped last, because the plug-in may be finalised as soon as it is.
     pub(crate) instance_guard: InstanceGuard,
 }
 galatea_c_objects::object!(RequestObject as TRITONBACKEND_Request, kind 25);
@@ -105,7 +105,7 @@ impl RequestObject {
         }
     }
 
-    /// A request that is queued for `model`, for a batching strategy to inspect.
+    /// Creates a request that is queued for `model`, for a batching strategy to examine.
     pub(crate) fn queued(
         pending: PendingRequest,
         serving: &ServingModel,
@@ -114,7 +114,7 @@ impl RequestObject {
         Self { queued_for: Some(model), ..Self::new(pending, serving, InstanceGuard::none()) }
     }
 
-    /// The model of the request.
+    /// The model that the request is for.
     pub(crate) fn model(&self) -> Option<&Model> {
         self.queued_for.as_deref().or_else(|| self.instance_guard.model())
     }
@@ -123,7 +123,7 @@ impl RequestObject {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a request that a batching strategy inspects.
+    /// `InvalidArgument` for a request that a batching strategy examines.
     pub(crate) fn check_executed(&self) -> Result<(), Status> {
         if self.queued_for.is_none() {
             return Ok(());
@@ -134,8 +134,7 @@ impl RequestObject {
         )))
     }
 
-    /// The request without what C added to it; `None` if it already has its final
-    /// response.
+    /// Returns the request without C's additions; `None` if it already has its final response.
     pub(crate) fn into_refused(mut self) -> Option<PendingRequest> {
         if !self.pending.is_padding() {
             self.pending.restore_responder(self.channel.take_responder()?);
@@ -152,7 +151,7 @@ impl RequestObject {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its model can't do that, or if the request has its final
+    /// `InvalidArgument` if the model does not support it, or if the request has its final
     /// response.
     pub(crate) fn check_reschedule(&self) -> Result<(), Status> {
         if self.pending.is_padding() {
@@ -168,8 +167,8 @@ impl RequestObject {
         Ok(())
     }
 
-    /// Releases the request to be executed again. [`RequestObject::check_reschedule`]
-    /// must have allowed it.
+    /// Releases the request for another execution. [`RequestObject::check_reschedule`] must have
+    /// allowed it.
     pub(crate) fn reschedule(mut self) {
         self.update_states();
         if let Some(responder) = self.channel.rescheduled_responder() {
@@ -180,7 +179,7 @@ impl RequestObject {
         }
     }
 
-    /// The recorder of its execution; `None` for padding.
+    /// The recorder for the request's execution; `None` for padding.
     pub(crate) fn recorder(&self) -> Option<ExecutionRecorder> {
         let statistics = self.channel.statistics()?.clone();
         Some(ExecutionRecorder { statistics, trace: self.pending.trace().map(Arc::downgrade) })
@@ -239,7 +238,7 @@ impl RequestObject {
         &self.pending.request().inputs
     }
 
-    /// The input at this index. The object is made on first use.
+    /// The input at this index. Its object is created on first use.
     fn input(&self, index: usize) -> Option<&Owned<InputObject>> {
         let tensor = self.tensors().get(index)?;
         let slot = self.inputs.get(index)?;

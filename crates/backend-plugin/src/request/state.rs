@@ -1,4 +1,4 @@
-//! States of sequences, as a plug-in writes them.
+//! Sequence states, as a plug-in writes them.
 
 use core::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::model::ServingModel;
 use crate::owned::Owned;
 use crate::state_memory::SharedStateMemory;
 
-/// A new state as C sees it. It lives in its request.
+/// A new state as C sees it. The state lives in its request.
 pub(crate) struct StateObject {
     output_name: String,
     datatype: DataType,
@@ -39,22 +39,22 @@ struct StateContents {
 enum StateBuffer {
     /// No memory yet.
     None,
-    /// Memory of its own.
+    /// Memory that belongs to the new state.
     Owned(HostBuffer),
     /// The memory that the state was read from.
     Shared(MemoryView),
-    /// The same, which becomes larger if need be.
+    /// Memory that the state was read from, which is enlarged if necessary.
     Growable(GrowableState),
 }
 
-/// A state that is written where it is read, so that writes last.
+/// A state that is written where it is read, so that changes persist.
 pub(crate) struct SharedState {
     pub(super) input_name: String,
     pub(super) output_name: String,
     memory: Arc<HostBuffer>,
-    /// The part of the memory that is the state.
+    /// The size of the part of the memory that is the state.
     byte_size: usize,
-    /// The source of more memory, if it may grow.
+    /// The source of additional memory, if the state may grow.
     growth: Option<Arc<SharedStateMemory>>,
 }
 
@@ -64,7 +64,7 @@ impl SharedState {
     }
 }
 
-/// The states of a request that are configured with one buffer for input and output.
+/// The states of a request that are configured with a single buffer for input and output.
 pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) -> Vec<SharedState> {
     let states =
         serving.spec.states().iter().filter(|state| state.use_same_buffer_for_input_output);
@@ -77,7 +77,7 @@ pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) ->
                 input_name: state.input_name.clone(),
                 output_name: state.output_name.clone(),
                 memory: match (pending.is_padding(), state.is_growable) {
-                    // Its states may be those of another row, which it must not change.
+                    // Padding may carry the states of another row, which it must not change.
                     (true, _) => Arc::new(HostBuffer::copy_of(bytes)?),
                     (false, true) => known.growable(bytes)?,
                     (false, false) => known.of(bytes)?,
@@ -97,11 +97,11 @@ struct GrowableState {
 }
 
 impl GrowableState {
-    /// Makes the state this large. Its contents stay, as far as they fit. `false` if there is
-    /// not enough memory.
+    /// Resizes the state to this size. Keeps as much of its contents as fits. Returns false if
+    /// there is not enough memory.
     fn resize(&mut self, byte_size: usize) -> bool {
         if byte_size > self.memory.byte_size() {
-            // The old memory stays as long as its request, which may still read it.
+            // The old memory lives as long as its request, which may still read it.
             let larger = self.growth.grow(&self.memory, self.byte_size, byte_size);
             let Some(larger) = larger else { return false };
             self.memory = larger;
@@ -116,7 +116,7 @@ impl GrowableState {
 }
 
 impl StateBuffer {
-    /// The address of memory of this size. `None` if there is not enough memory.
+    /// Provides memory of this size and returns its address. `None` if there is not enough memory.
     fn provide(&mut self, byte_size: u64) -> Option<*mut c_void> {
         let reusable = match self {
             Self::None => None,
@@ -140,7 +140,7 @@ impl StateBuffer {
 }
 
 impl StateObject {
-    /// A state without memory, or in the memory that it is shared with.
+    /// Creates a state without memory, or in the memory that it is shared with.
     pub(super) fn new(
         output_name: String,
         datatype: DataType,
@@ -174,7 +174,7 @@ impl StateObject {
         self.contents.lock("set the shape").shape = shape;
     }
 
-    /// The update for the sequence, if there is one.
+    /// The update for the sequence, if the plug-in made one.
     pub(super) fn into_update(
         self,
         shared: &mut Vec<SharedState>,
@@ -192,7 +192,7 @@ impl StateObject {
             StateBuffer::Growable(state) => {
                 let expected = contents.shape.byte_size(self.datatype);
                 let fits = expected.is_none_or(|all| usize::try_from(all) == Ok(state.byte_size));
-                // A size that doesn't belong to the shape is no state.
+                // A size that doesn't match the shape makes no valid state.
                 return fits.then(|| {
                     let buffer = HostBuffer::shared(state.memory, state.byte_size);
                     (self.output_name, contents.shape, buffer)
@@ -228,7 +228,7 @@ fn check_size(
 }
 
 functions! {
-    /// The memory to write the state to.
+    /// Returns the memory to write the state to.
     fn TRITONBACKEND_StateBuffer(
         state_: *mut TRITONBACKEND_State,
         buffer: *mut *mut c_void,
@@ -249,7 +249,7 @@ functions! {
         pointer::write(buffer, address, "buffer")
     }
 
-    /// The attributes of the state's memory.
+    /// Returns the attributes of the state's memory.
     fn TRITONBACKEND_StateBufferAttributes(
         state_: *mut TRITONBACKEND_State,
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,

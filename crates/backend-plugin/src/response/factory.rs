@@ -1,4 +1,4 @@
-//! Response factories: they make responses after their request is released.
+//! Response factories, which make responses after their request has been released.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct FactoryObject {
 galatea_c_objects::object!(FactoryObject as TRITONBACKEND_ResponseFactory, kind 29);
 
 impl FactoryObject {
-    /// The factory of a request. It shares the request's channel and instance.
+    /// Creates a factory for a request. The factory shares the request's channel and instance.
     fn of(request: &RequestObject) -> Self {
         Self {
             channel: Arc::clone(&request.channel),
@@ -28,7 +28,7 @@ impl FactoryObject {
 }
 
 functions! {
-    /// Makes a factory for a request.
+    /// Creates a factory for a request.
     fn TRITONBACKEND_ResponseFactoryNew(
         factory: *mut *mut TRITONBACKEND_ResponseFactory,
         request: *mut TRITONBACKEND_Request,
@@ -53,7 +53,7 @@ functions! {
         if is_final(send_flags) { factory.channel.end() } else { Ok(()) }
     }
 
-    /// Returns true if the client cancelled the request.
+    /// Returns true if the client has cancelled the request.
     fn TRITONBACKEND_ResponseFactoryIsCancelled(
         factory: *mut TRITONBACKEND_ResponseFactory,
         is_cancelled: *mut bool,

@@ -1,4 +1,4 @@
-//! The functions about responses.
+//! The functions that concern responses.
 
 use core::ffi::c_char;
 
@@ -47,7 +47,7 @@ unsafe fn add_parameter(
     Ok(())
 }
 
-/// The places for the properties of an output.
+/// The destinations for the properties of an output.
 struct OutputPropertiesOut {
     datatype: *mut TRITONSERVER_DataType,
     shape: *mut *const i64,
@@ -91,7 +91,7 @@ functions! {
         pointer::write(response, handle::into_raw(made), "response")
     }
 
-    /// Deletes a response that wasn't sent.
+    /// Deletes an unsent response.
     fn TRITONBACKEND_ResponseDelete(response: *mut TRITONBACKEND_Response) {
         handle::delete::<ResponseObject>(response, "response")
     }
@@ -133,7 +133,7 @@ functions! {
         add_parameter(response, name, ParameterValue::Double(value))
     }
 
-    /// Adds an output to a response. The plug-in asks for its memory next.
+    /// Adds an output to a response. The plug-in then asks for its memory.
     fn TRITONBACKEND_ResponseOutput(
         response: *mut TRITONBACKEND_Response,
         output: *mut *mut TRITONBACKEND_Output,
@@ -165,8 +165,8 @@ functions! {
         pointer::write(output, address, "output")
     }
 
-    /// Sends a response, or an error in its place. The response is consumed, whether the
-    /// call succeeds or not. The backend keeps ownership of the error.
+    /// Sends a response, or an error in its place. The response is consumed even if the call fails.
+    /// The backend keeps ownership of the error.
     fn TRITONBACKEND_ResponseSend(
         response: *mut TRITONBACKEND_Response,
         send_flags: u32,
@@ -178,7 +178,7 @@ functions! {
         channel.send(failed.and(made), is_final(send_flags))
     }
 
-    /// The type and shape of an output of a response.
+    /// Returns the type and shape of a response's output.
     fn TRITONBACKEND_InferenceResponseOutputByName(
         response: *mut TRITONBACKEND_Response,
         name: *const c_char,
@@ -195,7 +195,7 @@ functions! {
         write_properties(output, &OutputPropertiesOut { datatype, shape, dim_count })
     }
 
-    /// The name, type and shape of the output at this index.
+    /// Returns the name, type and shape of the output at this index.
     fn TRITONBACKEND_InferenceResponseOutput(
         response: *mut TRITONBACKEND_Response,
         index: u32,

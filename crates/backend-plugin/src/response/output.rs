@@ -1,4 +1,4 @@
-//! Outputs of responses.
+//! Response outputs.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -21,12 +21,12 @@ use crate::device_tensor::DeviceOutput;
 use crate::host_buffer::HostBuffer;
 use crate::owned::Owned;
 
-/// An output as C sees it. It lives in its response.
+/// An output as C sees it. The output lives in its response.
 pub(crate) struct OutputObject {
     pub(super) name: Arc<str>,
     datatype: DataType,
     pub(super) shape: Shape,
-    /// The GPUs whose memory it may be in; mostly none.
+    /// The GPUs whose memory the output may be in; usually empty.
     devices: Devices,
     buffer: Lock<Option<OutputMemory>>,
     c_name: OnceLock<CString>,
@@ -41,8 +41,8 @@ enum OutputMemory {
 }
 
 impl OutputMemory {
-    /// Memory of the preferred kind, if the output may be there and there is some, or else of
-    /// the host.
+    /// Allocates memory of the preferred kind, if the output may be there and some is available, or
+    /// else of the host.
     fn new(
         devices: &Devices,
         preferred: (TRITONSERVER_MemoryType, i64),
@@ -86,7 +86,7 @@ impl OutputMemory {
 }
 
 impl OutputObject {
-    /// `devices` are the GPUs whose memory it may be in.
+    /// `devices` are the GPUs whose memory the output may be in.
     pub(super) fn new(name: Arc<str>, datatype: DataType, shape: Shape, devices: Devices) -> Self {
         Self {
             name,
@@ -107,7 +107,7 @@ impl OutputObject {
         self.c_name.get_or_init(|| c_text(&self.name)).as_ptr()
     }
 
-    /// The tensor, if it has as many bytes as its shape needs. Doors rely on that.
+    /// The tensor, provided that its byte size matches its shape. Doors rely on that.
     pub(super) fn into_tensor(self) -> Result<OutputTensor, Status> {
         let buffer = self.buffer.lock("take the buffer").take();
         let data = buffer.map_or_else(Buffer::empty, OutputMemory::into_buffer);
@@ -135,8 +135,8 @@ unsafe fn object<'a>(output: *mut TRITONBACKEND_Output) -> Result<&'a OutputObje
 }
 
 functions! {
-    /// The memory to write the output to: of the kind that the plug-in prefers, if the receiver of
-    /// the output takes it there, and of the host otherwise.
+    /// Returns the memory to write the output to: of the kind that the plug-in prefers, if the
+    /// receiver of the output accepts it, and of the host otherwise.
     fn TRITONBACKEND_OutputBuffer(
         output: *mut TRITONBACKEND_Output,
         buffer: *mut *mut c_void,
@@ -172,7 +172,7 @@ functions! {
         pointer::write(buffer, address, "buffer")
     }
 
-    /// The attributes of the output's memory.
+    /// Returns the attributes of the output's memory.
     fn TRITONBACKEND_OutputBufferAttributes(
         output: *mut TRITONBACKEND_Output,
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,

@@ -1,4 +1,4 @@
-//! The places where libraries are looked for, and libraries that aren't opened.
+//! Places that are searched for libraries, and libraries that aren't opened.
 
 use std::os::unix::fs::symlink;
 
@@ -112,7 +112,7 @@ fn nothing_outside_the_directories_is_opened() {
     let link = folder.path().join("models/m/1/libtriton_b.so");
     symlink(folder.path().join("elsewhere/libtriton_b.so"), link).unwrap();
     assert!(found(&folder, "b", "").unwrap_err().contains("escapes the directory"));
-    // The operator may create links in the directory of backends.
+    // The operator may create links in the backend directory.
     folder.directory("backends/c");
     let link = folder.path().join("backends/c/libtriton_c.so");
     symlink(folder.path().join("elsewhere/libtriton_c.so"), link).unwrap();
