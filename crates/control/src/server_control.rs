@@ -95,7 +95,9 @@ pub trait ServerControl: Send + Sync {
     ) -> Result<Arc<ModelConfigDocument>, Status>;
     /// Returns true if a model is decoupled, which means that it sends any number of responses to a
     /// request.
+    ///
     /// # Errors
+    ///
     /// As in the trait's description.
     fn is_decoupled(
         &self,

@@ -1,4 +1,4 @@
-//! Flow control of responses: how a backend learns that they pile up.
+//! Flow control of responses: a way to tell a backend that they pile up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,38 +7,38 @@ use std::time::{Duration, Instant};
 
 use crate::CancelToken;
 
-/// Called once when a congestion is over.
+/// Called once when congestion ends.
 pub type ResumeHook = Box<dyn FnOnce() + Send>;
 
-/// A point on the way of responses where they may pile up: before a slow step of
-/// an ensemble, or before a client that reads slowly.
+/// A point where responses may pile up on their way: in front of a slow step of an ensemble, or of
+/// a client that reads slowly.
 ///
 /// Both methods are called on any thread that sends, so neither may block.
 pub trait CongestionPoint: Send + Sync {
     /// Returns true if the sender of responses should pause.
     fn is_congested(&self) -> bool;
 
-    /// Keeps `hook` and runs it once when the congestion is over, on the thread
-    /// that ends it. Gives the hook back if there is no congestion.
+    /// Keeps `hook` and runs it once when the congestion is over, on the thread that ends it.
+    /// Returns the hook if there is no congestion.
     ///
-    /// A congested point that ends runs its hooks.
+    /// A point that is dropped while congested runs its hooks.
     fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook>;
 }
 
-/// Tells a request's backend that the receiver of its responses is
-/// congested. Backends that send many responses consult it.
+/// Tells a request's backend if the receiver of its responses is congested. Backends that send many
+/// responses consult it.
 ///
-/// A backend that ignores it loses no responses; they only take memory. The
-/// default is never congested and costs no allocation.
+/// If a backend ignores it, no responses are lost; they only take memory. The default value is
+/// never congested and costs no allocation.
 #[derive(Clone, Default)]
 pub struct Backpressure {
     points: Vec<Arc<dyn CongestionPoint>>,
 }
 
-/// The time between two checks of a waiting thread for the cancellation of its request.
+/// The interval at which a waiting thread checks whether its request is cancelled.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The time that a thread waits at most. As in Triton, sending continues then: models
+/// The maximum time that a thread waits. As in Triton, sending continues after it, so that models
 /// that wait for each other in a circle make progress again.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
@@ -56,8 +56,8 @@ impl Backpressure {
         self.points.iter().any(|point| point.is_congested())
     }
 
-    /// Runs `resume` once no point is congested, or at once if none is: for
-    /// backends that have other work meanwhile.
+    /// Runs `resume` once no point is congested, or at once if none is: for backends that have
+    /// other work in the meantime.
     pub fn when_free(self, resume: impl FnOnce() + Send + 'static) {
         let Some(point) = self.points.iter().find(|point| point.is_congested()).cloned() else {
             return resume();
@@ -69,16 +69,15 @@ impl Backpressure {
         }
     }
 
-    /// Blocks until no point is congested, the request is cancelled, or
-    /// `WAIT_MAX` is over: for backends with a thread of their own, before they
-    /// compute the next response.
+    /// Blocks until no point is congested, the request is cancelled, or `WAIT_MAX` has passed: for
+    /// backends with a thread of their own, before they compute the next response.
     pub fn wait(&self, cancel: &CancelToken) {
         if !self.is_congested() {
             return;
         }
         let (sender, receiver) = channel();
         self.clone().when_free(move || {
-            // The receiver is gone if the wait ended early.
+            // The receiver has been dropped if the wait ended early.
             let _ = sender.send(());
         });
         let deadline = Instant::now() + WAIT_MAX;
@@ -104,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A congestion point that the test fills and empties.
+    /// A congestion point that a test fills and empties.
     #[derive(Default)]
     struct Buffer(Mutex<(bool, Vec<ResumeHook>)>);
 

@@ -1,9 +1,9 @@
-//! Cancellation of requests: the flag, its hooks, and the protocol of all who take part.
+//! Cancellation of requests: the flag, its hooks, and the protocol that all participants follow.
 //!
-//! A client may leave at any moment, and its request may be anywhere. One rule makes this safe:
-//! a cancellation never ends a request. It only makes the owner of the request end it earlier.
-//! So a cancelled request has one final reply, is counted and gives its memory back as any other
-//! does, and no step below depends on a cancellation that arrives in time.
+//! A client may disconnect at any moment, and its request may be anywhere. One rule makes this
+//! safe: a cancellation never ends a request. It only makes the owner of the request end it
+//! earlier. So a cancelled request has one final reply, is counted and releases its memory like any
+//! other, and no step below depends on the timely arrival of a cancellation.
 //!
 //! # The steps
 //!
@@ -13,81 +13,81 @@
 //!    in the `ReorderBuffer` of the stream, `capi` in the request's `Ownership`, `python` in its
 //!    `Request`. A step of an ensemble (`SentCall`) and a call by a model in Python
 //!    (`Worker::begin_call`) have tokens of their own.
-//! 2. **The client leaves.** `http` drops the future of the exchange when `ClientWatch` or hyper
-//!    sees the connection end, and with it `CancelOnDrop`. `grpc` cancels when a call is reset
-//!    (`drop_reset_calls`, `Stream::pull`), when a stream fails, when the `grpc-timeout` of a call
-//!    is over (`expire_calls`), and when the connection ends (drop of `Calls`). Programs call
+//! 2. **The client disconnects.** `http` drops the future of the exchange when `ClientWatch` or
+//!    hyper sees the connection end, and with it `CancelOnDrop`. `grpc` cancels when a call is
+//!    reset (`drop_reset_calls`, `Stream::pull`), when a stream fails, when the `grpc-timeout` of a
+//!    call is over (`expire_calls`), and when the connection ends (drop of `Calls`). Programs call
 //!    `TRITONSERVER_InferenceRequestCancel` or `cancel()`, and still get the final response.
 //! 3. **Flag, then hooks.** [`CancelToken::cancel`] sets the flag and takes the hooks out under
 //!    one lock, and runs them without it, on the thread that cancels. A hook does not block.
 //!    There are three: of the queue (`Dispatcher::enqueue`), of an ensemble (`Run::start`) and of
 //!    a worker (`Worker::watch_cancellation`). All others read the flag.
 //! 4. **A queued request leaves the queue.** The hook calls `Dispatcher::cancel`, which steps the
-//!    scheduler with `Event::Cancel`. A request that waits becomes `Action::Fail`; of a sequence,
-//!    all that wait behind it too, and the sequence closes (`SequenceBatcher::cancel`). The
-//!    dispatcher takes it from the slab, withdraws it from the order of replies, and fails it
-//!    behind the lock with `Request cancelled`. Timeouts set no flag: the scheduler itself finds
-//!    what waited too long in a queue, a backlog or before its deadline
-//!    (`FailReason::{TimeoutExpired, SequenceTimeoutExpired, TooLate}`), and the same
-//!    `Action::Fail` ends it.
-//! 5. **An executing batch is told, not stopped.** A batch that is closed keeps its requests.
-//!    ONNX models look at the flag before the batch (`OnnxInstance::execute`), compiled backends
-//!    ask `TRITONBACKEND_RequestIsCancelled`, a worker gets the frame `CANCELLED` for
-//!    `is_cancelled()`. An iterative request is not executed again (`RequestState::Cancelled`).
-//!    The sender of a decoupled model that waits for a slow client goes on
-//!    ([`Backpressure::wait`](crate::Backpressure::wait); a worker's at its frame); to stop is its
-//!    decision.
-//! 6. **A long run is terminated if all clients have left.** `LaneWatch` looks at an execution on
-//!    a lane's thread after 0.1 s and then as often, unless it is surely short or a request of it
-//!    can't be cancelled or belongs to a sequence, whose state it changes. If the flags of all
-//!    requests are set, it calls `Terminator::terminate`, and the requests fail with `request
-//!    cancelled during its execution`. Only ONNX models have a `Terminator`.
+//!    scheduler with `Event::Cancel`. A waiting request becomes `Action::Fail`. If it belongs to a
+//!    sequence, so do all requests that wait behind it, and the sequence closes
+//!    (`SequenceBatcher::cancel`). The dispatcher takes it from the slab, withdraws it from the
+//!    order of replies, and, outside the lock, fails it with `Request cancelled`. Timeouts set no
+//!    flag: the scheduler itself finds requests that have waited too long in a queue or a backlog,
+//!    or that will miss their deadline (`FailReason::{TimeoutExpired, SequenceTimeoutExpired,
+//!    TooLate}`), and the same `Action::Fail` ends it.
+//! 5. **An executing batch is told, not stopped.** A closed batch keeps its requests. ONNX models
+//!    check the flag before the batch (`OnnxInstance::execute`), compiled backends ask
+//!    `TRITONBACKEND_RequestIsCancelled`, a worker gets the frame `CANCELLED` for `is_cancelled()`.
+//!    An iterative request is not executed again (`RequestState::Cancelled`). A decoupled model
+//!    that waits for a slow client resumes ([`Backpressure::wait`](crate::Backpressure::wait); in a
+//!    worker, when it gets its frame); the decision to stop is the model's.
+//! 6. **A long run is terminated if all clients have disconnected.** `LaneWatch` checks an
+//!    execution on a lane's thread every 0.1 s, unless the execution is certainly short, or
+//!    contains a request that can't be cancelled or that belongs to a sequence, whose state it
+//!    changes. If the flags of all requests are set, it calls `Terminator::terminate`, and the
+//!    requests fail with `request cancelled during its execution`. Only ONNX models have a
+//!    `Terminator`.
 //! 7. **An ensemble fails at once and ends later.** `EnsembleRun::cancel` replies, starts no
-//!    further step, and cancels its calls: one that waits at its gate is withdrawn, one that was
-//!    sent begins at step 3. The run ends behind its last call. The calls of a model in Python go
-//!    on until the model cancels them or its worker is gone.
+//!    further step, and cancels its calls: a call that waits at its gate is withdrawn, and a call
+//!    that was sent begins at step 3. The run ends after its last call. The calls of a Python model
+//!    continue until the model cancels them or its worker exits.
 //! 8. **The owner ends the request.** [`PendingRequest`](crate::PendingRequest) counts it and
 //!    replies, in this order. A request that step 4 took from the queue, or step 6 from a run,
-//!    counts as [`FailureReason::Canceled`](crate::FailureReason::Canceled). An execution that
-//!    comes to its end is counted as if the client were there. (The failure of an ensemble's
+//!    counts as [`FailureReason::Canceled`](crate::FailureReason::Canceled). An execution that runs
+//!    to its end is counted as if the client were still connected. (The failure of an ensemble's
 //!    request counts twice, as in Triton: `fail_twice`.) Dropping the
-//!    [`Responder`](crate::Responder) drops the hooks that are left.
-//! 9. **Memory comes back with the values.** The tensors and their charges go with the request,
-//!    a door's charge (`RequestCharge`) with the sink, behind the final reply: until then the
-//!    memory is in use, whether or not a client waits. Dropping the last share of a
-//!    `BorrowedRequest` calls the release callback of a C program.
+//!    [`Responder`](crate::Responder) drops the remaining hooks.
+//! 9. **Memory comes back with the values.** The tensors and their charges go with the request, a
+//!    door's charge (`RequestCharge`) with the sink, after the final reply: until then the memory
+//!    is in use, even if no client waits. Dropping the last share of a `BorrowedRequest` calls the
+//!    release callback of a C program.
 //!
 //! # The races
 //!
-//! - **With the way into the queue.** The hook is added behind the step that queues the request,
-//!   if the request is still queued then. A token that was cancelled before runs it at once.
-//! - **With the close of a batch.** Both are steps under the dispatcher's lock. The hook that
-//!   comes second finds no such key among the queued requests, and the execution goes on.
-//! - **With the end of the request.** A hook may run, or be added, when the request is over.
-//!   It holds a weak reference and a key. Keys of requests carry a generation, and those of
-//!   workers count up, so that a late hook never meets a later request. A run that is over drops
-//!   the event, and a worker remembers a bounded number of keys that it does not know.
+//! - **With queueing.** The hook is added after the step that queues the request, if the request is
+//!   still queued. A token that was cancelled before runs it at once.
+//! - **With the close of a batch.** Both are steps under the dispatcher's lock. A hook that comes
+//!   second finds no such key among the queued requests, and the execution continues.
+//! - **With the end of the request.** A hook may run, or be added, after the request has ended. It
+//!   holds a weak reference and a key. Keys of requests carry a generation, and those of workers
+//!   count up, so that a late hook never meets a later request. A run that has ended drops the
+//!   event, and a worker remembers a bounded number of unknown keys.
 //! - **With the reply.** A request moves by value, and the code that has it replies. A reply to a
-//!   client that left finds no receiver (a closed channel of `http`, a `CallKey` that is removed
-//!   in `grpc`) and is dropped with its charge.
-//! - **With a second cancellation.** The hooks were taken out, so it does nothing. It may return
-//!   while the first still runs them: after `cancel` only the flag is certain.
+//!   disconnected client finds no receiver (a closed channel in `http`, a removed `CallKey` in
+//!   `grpc`) and is dropped with its charge.
+//! - **With a second cancellation.** The hooks have been taken out, so it does nothing. It may
+//!   return while the first still runs them: after `cancel` only the flag is certain.
 //! - **With another use of the request.** A C program may hand a request over again from its
-//!   release callback. `Ownership::hand_over` replaces the token under its lock, so a
-//!   cancellation means the old use, which is over, or the new one.
-//! - **Between a look and a termination.** A flag is never cleared: clients that have all left do
-//!   not come back. `LaneWatch` terminates under the lock that the lane's thread takes behind
-//!   each execution, where it resets the instance. So the next execution is never terminated. A
-//!   run that ended before it noticed replies with its result.
+//!   release callback. `Ownership::hand_over` replaces the token under its lock, so a cancellation
+//!   applies either to the old use, which is over, or to the new one.
+//! - **Between a check and a termination.** A flag is never cleared: disconnected clients do not
+//!   come back. `LaneWatch` terminates under the lock that the lane's thread takes after each
+//!   execution, where it resets the instance. So the next execution is never terminated. A run that
+//!   ended before it noticed replies with its result.
 //! - **Between an ensemble and its steps.** One thread at a time drives a run, in the sequence of
-//!   its events. A response of a step behind the cancellation is ignored; a call whose gate
-//!   admits it while it is withdrawn (`Withdrawal::AlreadyAdmitted`) ends when that event comes,
-//!   and is not sent.
+//!   its events. A step's response after the cancellation is ignored; a call that its gate admits
+//!   while it is being withdrawn (`Withdrawal::AlreadyAdmitted`) ends when that event comes, and is
+//!   not sent.
 //! - **With the second iteration.** The scheduler notes the cancellation of an executing iterative
-//!   request in the step that would otherwise ignore it, and looks at the release. Whichever
+//!   request in the step that would otherwise ignore it, and checks it at the release. Whichever
 //!   comes first, the request fails once: queued again by step 4, or released by step 5.
-//! - **With an unload.** The hooks keep no version loaded. If the dispatcher is gone, its requests
-//!   are.
+//! - **With an unload.** The hooks keep no version loaded. If the dispatcher no longer exists,
+//!   neither do its requests.
 
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ impl CancelToken {
     pub fn clear_hooks(&self) {
         let Some(shared) = &self.shared else { return };
         let hooks = std::mem::take(&mut *shared.hooks.lock("clear the hooks"));
-        // Not under the lock: dropping a hook may use this token.
+        // Dropped outside the lock: dropping a hook may use this token.
         drop(hooks);
     }
 }

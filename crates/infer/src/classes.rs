@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
-/// The names of an output's classes, one for each line of a label file.
+/// The names of an output's classes, one per line of a label file.
 ///
-/// All names are C strings in one allocation: the C API hands out pointers to
-/// them, and a hundred thousand labels need no hundred thousand allocations.
+/// All names are C strings in one allocation, because the C API hands out pointers to them, and a
+/// hundred thousand labels must not need as many allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassLabels {
     text: Box<[u8]>,
@@ -22,9 +22,9 @@ impl ClassLabels {
 
     /// Parses the contents of a label file: the first line names class 0.
     ///
-    /// As in Triton, only a line feed ends a line, so that a carriage return
-    /// belongs to the label. A label ends at its first NUL, because it passes
-    /// through C. `None` if the text is longer than [`ClassLabels::BYTES_MAX`].
+    /// As in Triton, only a line feed ends a line, so that a carriage return belongs to the label.
+    /// A label ends at its first NUL, because it passes through C. Returns `None` if the text is
+    /// longer than [`ClassLabels::BYTES_MAX`].
     #[must_use]
     pub fn from_lines(mut text: Vec<u8>) -> Option<Self> {
         if u64::try_from(text.len()).ok()? > Self::BYTES_MAX {
@@ -69,8 +69,8 @@ pub struct ModelClasses {
 }
 
 impl ModelClasses {
-    /// Describes a model whose outputs have these labels. `batches`: the first
-    /// dimension of each output is the batch dimension.
+    /// Describes a model whose outputs have these labels. `batches` tells that the first dimension
+    /// of each output is the batch dimension.
     #[must_use]
     pub const fn new(batches: bool, labels: BTreeMap<String, Arc<ClassLabels>>) -> Self {
         Self { batches, labels }
@@ -82,7 +82,7 @@ impl ModelClasses {
         self.batches
     }
 
-    /// The labels of an output, if it has any.
+    /// The labels of an output, if any.
     #[must_use]
     pub fn labels(&self, output: &str) -> Option<&Arc<ClassLabels>> {
         self.labels.get(output)
@@ -92,9 +92,8 @@ impl ModelClasses {
 /// Tells a door how to turn the outputs of the version that serves a request into
 /// classes.
 ///
-/// The door puts one copy into the request and keeps the other. The version that
-/// admits the request sets it, so that a response never gets the labels of a
-/// version that is loaded meanwhile.
+/// The door puts one copy into the request and keeps the other. The version that admits the request
+/// sets it, so that a response never gets the labels of a version that was loaded in the meantime.
 #[derive(Clone, Debug, Default)]
 pub struct ClassesCell(Arc<OnceLock<Arc<ModelClasses>>>);
 

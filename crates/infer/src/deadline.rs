@@ -1,28 +1,28 @@
-//! When the answer to a request is needed.
+//! Deadlines of requests.
 
 use std::time::{Duration, Instant};
 
-/// When the answer to a request is needed. Only models that are batched by deadlines look at
-/// it; others pass it on with the requests that they make.
+/// The time by which a request must be answered. Only models that are batched by deadlines use it;
+/// others pass it on with the requests that they make.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Deadline {
-    /// Whenever it comes.
+    /// No deadline.
     #[default]
     None,
-    /// At this time.
+    /// This time.
     At(Instant),
-    /// The header with this name should tell and can't be read.
+    /// A header with this name specifies it, but can't be read.
     Unreadable(&'static str),
 }
 
 impl Deadline {
-    /// The end of this time from `start` on; none if clocks can't tell that.
+    /// The end of this time from `start`; `None` if clocks can't represent it.
     #[must_use]
     pub fn within(start: Instant, time: Duration) -> Self {
         start.checked_add(time).map_or(Self::None, Self::At)
     }
 
-    /// The earlier of both. What can't be read is not forgotten.
+    /// The earlier of both. An unreadable deadline takes precedence.
     #[must_use]
     pub fn earliest(self, other: Self) -> Self {
         match (self, other) {
@@ -32,7 +32,7 @@ impl Deadline {
         }
     }
 
-    /// The time, if there is one.
+    /// The time, if any.
     #[must_use]
     pub const fn at(self) -> Option<Instant> {
         match self {
@@ -42,7 +42,7 @@ impl Deadline {
     }
 }
 
-/// The headers of a request that tell how long its client waits: the first of each.
+/// The headers of a request that tell how long its client waits. If one repeats, the first counts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeoutHeaders<'a> {
     /// The value of [`TimeoutHeaders::ENVOY`].
@@ -57,7 +57,7 @@ impl TimeoutHeaders<'_> {
     /// The header of clients: a number of seconds, which may have a fraction.
     pub const REQUEST: &'static str = "request-timeout";
 
-    /// The deadline of a request that arrives now. The clock is read only if a header tells.
+    /// The deadline of a request that arrives now. Reads the clock only if a header specifies one.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         if self.envoy.is_none() && self.request.is_none() {
@@ -80,7 +80,7 @@ fn milliseconds(text: &[u8]) -> Option<Duration> {
     whole(text).map(Duration::from_millis)
 }
 
-/// A number of seconds, with at most nine digits behind the point.
+/// A number of seconds, with at most nine decimal places.
 fn seconds(text: &[u8]) -> Option<Duration> {
     const DIGITS: usize = 9;
     let point = text.iter().position(|byte| *byte == b'.');
@@ -92,7 +92,7 @@ fn seconds(text: &[u8]) -> Option<Duration> {
     Some(seconds.saturating_add(fraction))
 }
 
-/// A number of decimal digits and nothing else. What exceeds 64 bits is as good as for ever.
+/// A number made of decimal digits only. A number of more than 64 bits counts as the largest.
 fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -104,7 +104,7 @@ fn whole(text: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The time from now that the headers allow; `Err` with the name of one that can't be read.
+    /// The time that the headers allow from now; `Err` with the name of an unreadable header.
     fn allowed(
         envoy: Option<&str>,
         request: Option<&str>,
@@ -139,7 +139,7 @@ mod tests {
         check(None, Some("3600"), 3_600_000);
         check(Some(" 7200000 "), Some("3600"), 3_600_000);
         check(Some("3600000"), Some("7200.5"), 3_600_000);
-        // Longer than clocks can tell.
+        // Longer than clocks can represent.
         assert_eq!(allowed(None, Some("99999999999999999999999")), Ok(None));
     }
 

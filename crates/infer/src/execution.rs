@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use crate::FailureReason;
 
-/// When a request passed the trace points before the backend.
+/// The times at which a request passed the trace points before the backend.
 #[derive(Copy, Clone, Debug)]
 pub struct RequestTimes {
-    /// When the server received it.
+    /// The time at which the server received it.
     pub arrival: Instant,
-    /// When it entered its model's queue.
+    /// The time at which it entered its model's queue.
     pub queued: Instant,
 }
 
-/// When a backend passed the stages of one execution.
+/// The times at which a backend passed the stages of one execution.
 #[derive(Copy, Clone, Debug)]
 pub struct ExecutionTimes {
     /// The backend received the batch.
@@ -46,13 +46,13 @@ impl ExecutionTimes {
     }
 }
 
-/// The times of a request's execution: of one batch, or of all executions in a run
-/// of an ensemble together.
+/// The times of a request's execution: those of one batch, or the sums of all executions in a run
+/// of an ensemble.
 #[derive(Copy, Clone, Debug)]
 pub struct ExecutionSummary {
-    /// When the request left its model's queue.
+    /// The time at which the request left its model's queue.
     pub start: Instant,
-    /// When the execution ended.
+    /// The time at which the execution ended.
     pub end: Instant,
     /// Time spent on gathering inputs.
     pub input: Duration,
@@ -60,7 +60,7 @@ pub struct ExecutionSummary {
     pub infer: Duration,
     /// Time spent on collecting outputs.
     pub output: Duration,
-    /// The GPU of the instance that executed it, if it is counted by GPUs.
+    /// The GPU of the instance that executed it, if executions are counted by GPU.
     pub gpu: Option<u32>,
 }
 
@@ -77,8 +77,8 @@ impl From<&ExecutionTimes> for ExecutionSummary {
     }
 }
 
-/// The ensemble run that made a request as one of its steps: adds up the times of
-/// its steps.
+/// An observer of a step's execution: the ensemble run that made the request, which adds up the
+/// times of its steps.
 pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
     /// The request was executed without an error.
     fn executed(&self, execution: &ExecutionSummary);

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::InputTensor;
 
-/// The bytes that the requests of a model version hold: what is shown of the ledger for each
-/// model. Only tensors that are charged count, so that a small request costs nothing.
+/// The bytes that the requests of a model version hold: the part of the ledger that is shown for
+/// each model. Only charged tensors count, so that a small request costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct ModelBytes(Arc<AtomicU64>);
 
-/// The part of one request, until it and its copies are dropped.
+/// The share of one request, which lasts until the request and its copies are dropped.
 #[derive(Clone, Debug)]
 pub struct HeldBytes {
     _share: Arc<Share>,
@@ -23,7 +23,7 @@ struct Share {
 }
 
 impl ModelBytes {
-    /// The number of bytes that are held now.
+    /// The number of bytes held now.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

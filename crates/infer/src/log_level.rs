@@ -1,14 +1,14 @@
-//! The weight of a line of the log.
+//! The severity of a log line.
 
-/// The level of a line of the log, from the most to the least important.
+/// The level of a log line, from the most to the least important.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Something failed.
+    /// A failure.
     Error,
-    /// Something is doubtful.
+    /// A possible problem.
     Warning,
-    /// Something happened.
+    /// An event.
     Info,
-    /// Details, in levels from 1; a higher level is finer.
+    /// A detail, in levels starting at 1; a higher level is finer.
     Verbose(u32),
 }

@@ -1,4 +1,4 @@
-//! Models of the threads that share a request's trace or its cancellation, in all their
+//! Loom models of the threads that share a request's trace or its cancellation, in all their
 //! interleavings.
 
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 /// A named value that travels with a request or a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name.
+    /// The parameter's name.
     pub name: String,
-    /// Its value.
+    /// The parameter's value.
     pub value: ParameterValue,
 }
 

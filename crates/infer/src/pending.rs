@@ -22,21 +22,21 @@ use crate::{
 /// an internal error.
 #[derive(Debug)]
 pub struct PendingRequest {
-    /// It is moved a dozen times on its way, and is large.
+    /// Boxed because the request is large and moved a dozen times.
     parts: Box<Parts>,
 }
 
 #[derive(Debug)]
 struct Parts {
     request: InferenceRequest,
-    /// Taken by the final reply. Padding never has one.
+    /// The responder, taken by the final reply. Padding never has one.
     responder: Option<Responder>,
     batch_size: u32,
-    /// Set while a backend has a request of a sequence.
+    /// The sequence; set while a backend has the request.
     sequence: Option<Box<SequenceContext>>,
-    /// True if no client sent it: it fills a row of a sequence batch.
+    /// True if it is padding: no client sent it, and it fills a row of a sequence batch.
     is_padding: bool,
-    /// Records its execution and its end.
+    /// The trace of its execution and its end.
     trace: Option<Arc<Trace>>,
 }
 
@@ -73,14 +73,13 @@ pub struct StateTensor {
     pub data: Buffer,
 }
 
-/// Takes requests of sequences back from the backend.
+/// Receives requests of sequences back from the backend.
 ///
-/// Called on the thread that releases a request, which holds no lock. It must not
-/// block.
+/// Called on the thread that releases a request, which holds no lock. It must not block.
 pub trait SequenceOwner: Send + Sync + std::fmt::Debug {
     /// The backend has released the request; `states` belong to its sequence.
     fn released(&self, key: u64, states: Vec<StateTensor>);
-    /// The request is to be executed again, behind others that wait.
+    /// The request must be executed again, behind others that wait.
     fn rescheduled(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>);
 }
 
@@ -118,7 +117,7 @@ impl PendingRequest {
         padding
     }
 
-    /// Makes a copy of a queued request that can be read but not replied to.
+    /// Makes a copy of a queued request that can be read but can't reply.
     #[must_use]
     pub fn for_inspection(mut request: InferenceRequest, batch_size: u32) -> Self {
         (request.execution_observer, request.trace) = (None, None);
@@ -142,32 +141,32 @@ impl PendingRequest {
         &mut self.parts.request.inputs
     }
 
-    /// Makes what is left until the deadline the timeout that the backend sees, unless that is
-    /// shorter already. Called by the engine, for models that look at deadlines.
+    /// Limits the timeout that the backend sees to the remaining time before the deadline. Called
+    /// by the engine, for models that use deadlines.
     pub fn limit_timeout(&mut self, now: Instant) {
         let Some(deadline) = self.parts.request.deadline.at() else { return };
-        // 0 would be no timeout.
+        // 0 would mean no timeout.
         let rest = deadline.saturating_duration_since(now).as_micros().max(1);
         let rest = u64::try_from(rest).unwrap_or(u64::MAX);
         let timeout = &mut self.parts.request.timeout_microseconds;
         *timeout = if *timeout == 0 { rest } else { rest.min(*timeout) };
     }
 
-    /// The number of its batch elements.
+    /// The number of batch elements.
     #[must_use]
     pub const fn batch_size(&self) -> u32 {
         self.parts.batch_size
     }
 
-    /// When it passed the trace points so far; `None` for padding and for a request
-    /// whose responder was taken.
+    /// The times at which it has passed trace points; `None` for padding and for a request whose
+    /// responder has been taken.
     #[must_use]
     pub fn times(&self) -> Option<RequestTimes> {
         self.parts.responder.as_ref().map(|responder| responder.statistics().times)
     }
 
-    /// Puts another observer before the one that keeps the statistics. Nothing happens to
-    /// padding, and to a request whose responder was taken.
+    /// Puts another observer in front of the one that keeps the statistics. Has no effect on
+    /// padding, or on a request whose responder has been taken.
     pub fn observe(
         &mut self,
         wrap: impl FnOnce(Arc<dyn RequestObserver>) -> Arc<dyn RequestObserver>,
@@ -226,15 +225,14 @@ impl PendingRequest {
         Ok(())
     }
 
-    /// Sends a response that is not the last. Only for decoupled models.
+    /// Sends a response that is not the last. For decoupled models only.
     pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(responder) = &mut self.parts.responder {
             responder.respond(result);
         }
     }
 
-    /// Takes the responder out, so that responses can follow after the request is
-    /// released.
+    /// Takes the responder out, so that responses can follow the release of the request.
     ///
     /// `None` for padding, which has no caller.
     pub const fn take_responder(&mut self) -> Option<Responder> {
@@ -246,7 +244,7 @@ impl PendingRequest {
         self.parts.responder = Some(responder);
     }
 
-    /// Puts something between the replies and their receiver.
+    /// Inserts a layer between the replies and their receiver.
     pub fn wrap_sender(&mut self, wrap: impl FnOnce(ResponseSender) -> ResponseSender) {
         if let Some(responder) = &mut self.parts.responder {
             responder.wrap_sender(wrap);
@@ -284,8 +282,8 @@ impl PendingRequest {
         }
     }
 
-    /// Records a success, ends the request without a further response and releases
-    /// it. Only for decoupled models.
+    /// Records a success, ends the request without a further response and releases it. For
+    /// decoupled models only.
     pub fn finish(mut self, execution: &ExecutionTimes) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {
@@ -296,7 +294,7 @@ impl PendingRequest {
         }
     }
 
-    /// Uses regions of clients no longer.
+    /// Stops using regions of clients.
     fn give_up_regions(&mut self) {
         let in_regions = |input: &&mut InputTensor| input.data.foreign().is_some();
         for input in self.parts.request.inputs.iter_mut().filter(in_regions) {
@@ -314,7 +312,7 @@ impl PendingRequest {
     }
 
     /// Ends the request with an error, and tells its caller that no backend received it: for
-    /// requests that the scheduler does not take. Without a reason it counts nothing.
+    /// requests that the scheduler rejects. Without a reason, nothing is counted.
     pub fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {
@@ -322,8 +320,8 @@ impl PendingRequest {
         }
     }
 
-    /// Returns the request to the engine, which executes it again. Only for
-    /// iterative sequences. Padding is dropped.
+    /// Returns the request to the engine, which executes it again. For iterative sequences only.
+    /// Padding is dropped.
     ///
     /// # Errors
     ///
@@ -356,7 +354,7 @@ pub const NOT_RESCHEDULED: &str = "Request is released with \
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        // The reply first: the owner of the sequence may stop the model.
+        // Replies first: the owner of the sequence may stop the model.
         drop(self.parts.responder.take());
         if let Some(trace) = self.parts.trace.take() {
             trace.end();

@@ -26,24 +26,24 @@ pub struct InferenceRequest {
     pub model_version: Option<i64>,
     /// The input tensors.
     pub inputs: Vec<InputTensor>,
-    /// The claims of the client about inputs whose type or shape is none. Admission refuses them;
-    /// until then type and shape in `inputs` are placeholders.
+    /// The client's descriptions of inputs with an invalid type or shape. Admission refuses them;
+    /// until then the type and shape in `inputs` are placeholders.
     pub malformed_inputs: Vec<MalformedInput>,
     /// The names of the requested outputs; empty requests all of them.
     pub outputs: Vec<String>,
-    /// Parameters for the backend, which have no meaning to the server.
+    /// Parameters for the backend, which the server does not interpret.
     pub parameters: Vec<Parameter>,
     /// The priority level: 1 is the highest, 0 selects the model's default.
     pub priority: u64,
     /// The time that the request may wait in the queue, in microseconds; 0 selects
     /// the model's default.
     pub timeout_microseconds: u64,
-    /// When the response is needed. Doors set what the client's headers say; admission adds
-    /// the timeout and the model's objective.
+    /// The deadline of the response. Doors set it from the client's headers; admission adds the
+    /// timeout and the model's objective.
     pub deadline: Deadline,
     /// The sequence that the request belongs to.
     pub correlation_id: CorrelationId,
-    /// The start and the end of that sequence, if the request is one.
+    /// Flags that tell whether the request starts or ends that sequence.
     pub sequence_flags: SequenceFlags,
     /// Set when the client cancels the request.
     pub cancel: CancelToken,
@@ -56,13 +56,12 @@ pub struct InferenceRequest {
     /// Set by the model version that admits the request, if the door turns
     /// outputs into classes.
     pub classes: Option<ClassesCell>,
-    /// The caller's query for the memory of outputs, for backends that know its
-    /// type: the C API's query functions. Without it outputs go into the CPU's
-    /// memory.
+    /// The caller's query for the memory of outputs, for backends that know its type: the C API's
+    /// query functions. If `None`, outputs go into CPU memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,
-    /// The outputs that may stay in a GPU's memory. Others come in the host's.
+    /// The outputs that may stay in GPU memory. Others are returned in host memory.
     pub device_outputs: DeviceOutputs,
-    /// Its part of what the requests of its model hold; admission sets it.
+    /// The request's share of the bytes that its model's requests hold; admission sets it.
     pub held: Option<HeldBytes>,
 }
 
@@ -90,32 +89,32 @@ impl InferenceRequest {
     }
 }
 
-/// The type and the dimensions of an input that are no type or no shape.
+/// An input whose type or shape is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedInput {
     /// The input's name.
     pub name: String,
-    /// Its type; `None` if the client names none that exists.
+    /// The type; `None` if the client names one that does not exist.
     pub datatype: Option<DataType>,
-    /// Its dimensions.
+    /// The dimensions.
     pub dims: Vec<i64>,
 }
 
-/// The outputs of a request that their receiver takes in a GPU's memory
-/// (`Buffer::foreign`), if the backend makes them there.
+/// The outputs of a request that their receiver accepts in GPU memory (`Buffer::foreign`), if the
+/// backend produces them there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceOutputs {
-    /// None.
+    /// No outputs.
     #[default]
     None,
-    /// All.
+    /// All outputs.
     All,
-    /// Those with these names.
+    /// The outputs with these names.
     Named(Arc<[String]>),
 }
 
 impl DeviceOutputs {
-    /// Returns true if the output with this name may stay in a GPU's memory.
+    /// Returns true if the output with this name may stay in GPU memory.
     #[must_use]
     pub fn include(&self, name: &str) -> bool {
         match self {
@@ -134,7 +133,7 @@ pub enum CorrelationId {
     None,
     /// A number other than 0.
     Number(u64),
-    /// A string that is not empty.
+    /// A non-empty string.
     Text(String),
 }
 

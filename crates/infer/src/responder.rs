@@ -16,14 +16,14 @@ use crate::{
 pub struct Responder {
     sender: Option<ResponseSender>,
     statistics: StatisticsReporter,
-    /// True if the observer knows of the first response.
+    /// True if the observer has been told of the first response.
     has_responded: bool,
-    /// Its hooks are cleared when there is nothing left to cancel.
+    /// The cancellation, whose hooks are cleared when nothing is left to cancel.
     cancel: CancelToken,
 }
 
-/// Records one request in the statistics of its model, for backends that report
-/// statistics apart from replying.
+/// Records one request in the statistics of its model, for backends that report statistics
+/// separately from replies.
 #[derive(Clone, Debug)]
 pub struct StatisticsReporter {
     pub(crate) batch_size: u32,
@@ -54,7 +54,7 @@ impl StatisticsReporter {
         Responder {
             sender: Some(ResponseSender::new(sink)),
             statistics: self.clone(),
-            // The first responder tells of its own responses.
+            // The first responder reports its own responses.
             has_responded: true,
             cancel: CancelToken::default(),
         }
@@ -77,7 +77,7 @@ impl Responder {
         self.statistics.observer = wrap(self.statistics.observer.clone());
     }
 
-    /// Sends a response that is not the last. Only for decoupled models.
+    /// Sends a response that is not the last. For decoupled models only.
     pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
         if let Some(sender) = &mut self.sender {
@@ -118,7 +118,7 @@ impl Responder {
         }
     }
 
-    /// Puts something between the replies and their receiver.
+    /// Inserts a layer between the replies and their receiver.
     pub fn wrap_sender(&mut self, wrap: impl FnOnce(ResponseSender) -> ResponseSender) {
         self.sender = self.sender.take().map(wrap);
     }
@@ -138,7 +138,8 @@ impl Responder {
         }
     }
 
-    /// The same for a response whose model ended the request only behind it.
+    /// Like [`Self::complete_unrecorded`], for a response whose model ended the request only after
+    /// sending it.
     pub fn complete_apart_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
         if let Some(sender) = self.sender.take() {
@@ -159,7 +160,7 @@ impl Responder {
         self.complete_unrecorded(Err(status));
     }
 
-    /// A response, or the error in its place, is about to be sent.
+    /// Reports that a response, or an error in its place, is about to be sent.
     fn begin_response(&mut self) {
         if self.sender.is_some() && !std::mem::replace(&mut self.has_responded, true) {
             self.statistics.observer.responding(&self.statistics.times);
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use crate::Reply;
 
-    /// Counts the responses that it is told of.
+    /// Counts the responses that are reported to it.
     #[derive(Debug, Default)]
     struct Responses(Mutex<usize>);
 

@@ -12,7 +12,7 @@ pub struct InferenceResponse {
     pub model_name: Arc<str>,
     /// The version of that model.
     pub model_version: i64,
-    /// The request's identifier.
+    /// The identifier of the request.
     pub id: String,
     /// Parameters that the backend set.
     pub parameters: ResponseParameters,
@@ -20,12 +20,12 @@ pub struct InferenceResponse {
     pub outputs: Vec<OutputTensor>,
 }
 
-/// The parameters of a response, mostly none. Responses that have the same ones share them.
+/// The parameters of a response, usually none. Responses with equal parameters share them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseParameters(Option<Arc<Vec<Parameter>>>);
 
 impl ResponseParameters {
-    /// Adds one behind the others.
+    /// Appends a parameter.
     pub fn push(&mut self, parameter: Parameter) {
         Arc::make_mut(self.0.get_or_insert_default()).push(parameter);
     }

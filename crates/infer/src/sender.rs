@@ -8,26 +8,26 @@ use crate::{InferenceResponse, Status};
 /// The place of a reply among those to its request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Finality {
-    /// More may follow.
+    /// More replies may follow.
     More,
     /// This is the last reply.
     Final,
-    /// This is the last reply, but its model said so only behind it. Clients whom Triton
-    /// tells the end apart are told it apart.
+    /// This is the last reply, but its model ended the request only after sending it. Clients to
+    /// which Triton reports the end separately get a separate end.
     EndApart,
 }
 
 /// A message to a [`ResponseSink`].
 #[derive(Debug)]
 pub enum Reply {
-    /// A response, or the error that stands in its place.
+    /// A response, or the error in its place.
     Response {
         /// The response or error.
         result: Result<InferenceResponse, Status>,
-        /// The place of the reply: last or not.
+        /// The finality of the reply.
         finality: Finality,
     },
-    /// The end of the replies, without a response of its own.
+    /// The end of the replies, without a further response.
     Finished,
 }
 
@@ -49,13 +49,13 @@ pub trait ResponseSink: Send {
     /// Receives one reply.
     fn deliver(&mut self, reply: Reply);
 
-    /// Receives the only reply to a request that no backend received: why it is refused.
+    /// Receives the only reply to a request that no backend received: the reason for the refusal.
     fn refuse(&mut self, status: Status) {
         self.deliver(Reply::Response { result: Err(status), finality: Finality::Final });
     }
 
-    /// The object behind the sink, so that the code that created the sink can
-    /// recognize it in a sender that comes back. `None` if it never has to.
+    /// The object behind the sink, so that the code that created the sink can recognize it in a
+    /// sender that comes back. `None` if that is never needed.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
@@ -92,7 +92,7 @@ impl ResponseSender {
         self.end(Reply::Response { result, finality: Finality::Final });
     }
 
-    /// Sends the last response of a model that ended the request only behind it.
+    /// Sends the last response of a model that ended the request only after sending it.
     pub fn send_final_apart(mut self, result: Result<InferenceResponse, Status>) {
         self.end(Reply::Response { result, finality: Finality::EndApart });
     }

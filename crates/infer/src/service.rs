@@ -1,6 +1,6 @@
 //! The trait through which doors reach the server with requests.
 //!
-//! It demands the pass of inference, which a door gets from its gate alone.
+//! It demands the pass for inference, which only a door's gate can issue.
 
 use galatea_gate::access::{Pass, WrongCategory, api};
 
@@ -14,7 +14,7 @@ pub trait InferenceService: Send + Sync {
     fn infer(&self, pass: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender);
 }
 
-/// A door asked for another pass than its gate gave it.
+/// The error of a door that asked for another pass than its gate admitted.
 impl From<WrongCategory> for Status {
     fn from(mistake: WrongCategory) -> Self {
         Self::internal(mistake.to_string())

@@ -1,9 +1,9 @@
 //! Counts and reasons that backends and caches report.
 
-/// Why a request failed: the label of the failure metric.
+/// The reason why a request failed: the label of the failure metric.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
-    /// The scheduler refused it, or its timeout in the queue expired.
+    /// The scheduler rejected it, or its timeout in the queue expired.
     Rejected,
     /// Its client cancelled it.
     Canceled,
@@ -32,11 +32,11 @@ impl FailureReason {
 /// The counters of the server's response cache as a whole.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
-    /// The bytes that its responses occupy.
+    /// The bytes that cached responses occupy.
     pub bytes_used: u64,
-    /// The bytes that its responses may occupy.
+    /// The bytes that cached responses may occupy.
     pub bytes_max: u64,
-    /// The number of responses it keeps.
+    /// The number of cached responses.
     pub entries: u64,
     /// Lookups that found a response.
     pub hits: u64,
@@ -53,9 +53,9 @@ pub struct CacheStatistics {
 /// Memory of one kind that a model uses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MemoryUsage {
-    /// The kind.
+    /// The kind of memory.
     pub kind: MemoryUsageKind,
-    /// The memory of that kind, such as the number of a GPU.
+    /// The instance of that kind, such as the number of a GPU.
     pub id: i64,
     /// The number of bytes.
     pub byte_size: u64,
@@ -66,7 +66,7 @@ pub struct MemoryUsage {
 pub enum MemoryUsageKind {
     /// CPU memory.
     Cpu,
-    /// CPU memory that is locked for transfers to a device.
+    /// CPU memory that is pinned for transfers to a device.
     CpuPinned,
     /// GPU memory.
     Gpu,

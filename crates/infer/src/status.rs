@@ -10,7 +10,7 @@ use galatea_tensor::ForeignError;
 
 /// The maximum length of an error's text, in bytes. A longer text is cut.
 ///
-/// Texts repeat what a client sent. A gRPC status is cut further by its door.
+/// Texts may repeat a client's input. The gRPC door cuts a status further.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The kind of failure that a [`Status`] reports, named as in Triton's C API.
@@ -20,11 +20,11 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 pub enum Code {
     /// A failure that fits no other code.
     Unknown,
-    /// The server broke one of its own rules.
+    /// The server violated one of its own invariants.
     Internal,
     /// The requested model, version or item does not exist.
     NotFound,
-    /// The request is wrong; a retry does not help.
+    /// The request is invalid; a retry does not help.
     InvalidArgument,
     /// The server can't do it now; a later retry may help.
     Unavailable,
@@ -34,10 +34,11 @@ pub enum Code {
     AlreadyExists,
     /// The client cancelled the request.
     Cancelled,
-    /// Requests and responses hold too much memory; a later retry may help. In C it is
+    /// Requests and responses hold too much memory; a later retry may help. In the C API this is
     /// [`Unavailable`](Self::Unavailable).
     Exhausted,
-    /// The deadline of the request has passed. In C it is [`Unavailable`](Self::Unavailable).
+    /// The deadline of the request has passed. In the C API this is
+    /// [`Unavailable`](Self::Unavailable).
     DeadlineExceeded,
 }
 
@@ -61,11 +62,11 @@ impl Code {
 
 /// A failure with its code and a message that a client may see.
 ///
-/// The message is cut at `ERROR_BYTES_MAX`: it may repeat what a client sent.
+/// The message is cut at `ERROR_BYTES_MAX`, because it may repeat a client's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: Code,
-    /// 0 is unknown.
+    /// The time after which to retry; 0 means unknown.
     retry_after_ms: u32,
     message: Cow<'static, str>,
 }
@@ -110,7 +111,7 @@ impl Status {
         Self::new(Code::Cancelled, message)
     }
 
-    /// The same status, which tells the client to try again after this time at the earliest.
+    /// Tells the client not to retry before this time has passed.
     #[must_use]
     pub fn with_retry_after(self, time: Duration) -> Self {
         // Rounded up, so that it is not too early, and never 0.
@@ -118,7 +119,7 @@ impl Status {
         Self { retry_after_ms: u32::try_from(ms).unwrap_or(u32::MAX), ..self }
     }
 
-    /// After how many milliseconds the client may try again, if that is known.
+    /// The number of milliseconds after which the client may retry, if known.
     #[must_use]
     pub const fn retry_after_ms(&self) -> Option<u32> {
         if self.retry_after_ms == 0 { None } else { Some(self.retry_after_ms) }
@@ -136,13 +137,13 @@ impl Status {
         &self.message
     }
 
-    /// The same status with another message.
+    /// Replaces the message.
     #[must_use]
     pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
         Self { retry_after_ms: self.retry_after_ms, ..Self::new(self.code, message) }
     }
 
-    /// The same status with `prefix` before its message.
+    /// Puts `prefix` in front of the message.
     #[must_use]
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {
         let retry_after_ms = self.retry_after_ms;
@@ -164,7 +165,7 @@ impl From<Exhausted> for Status {
     }
 }
 
-/// The client took its memory away, or there is none for a copy of it.
+/// The client took its memory away, or no memory is left for a copy of it.
 impl From<ForeignError> for Status {
     fn from(error: ForeignError) -> Self {
         let code = match error {

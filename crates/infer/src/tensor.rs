@@ -13,8 +13,8 @@ pub struct InputTensor {
     pub datatype: DataType,
     /// Its shape, with the batch dimension if the model has one.
     pub shape: Shape,
-    /// Its elements in row-major order, little-endian. Each `BYTES` element
-    /// follows its length.
+    /// Its elements in row-major order, little-endian. Each `BYTES` element is preceded by its
+    /// length.
     pub data: Buffer,
 }
 

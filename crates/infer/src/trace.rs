@@ -12,20 +12,20 @@ use crate::{
     ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, Status,
 };
 
-/// A moment in the life of a request. [`TraceSink::end`] reports the end.
+/// A trace point of a request. [`TraceSink::end`] reports the end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TracePoint {
     /// The server received the request.
     RequestStart,
     /// The request was queued.
     QueueStart,
-    /// An instance received it.
+    /// An instance received the request.
     ComputeStart,
-    /// Its inputs were in place.
+    /// The request's inputs were in place.
     ComputeInputEnd,
     /// Computing ended; outputs were collected next.
     ComputeOutputStart,
-    /// Its outputs were complete.
+    /// The request's outputs were complete.
     ComputeEnd,
 }
 
@@ -47,18 +47,18 @@ pub struct TraceSubject<'a> {
     pub model_version: i64,
     /// The client's identifier of the request; may be empty.
     pub request_id: &'a str,
-    /// The time after its arrival at which the answer is needed, if its model looks at deadlines.
+    /// The time from its arrival to its deadline, if its model uses deadlines.
     pub deadline: Option<Duration>,
 }
 
 /// The identity of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceIdentity {
-    /// Its number in this process.
+    /// The trace's number in this process.
     pub id: u64,
-    /// That of the trace it serves; 0 is none.
+    /// The number of the trace that it serves; 0 means none.
     pub parent_id: u64,
-    /// The context that its model may pass on, as a JSON object; empty is none.
+    /// The context that its model may pass on, as a JSON object; empty if there is none.
     pub context: String,
     /// The model's name, once the trace has begun.
     pub model_name: String,
@@ -71,7 +71,7 @@ pub struct TraceIdentity {
 /// A tensor at a trace point.
 #[derive(Copy, Clone, Debug)]
 pub struct TracedTensor<'a> {
-    /// Its name.
+    /// The tensor's name.
     pub name: &'a str,
     /// The type of its elements.
     pub datatype: DataType,
@@ -81,11 +81,11 @@ pub struct TracedTensor<'a> {
     pub data: &'a Buffer,
 }
 
-/// Receives the trace points of one request. It receives none after it is dropped.
+/// Receives the trace points of one request. No points follow once it is dropped.
 ///
 /// Called on the thread that has the request, so it must not block.
 pub trait TraceSink: Send + Sync + std::fmt::Debug {
-    /// Returns true if it records tensors.
+    /// Returns true if the sink records tensors.
     fn wants_tensors(&self) -> bool;
     /// Begins the trace: called first.
     fn begin(&self, subject: &TraceSubject<'_>);
@@ -101,7 +101,7 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     /// Records an activity that a backend names. Its time is in nanoseconds of the system's
     /// monotonic clock, as the backend gives it.
     fn record_custom(&self, _name: &str, _at_ns: u64) {}
-    /// The same, at an instant.
+    /// Like [`Self::record_custom`], at an instant.
     fn record_activity(&self, _name: &str, _at: Instant) {}
     /// The identity of the trace, for backends that ask.
     fn identity(&self) -> TraceIdentity {
@@ -113,10 +113,10 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// Follows a request, and has one of its own kind for each request that serves it: for what is
-/// known of one request and belongs to no trace, such as its explanation.
+/// An object that follows a request, and has a child for each request that serves it: for facts
+/// about a request that don't belong in a trace, such as its explanation.
 pub trait TraceCompanion: Any + Send + Sync + std::fmt::Debug {
-    /// A model received the request at this time. Called at most once.
+    /// Records that a model received the request at this time. Called at most once.
     fn begin(&self, subject: &TraceSubject<'_>, at: Instant);
     /// Makes the companion of a request that serves this one.
     fn child(&self) -> Option<Arc<dyn TraceCompanion>>;
@@ -127,16 +127,16 @@ const NEW: u8 = 0;
 const BEGUN: u8 = 1;
 const ENDED: u8 = 2;
 
-/// The trace of one request. The engine and backends record trace points in the
-/// order in which they happen. It ends when the request is released, at the latest
-/// when the last reference is dropped.
+/// The trace of one request. The engine and backends record trace points in the order in which they
+/// happen. It ends when the request is released, or at the latest when the last reference is
+/// dropped.
 #[derive(Debug)]
 pub struct Trace {
     phase: AtomicU8,
-    /// `None` if the request has a trace for its companion alone.
+    /// The sink; `None` if the request has a trace only for its companion.
     sink: Option<Box<dyn TraceSink>>,
     companion: Option<Arc<dyn TraceCompanion>>,
-    /// Kept, so that it ends after this one.
+    /// The parent, kept so that it ends after this trace.
     _parent: Option<Arc<Trace>>,
 }
 
@@ -147,13 +147,13 @@ impl Trace {
         Arc::new(Self::with(Some(sink), None, None))
     }
 
-    /// Adds a companion to a request, which has this trace or none.
+    /// Adds a companion to a request, which may already have a trace.
     #[must_use]
     pub fn accompanied(trace: Option<Arc<Self>>, companion: Arc<dyn TraceCompanion>) -> Arc<Self> {
         let Some(mut trace) = trace else {
             return Arc::new(Self::with(None, Some(companion), None));
         };
-        // A trace that others have already is left as it is.
+        // A trace that is already shared is left unchanged.
         if let Some(alone) = Arc::get_mut(&mut trace) {
             alone.companion = Some(companion);
         }
@@ -180,14 +180,14 @@ impl Trace {
         Some(Arc::new(Self::with(sink, companion, Some(self.clone()))))
     }
 
-    /// Returns true if the request is traced. One that only has a companion has no trace for its
-    /// model either.
+    /// Returns true if the request is traced. A request that only has a companion counts as
+    /// untraced for its model too.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
         self.sink.is_some()
     }
 
-    /// The companion of the request, if it has one.
+    /// The companion of the request, if any.
     #[must_use]
     pub const fn companion(&self) -> Option<&Arc<dyn TraceCompanion>> {
         self.companion.as_ref()
@@ -204,8 +204,7 @@ impl Trace {
         self.sink.as_deref().filter(|sink| sink.wants_tensors())
     }
 
-    /// Begins the trace: the server received the request at `at`. Later calls change
-    /// nothing.
+    /// Begins the trace: the server received the request at `at`. Further calls have no effect.
     pub fn begin(&self, subject: &TraceSubject<'_>, at: Instant) {
         let first = self.phase.compare_exchange(NEW, BEGUN, Ordering::AcqRel, Ordering::Acquire);
         if first.is_err() {
@@ -277,7 +276,7 @@ impl Trace {
         }
     }
 
-    /// The same, at an instant.
+    /// Like [`Self::record_custom`], at an instant.
     pub fn record_activity(&self, name: &str, at: Instant) {
         if let Some(sink) = &self.sink {
             sink.record_activity(name, at);
@@ -290,7 +289,7 @@ impl Trace {
         self.sink.as_ref().map(|sink| sink.identity()).unwrap_or_default()
     }
 
-    /// Ends the trace: the request is released.
+    /// Ends the trace when the request is released.
     pub fn end(&self) {
         if self.phase.swap(ENDED, Ordering::AcqRel) == BEGUN
             && let Some(sink) = &self.sink
@@ -312,7 +311,7 @@ impl Drop for Trace {
     }
 }
 
-/// Records the responses that pass, while the request keeps its trace.
+/// Records the responses that pass through, as long as the request keeps its trace.
 struct TracedSink {
     trace: Weak<Trace>,
     inner: Box<dyn ResponseSink>,

@@ -36,7 +36,9 @@ pub struct TensorInterface {
 
 impl Interface {
     /// Builds the interface from the documents of the HTTP endpoints.
+    ///
     /// # Errors
+    ///
     /// The name of the missing part.
     pub fn from_json(metadata: &Value, config: &Value) -> Result<Self, String> {
         let name = metadata["name"].as_str().ok_or("the metadata has no name")?;
@@ -56,7 +58,9 @@ impl Interface {
     }
 
     /// Builds the interface from gRPC messages.
+    ///
     /// # Errors
+    ///
     /// If a datatype is unknown.
     pub fn from_messages(
         metadata: ModelMetadataResponse,

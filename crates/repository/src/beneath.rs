@@ -1,8 +1,7 @@
 //! Opening files below a directory.
 //!
-//! Paths lead down, which their callers check. Where links lead is a matter of
-//! [`Symlinks`]: those that an operator made in a repository are followed to anywhere,
-//! those in what came with a request never lead out.
+//! Callers check that paths only lead down. [`Symlinks`] controls links: an operator's links in a
+//! repository are followed anywhere, and links in files that came with a request never lead out.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -23,12 +22,12 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 /// The treatment of symbolic links in a model's directory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
-    /// They are followed to anywhere: the operator made them.
+    /// Links are followed anywhere: the operator made them.
     #[default]
     Followed,
-    /// They may not lead out of the directory.
+    /// Links may not lead out of the directory.
     Beneath,
-    /// A path with one can't be opened.
+    /// A path that contains a link can't be opened.
     Forbidden,
 }
 
@@ -43,7 +42,7 @@ impl OpenDirectory {
     /// Opens the directory of a model.
     pub(crate) fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
         let handle = match (symlinks, path.parent(), path.file_name()) {
-            // Links on the way to the repository were not made in it.
+            // Links in the path to the repository are not part of it.
             (Symlinks::Forbidden, Some(parent), Some(name)) if parent != Path::new("") => {
                 let parent = open_directory(parent)?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -57,7 +56,7 @@ impl OpenDirectory {
     /// Opens `path` without reading it: enough to know that it exists and to ask for its
     /// type. An empty path is the directory itself.
     ///
-    /// The error is `EXDEV` if the path leads out, and `ELOOP` if it has a forbidden link.
+    /// The error is `EXDEV` if the path leads out, and `ELOOP` if it contains a forbidden link.
     pub(crate) fn locate(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open_at(path, OFlags::PATH)
     }
@@ -68,8 +67,8 @@ impl OpenDirectory {
     }
 }
 
-/// The kernel resolves the whole path under one rule. On kernels before 5.6, and in
-/// sandboxes that hide the call, a path under a rule is walked without following links.
+/// The kernel resolves the whole path under one rule. On kernels before 5.6, and in sandboxes that
+/// block the call, a restricted path is walked without following links.
 fn open(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -132,7 +131,7 @@ impl OpenDirectory {
     ///
     /// # Errors
     ///
-    /// Also if it is not a regular file, is longer than `bytes_max` or isn't UTF-8.
+    /// If it can't be read, is not a regular file, is longer than `bytes_max` or isn't UTF-8.
     pub(crate) fn read_text(&self, path: &Path, bytes_max: u64) -> io::Result<String> {
         let file = self.open_file(path)?;
         let mut text = String::new();
@@ -143,14 +142,14 @@ impl OpenDirectory {
         Ok(text)
     }
 
-    /// The names of the entries of the directory at `path`, sorted.
+    /// The sorted names of the entries of the directory at `path`.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
         let handle = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         entries(handle.as_fd())
     }
 }
 
-/// The names of a directory's entries, sorted.
+/// The sorted names of a directory's entries.
 pub(crate) fn entries(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory)? {

@@ -14,15 +14,15 @@ use crate::beneath::{self, OpenDirectory, Symlinks};
 use crate::remote::ModelCopy;
 use crate::temporary::TemporaryDirectory;
 
-/// The directory of a model. It is opened anew for each use, so that a model that serves
-/// holds no descriptor of it, and a repository may be replaced while the server runs.
+/// The directory of a model. It is reopened for each use, so that a loaded model holds no
+/// descriptor of it, and a repository may be replaced while the server runs.
 #[derive(Clone, Debug)]
 pub struct ModelDirectory {
     path: PathBuf,
     symlinks: Symlinks,
-    /// Removes the directory with its last user.
+    /// Removes the directory when its last user is dropped.
     _temporary: Option<Arc<TemporaryDirectory>>,
-    /// The source of this copy, which may not be complete yet.
+    /// The source of this copy, which may still be incomplete.
     remote: Option<Arc<ModelCopy>>,
 }
 
@@ -37,7 +37,7 @@ impl ModelDirectory {
         Self { remote: Some(copy), ..Self::new(path, Symlinks::Beneath) }
     }
 
-    /// The same directory, removed with its last user.
+    /// Makes the directory a temporary one, removed when its last user is dropped.
     pub(crate) fn with_temporary(self, temporary: TemporaryDirectory) -> Self {
         Self { _temporary: Some(Arc::new(temporary)), ..self }
     }
@@ -48,8 +48,8 @@ impl ModelDirectory {
         &self.path
     }
 
-    /// The path behind all links, which another directory in its place doesn't have. It is the
-    /// address of a model in an object store.
+    /// The path with all links resolved, so that a directory that replaces it has another path. For
+    /// a model in an object store it is the model's address.
     #[must_use]
     pub fn real_path(&self) -> PathBuf {
         if let Some(copy) = &self.remote {
@@ -69,23 +69,23 @@ impl ModelDirectory {
         self.resolve_in(Path::new(""), name)
     }
 
-    /// The path for messages: where the model is, not where it was copied to.
+    /// The path for messages: the model's location, not that of its copy.
     #[must_use]
     pub fn shown_path(&self) -> &Path {
         self.remote.as_ref().map_or(&self.path, |copy| copy.url())
     }
 
-    /// Begins to bring all files of the model here, for a [`ModelDirectory::fetch`] soon.
+    /// Begins to download all files of the model, in expectation of a [`ModelDirectory::fetch`].
     pub(crate) fn fetch_ahead(&self) {
         self.remote.iter().for_each(ModelCopy::fetch_ahead);
     }
 
-    /// Brings all files of the model here. Only those of a model in an object store may be
-    /// missing; calls at the same time wait for the same files.
+    /// Downloads all missing files of the model. Only a model in an object store can have any;
+    /// concurrent calls wait for the same files.
     ///
     /// # Errors
     ///
-    /// Why a file can't be copied.
+    /// If a file can't be copied.
     pub fn fetch(&self) -> Result<(), Status> {
         self.remote.as_ref().map_or(Ok(()), |copy| copy.fetch())
     }
@@ -161,8 +161,8 @@ impl ModelDirectory {
     }
 }
 
-/// Reads a whole file of the expected size. The size is checked first, so that a file
-/// that is much too long is not read.
+/// Reads a whole file of the expected size. The size is checked first, so that an oversized file is
+/// not read.
 fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     let cannot = |error: io::Error| format!("can't be read: {error}");
     let length = file.metadata().map_err(cannot)?.len();
@@ -178,7 +178,7 @@ fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     fits(length)?;
     let mut bytes = Vec::new();
     let read_max = match size {
-        // One more byte shows that the file is too long.
+        // One more byte reveals that the file is too long.
         ExpectedFileSize::AtMost(_) => bytes_max.saturating_add(1),
         ExpectedFileSize::Beginning(_) => bytes_max,
     };
@@ -188,8 +188,8 @@ fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Checks that a name only leads down from where it starts. `a/../b` is refused even if
-/// it would stay inside.
+/// Checks that a name only leads down from its starting point. `a/../b` is refused even if it would
+/// stay inside.
 pub(crate) fn checked_relative(name: &str) -> Result<&Path, Status> {
     let path = Path::new(name);
     let goes_down = path.components().all(|part| matches!(part, Component::Normal(_)));

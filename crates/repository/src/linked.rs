@@ -1,4 +1,4 @@
-//! A repository of links to models elsewhere, for files that are in no repository.
+//! A repository of links to models elsewhere, for files outside any repository.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::source::CONFIG_FILE;
 use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
 
-/// A repository whose models are links. It is in a directory that only this user can enter,
-/// and that is removed when this value is dropped; what the links lead to stays.
+/// A repository whose models are links. It is in a directory that only this user can enter, and
+/// that is removed when this value is dropped; the targets of the links stay.
 #[derive(Debug)]
 pub struct LinkedRepository {
     directory: TemporaryDirectory,
@@ -25,13 +25,13 @@ impl LinkedRepository {
         Ok(Self { directory })
     }
 
-    /// Its path.
+    /// The repository's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.directory.path
     }
 
-    /// Adds a model that is in a directory of its own, with its versions.
+    /// Adds a model that has a directory of its own, with its versions.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl LinkedRepository {
         symlink(std::path::absolute(directory)?, model.join("1"))
     }
 
-    /// Adds a model whose only version is one file, under the name that it has for its backend.
+    /// Adds a model whose only version is one file, under the name by which its backend knows it.
     ///
     /// # Errors
     ///

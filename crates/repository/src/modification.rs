@@ -1,4 +1,4 @@
-//! When the files of a model changed last.
+//! Modification times of a model's files.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -15,12 +15,12 @@ const NS_PER_S: i64 = 1_000_000_000;
 
 /// The times of everything in a model's directory.
 ///
-/// As in Triton, an entry that can't be examined counts as never changed, and a link counts
-/// as its target. What the walk doesn't enter counts with its own time.
+/// As in Triton, an entry that can't be examined counts as never changed, and a link counts as its
+/// target. Directories that the walk doesn't enter count with their own times.
 pub(crate) struct DirectoryTimes {
     own: i64,
     entries: Vec<(OsString, i64)>,
-    /// True if the walk ended before it had seen everything.
+    /// True if the walk ended before it had covered everything.
     pub(crate) is_cut: bool,
 }
 
@@ -37,7 +37,7 @@ impl DirectoryTimes {
         Self { own: changed_ns(&own.status), entries, is_cut: walk.is_cut() }
     }
 
-    /// The model's times by these times. `config` is the entry that holds the configuration.
+    /// Converts these times to the model's. `config` is the entry that holds the configuration.
     pub(crate) fn into_model_times(self, config: Option<&OsStr>) -> ModificationTimes {
         let mut modified = ModificationTimes { newest: self.own, ..ModificationTimes::default() };
         for (name, newest) in self.entries {
@@ -88,7 +88,7 @@ fn add_fingerprints(
             fingerprints.push(FileFingerprint::new(inside.to_owned(), byte_size, modified_ns)?);
         }
         Found::Directory(directory) => {
-            // Python makes that one when a model is loaded.
+            // Python creates this directory when a model is loaded.
             for name in directory.entries.into_iter().filter(|name| name != "__pycache__") {
                 add_fingerprints(walk, &inside.join(name), entered, fingerprints)?;
             }
@@ -113,8 +113,8 @@ fn newest(walk: &mut Walk, inside: &Path, entered: &mut Entered) -> i64 {
     }
 }
 
-/// As in Triton, the time at which the file was put in its place counts too: a directory
-/// that replaces another one may be older.
+/// As in Triton, the time at which the file was moved into place counts too: a directory that
+/// replaces another one may be older.
 fn changed_ns(status: &Stat) -> i64 {
     let ns = i64::try_from(status.st_ctime_nsec).unwrap_or_default();
     let changed = status.st_ctime.saturating_mul(NS_PER_S).saturating_add(ns);
@@ -136,7 +136,7 @@ mod tests {
     use crate::testing::Scratch;
     use crate::{Lookup, Repository, ScanOptions};
 
-    /// Later than the time at which any file is put in its place.
+    /// A time in the future, later than any real change.
     const FUTURE_S: u64 = 4_000_000_000;
 
     fn ns(seconds: u64) -> i64 {

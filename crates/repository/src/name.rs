@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Linux.
 pub const MODEL_NAME_BYTES_MAX: usize = 255;
 
-/// A name that no model may have.
+/// An invalid model name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid model name '{}': {reason}", bounded(.name.escape_debug(), MODEL_NAME_BYTES_MAX))]
 pub struct InvalidName {
@@ -15,12 +15,12 @@ pub struct InvalidName {
     reason: &'static str,
 }
 
-/// Checks the name of a model in a repository: one component of a path, which can be shown
-/// in one line.
+/// Checks the name of a model in a repository: one component of a path that can be shown on one
+/// line.
 ///
 /// # Errors
 ///
-/// If it is empty, `.` or `..`, also with blanks around it, is longer than 255 bytes, or
+/// If it is empty, `.` or `..` (even with surrounding blanks), is longer than 255 bytes, or
 /// contains `/` or a control character.
 pub fn check_model_name(name: &str) -> Result<(), InvalidName> {
     let refuse = |reason| Err(InvalidName { name: name.to_owned(), reason });
@@ -42,8 +42,8 @@ pub fn check_model_name(name: &str) -> Result<(), InvalidName> {
     Ok(())
 }
 
-/// Checks the name of a model whose files a client sends. No directory has that name
-/// already, so that no reader need be able to take it for another.
+/// Checks the name of a model whose files a client sends. No directory has that name yet, so it can
+/// be held to a stricter rule that keeps names from looking alike.
 ///
 /// # Errors
 ///

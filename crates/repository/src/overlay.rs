@@ -1,7 +1,7 @@
-//! Models whose files come with the request to load them.
+//! Models whose files come with their load request.
 //!
-//! Backends open files by path, so the files are written to a directory of their own.
-//! Only this user can enter it, and it is removed with the last user of the model.
+//! Backends open files by path, so the files are written to a directory of their own. Only this
+//! user can enter it, and it is removed when the last user of the model is dropped.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,14 +17,14 @@ use crate::directory::ModelDirectory;
 use crate::source::{CONFIG_FILE, ModelSource};
 use crate::temporary::TemporaryDirectories;
 
-/// Makes models of files in memory.
+/// Makes models from files in memory.
 #[derive(Debug)]
 pub struct Overlays {
     directories: TemporaryDirectories,
 }
 
 impl Overlays {
-    /// Directories are made in `parent`.
+    /// Creates directories in `parent`.
     #[must_use]
     pub fn new(parent: impl Into<PathBuf>) -> Self {
         Self { directories: TemporaryDirectories::new(parent.into()) }
@@ -61,8 +61,8 @@ impl Overlays {
     }
 }
 
-/// The target of a path in a model's directory, in which a client starts: `/a` is `a`, and
-/// `a/../b` is `b`. As there are no links, no file system need be asked.
+/// Resolves a client's path relative to the model's directory: `/a` is `a`, and `a/../b` is `b`. As
+/// there are no links, the file system need not be consulted.
 fn inside(path: &str) -> Result<PathBuf, Status> {
     let refused = || {
         Status::invalid_argument(format!(

@@ -15,14 +15,14 @@ use crate::roots::{ModelLocation, RegisterError, Roots};
 use crate::scan::{ListedModel, Lookup, Scan, ScanProblem};
 use crate::source::{ModelSource, ScanOptions};
 
-/// Model repositories, searched in the order of their paths. Each scan or lookup sees
-/// the set of repositories as it was when the call began.
+/// Model repositories, searched in the order of their paths. Each scan or lookup sees the set of
+/// repositories at the start of the call.
 #[derive(Debug, Default)]
 pub struct Repository {
     roots: Lock<Arc<Roots>>,
-    /// Opens those in object stores.
+    /// Opens repositories in object stores.
     connector: Option<Arc<dyn RemoteConnector>>,
-    /// True if repositories may have models of the same name.
+    /// True if several repositories may have models of the same name.
     has_namespaces: bool,
 }
 
@@ -34,14 +34,14 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// If one of them is in an object store or can't be opened.
+    /// If one of them is in an object store, or can't be opened.
     pub fn open<P: Into<PathBuf>>(
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, RepositoryError> {
         Self::open_with(paths, None)
     }
 
-    /// The same, with a way to those in object stores.
+    /// Like [`Self::open`], but with a connector for object stores.
     ///
     /// # Errors
     ///
@@ -59,21 +59,20 @@ impl Repository {
         Ok(Self { roots: Lock::new(Arc::new(roots)), connector, has_namespaces: false })
     }
 
-    /// The same repositories, each a namespace of its own, so that they may have models
-    /// of the same name. The name of a namespace is the repository's path as it was
-    /// given.
+    /// Makes each repository a namespace of its own, so that several may have models of the same
+    /// name. The name of a namespace is the repository's path as given.
     #[must_use]
     pub fn with_namespaces(self) -> Self {
         Self { has_namespaces: true, ..self }
     }
 
-    /// Adds a repository. `names` are pairs of a directory in it and a name that its
-    /// model has instead of the directory's. A directory may have several.
+    /// Adds a repository. `names` are pairs of a directory and the name that its model gets instead
+    /// of the directory's. A directory may have several names.
     ///
     /// # Errors
     ///
-    /// If the repository can't be opened or is registered already, or one of the names
-    /// is taken or invalid.
+    /// If the repository can't be opened or is already registered, or if a name is taken or
+    /// invalid.
     pub fn register(
         &self,
         path: impl Into<PathBuf>,
@@ -96,7 +95,7 @@ impl Repository {
         self.change(|roots| roots.register(root, names))
     }
 
-    /// Removes a repository. Models that were loaded from it stay as they are.
+    /// Removes a repository. Models loaded from it are unaffected.
     ///
     /// # Errors
     ///
@@ -111,14 +110,14 @@ impl Repository {
         self.roots().is_mapped(name)
     }
 
-    /// The namespace of models whose files come with a request to load.
+    /// The namespace of models whose files come with a load request.
     #[must_use]
     pub fn overlay_namespace(&self) -> Option<Arc<str>> {
         self.has_namespaces.then(|| Arc::from(""))
     }
 
-    /// The names of the models of all repositories, sorted. Names that no model may
-    /// have are listed too, escaped. Repositories that can't be listed are left out.
+    /// The sorted names of the models of all repositories. Invalid names are listed too, escaped.
+    /// Repositories that can't be listed are left out.
     #[must_use]
     pub fn names(&self) -> Vec<ListedModel> {
         let mut counts: BTreeMap<QualifiedName, usize> = BTreeMap::new();
@@ -165,7 +164,7 @@ impl Repository {
         }
     }
 
-    /// A repository that can't be read: models may be missing for that reason.
+    /// A repository that can't be read, if any; its models may seem to be missing.
     fn unreadable(&self) -> Option<ScanProblem> {
         self.roots().iter().find_map(|root| {
             let path = root.path().display().to_string();
@@ -209,7 +208,7 @@ impl Repository {
         scan
     }
 
-    /// The models in the directories of a repository. Invalid names are problems.
+    /// The models in the directories of a repository. Invalid names are reported as problems.
     fn locations(
         &self,
         roots: &Roots,
@@ -253,12 +252,12 @@ impl Repository {
         })
     }
 
-    /// Returns true if the id of a model of this name could be split into namespace and name.
+    /// Returns true unless namespaces are on and the id of a model of this name would be ambiguous.
     fn allows(&self, name: &str) -> bool {
         !self.has_namespaces || can_have_namespace(name)
     }
 
-    /// The namespace of a repository's models, if there are any.
+    /// The namespace of a repository's models, if namespaces are on.
     fn namespace(&self, root: &Root) -> Option<Arc<str>> {
         self.has_namespaces.then(|| root.path().display().to_string().into())
     }
@@ -276,7 +275,7 @@ impl Repository {
     }
 }
 
-/// Why a name is not allowed with namespaces.
+/// The reason why a name is not allowed with namespaces.
 fn ambiguous_name(name: &str) -> String {
     let name = name.escape_debug();
     format!("'{name}' begins with ':' or contains '::', which no name may do with namespaces")

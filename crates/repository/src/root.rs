@@ -14,10 +14,10 @@ use crate::directory::ModelDirectory;
 use crate::name::check_model_name;
 use crate::remote::{FoundModel, RemoteConnector, RemoteError, RemoteRoot, is_remote};
 
-/// Why a repository can't be used at all.
+/// A reason why a repository can't be used at all.
 #[derive(Debug, Error)]
 pub enum RepositoryError {
-    /// It is in an object store, and this set of repositories has no way to them.
+    /// It is in an object store, and no connector is available.
     #[error("model repository '{path}' is in an object store, which can't be opened here")]
     Unreachable {
         /// The address.
@@ -28,16 +28,16 @@ pub enum RepositoryError {
     Remote {
         /// The address.
         path: String,
-        /// Why, in Triton's words where it has any.
+        /// The reason, in Triton's words where it has any.
         reason: String,
     },
-    /// There is nothing at the path, in Triton's words.
+    /// Nothing exists at the path, in Triton's words.
     #[error("failed to stat file {path}")]
     Missing {
         /// The path.
         path: String,
     },
-    /// It is no directory, in Triton's words.
+    /// It is not a directory, in Triton's words.
     #[error("repository path is not a valid directory")]
     NotDirectory {
         /// The path.
@@ -45,8 +45,8 @@ pub enum RepositoryError {
     },
 }
 
-/// The directory of a repository. It is opened anew for each scan and each lookup, because
-/// it may be replaced while the server runs, as by a release script that switches a link.
+/// The directory of a repository. It is reopened for each scan and each lookup, because it may be
+/// replaced while the server runs, for example by a release script that switches a link.
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
@@ -63,18 +63,18 @@ enum RootPlace {
 #[derive(Default)]
 pub(crate) struct RootListing {
     pub(crate) names: Vec<String>,
-    /// Names that no model may have, escaped, and why.
+    /// Escaped invalid names, and the reasons why they are invalid.
     pub(crate) invalid: Vec<(String, String)>,
-    /// The models of an object store, by directory, that were read with the list.
+    /// The models of an object store that were read along with the listing, by directory.
     pub(crate) found: BTreeMap<String, Result<FoundModel, String>>,
 }
 
-/// The part of an object store that is read when it is listed.
+/// The depth to which an object store is read when it is listed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// The names of models.
     Names,
-    /// Their objects, and the files beside their versions.
+    /// Also their objects, and the files outside their versions.
     Models,
 }
 
@@ -107,8 +107,7 @@ impl Root {
         &self.path
     }
 
-    /// Returns true if the repository has an entry of this name that is, or may be, a
-    /// directory.
+    /// Returns true if the repository has an entry with this name that is, or may be, a directory.
     pub(crate) fn has(&self, name: &str) -> bool {
         if let RootPlace::Remote(remote) = &self.place {
             return remote.has(name);
@@ -118,7 +117,7 @@ impl Root {
             && !is_other_file(&handle, OsStr::new(name))
     }
 
-    /// Returns true if the repository can be opened. Object stores tell of problems themselves.
+    /// Returns true if the repository can be opened. Object stores report problems themselves.
     pub(crate) fn check_readable(&self) -> io::Result<()> {
         match self.place {
             RootPlace::Local => beneath::open_directory(&self.path).map(drop),
@@ -161,7 +160,7 @@ impl Root {
     ///
     /// # Errors
     ///
-    /// Why it can't be opened, for messages.
+    /// The reason why it can't be opened, for messages.
     pub(crate) fn model_directory(
         &self,
         name: &str,

@@ -1,8 +1,8 @@
 //! The repositories of a server, and the names of the models in their directories.
 //!
-//! A model has its directory's name, unless registration of the repository mapped other
-//! names to the directory. A mapped name takes precedence over directories of that name
-//! in any repository. A directory with mapped names is not known by its own.
+//! A model has its directory's name, unless registration of the repository mapped other names to
+//! the directory. A mapped name takes precedence over directories of that name in any repository. A
+//! directory with mapped names is not known by its own name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::name::check_model_name;
 use crate::remote::FoundModel;
 use crate::root::Root;
 
-/// Why a repository can't be registered or unregistered. The texts are Triton's where
-/// Triton has them.
+/// A reason why a repository can't be registered or unregistered. The texts are Triton's where
+/// Triton has any.
 #[derive(Debug, Error)]
 pub enum RegisterError {
-    /// There is no such directory.
+    /// No such directory exists.
     #[error("failed to register '{path}', repository not found")]
     NotFound {
         /// The path.
@@ -29,10 +29,10 @@ pub enum RegisterError {
     Remote {
         /// The address.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It is registered already.
+    /// It is already registered.
     #[error("model repository '{path}' has already been registered")]
     AlreadyRegistered {
         /// The path.
@@ -60,10 +60,10 @@ pub enum RegisterError {
     },
 }
 
-/// The repositories at one moment.
+/// The repositories at one point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
-    /// Sorted by path, which is the order in which they are searched.
+    /// The repositories, sorted by path, the order in which they are searched.
     list: Vec<Arc<Root>>,
     /// Directories by the names that registration mapped to them.
     mappings: BTreeMap<String, MappedDirectory>,
@@ -83,7 +83,7 @@ pub(crate) struct ModelLocation {
     pub(crate) name: String,
     /// True if registration mapped the name to the directory.
     pub(crate) is_mapped: bool,
-    /// The model of an object store, if it was read already.
+    /// The model of an object store, if it has already been read.
     pub(crate) found: Option<Result<FoundModel, String>>,
 }
 
@@ -158,8 +158,8 @@ impl Roots {
         self.list.iter().filter(has_it).map(|root| unmapped(root, name)).collect()
     }
 
-    /// The models that a directory holds: one for each name that is mapped to it, else
-    /// one of its own name, unless that is mapped to another directory.
+    /// The models that a directory holds: one for each name that is mapped to it, otherwise one
+    /// with its own name, unless that is mapped to another directory.
     pub(crate) fn models_of(&self, root: &Arc<Root>, directory: &str) -> Vec<ModelLocation> {
         let mapped: Vec<ModelLocation> = self.mappings_to(root, directory).collect();
         if !mapped.is_empty() || self.is_mapped(directory) {

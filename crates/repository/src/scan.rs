@@ -1,8 +1,7 @@
 //! The contents of repositories, as a scan or a lookup reports them.
 //!
-//! The types are generic over the model, because a reader of the same repositories may
-//! know more about a model than its directory tells: the catalog of a server adds how a
-//! model is defined.
+//! The types are generic over the model, because a reader of the same repositories may know more
+//! about a model than its directory tells: a server's catalog adds the definition of a model.
 
 use std::sync::Arc;
 
@@ -22,15 +21,15 @@ pub struct Scan<M = ModelSource> {
 /// The result of a lookup of one name.
 #[derive(Debug)]
 pub enum Lookup<M = ModelSource> {
-    /// No repository has a model of that name.
+    /// No repository has a model with that name.
     Missing,
-    /// The models of that name. Only namespaces allow more than one.
+    /// The models with that name. Only namespaces allow more than one.
     Models(Vec<M>),
-    /// A model of that name is there, but can't be loaded.
+    /// A model with that name exists, but can't be loaded.
     Problem(ScanProblem),
 }
 
-/// A reason that keeps a model from being loaded, or a repository from being listed.
+/// A reason why a model can't be loaded, or a repository can't be listed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ScanProblem {
     /// A repository can't be listed.
@@ -38,10 +37,10 @@ pub enum ScanProblem {
     Repository {
         /// The path of the repository.
         path: String,
-        /// Why it can't be listed.
+        /// The reason why it can't be listed.
         reason: String,
     },
-    /// Several repositories have a model of that name. None of them is loaded.
+    /// Several repositories have a model with that name. None of them is loaded.
     #[error("failed to poll model '{name}': not unique across all model repositories")]
     Duplicate {
         /// The name of the models.
@@ -50,10 +49,9 @@ pub enum ScanProblem {
     /// The directory of a model can't be read.
     #[error("failed to poll model '{name}': {reason}")]
     Model {
-        /// The model's name, or its id with namespaces. A name that no model may have
-        /// is escaped.
+        /// The model's name or, with namespaces, its id. An invalid name is escaped.
         name: String,
-        /// Why it can't be read.
+        /// The reason why it can't be read.
         reason: String,
     },
 }
@@ -61,11 +59,12 @@ pub enum ScanProblem {
 /// A name in the list of all models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
-    /// The model's namespace, if there are any.
+    /// The model's namespace, if namespaces are on.
     pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: String,
-    /// True if several repositories have it, so that none of them can be loaded.
+    /// True if several repositories have a model with this name, so that none of them can be
+    /// loaded.
     pub is_duplicate: bool,
 }
 
@@ -76,14 +75,14 @@ impl<M> Default for Scan<M> {
 }
 
 impl<M> Scan<M> {
-    /// The same scan with each model replaced.
+    /// Replaces each model of the scan.
     pub fn map<N>(self, replace: impl FnMut(M) -> N) -> Scan<N> {
         Scan { models: self.models.into_iter().map(replace).collect(), problems: self.problems }
     }
 }
 
 impl<M> Lookup<M> {
-    /// The same lookup with each model replaced.
+    /// Replaces each model of the lookup.
     pub fn map<N>(self, replace: impl FnMut(M) -> N) -> Lookup<N> {
         match self {
             Self::Missing => Lookup::Missing,

@@ -17,16 +17,17 @@ use crate::root::Root;
 use crate::version::version_number;
 use crate::walk::ENTRIES_MAX;
 
-/// A longer configuration is a mistake, and not worth the memory.
+/// The maximum size of a configuration, in bytes. A longer one is a mistake, and not worth the
+/// memory.
 const CONFIG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 pub(crate) const CONFIG_FILE: &str = "config.pbtxt";
 const CONFIG_FOLDER: &str = "configs";
 
-/// Directories of a model that are no versions. The log doesn't mention them.
+/// Directories of a model that are not versions. The log doesn't mention them.
 const OTHER_FOLDERS: [&str; 3] = ["warmup", "initial_state", CONFIG_FOLDER];
 
-/// The things that a scan looks for in each model's directory.
+/// Options for reading a model's directory.
 #[derive(Clone, Debug, Default)]
 pub struct ScanOptions {
     /// Models that have `configs/NAME.pbtxt` with this name use it instead of
@@ -36,26 +37,25 @@ pub struct ScanOptions {
     pub symlinks: Symlinks,
 }
 
-/// A model as a scan found it.
+/// A model found by a scan.
 #[derive(Clone, Debug)]
 pub struct ModelSource {
     /// The model's name: its directory's, or the one that registration mapped to the
     /// directory.
     pub name: String,
-    /// Its namespace, if there are any.
+    /// The model's namespace, if namespaces are on.
     pub namespace: Option<Arc<str>>,
-    /// True if registration gave the model its name. The name in its configuration
-    /// doesn't count then.
+    /// True if registration gave the model its name; the name in its configuration is then ignored.
     pub is_mapped: bool,
-    /// Its directory.
+    /// The model's directory.
     pub directory: ModelDirectory,
-    /// Its configuration file, if it has one.
+    /// The model's configuration file, if any.
     pub config: Option<ConfigFile>,
-    /// Its versions, ascending.
+    /// The model's versions, ascending.
     pub versions: Vec<VersionSource>,
     /// The parts that the scan ignored, for the log.
     pub notes: Vec<String>,
-    /// When its files changed last.
+    /// The modification times of the model's files.
     pub modified: ModificationTimes,
 }
 
@@ -68,13 +68,13 @@ pub struct ConfigFile {
     pub text: String,
 }
 
-/// A version of a model as a scan found it.
+/// A version of a model, found by a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionSource {
     /// The version's number.
     pub number: i64,
-    /// The names of the files and directories in it, sorted. Names that aren't UTF-8
-    /// are left out: no configuration could refer to them.
+    /// The sorted names of its files and directories. Names that aren't UTF-8 are left out: no
+    /// configuration could refer to them.
     pub files: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl ModelSource {
     ///
     /// # Errors
     ///
-    /// The part that can't be read.
+    /// A description of the part that can't be read.
     pub fn at(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
         let directory = ModelDirectory::new(path.to_owned(), options.symlinks);
         directory.open().map_err(|error| format!("can't open '{}': {error}", path.display()))?;
@@ -95,7 +95,8 @@ impl ModelSource {
     /// The model in this directory of a repository.
     pub(crate) fn read(root: &Root, name: &str, options: &ScanOptions) -> Result<Self, String> {
         let directory = root.model_directory(name, options.symlinks)?;
-        // The times are read first: a file that changes while it is read is newer then.
+        // The times are read first, so that a file that changes while it is read counts as newer
+        // later.
         let times = DirectoryTimes::read(&directory);
         let config = read_config(&directory, options)?;
         let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
@@ -112,8 +113,8 @@ impl ModelSource {
         Ok(source)
     }
 
-    /// The model of an object store. Its versions are told by the listing: their files are
-    /// not here yet.
+    /// The model of an object store. Its versions come from the listing, because their files have
+    /// not been copied yet.
     pub(crate) fn of_copy(
         name: &str,
         found: FoundModel,
@@ -139,7 +140,7 @@ impl ModelSource {
         Ok(source)
     }
 
-    /// The model in this directory, its configuration unread.
+    /// The model in this directory, without its configuration.
     pub(crate) fn without_config(name: &str, directory: ModelDirectory) -> Result<Self, String> {
         let mut source = Self::empty(name, directory);
         source.read_versions()?;
@@ -175,7 +176,7 @@ impl ModelSource {
         Ok(())
     }
 
-    /// Adds the version in a directory of the model's, or notes that it is none.
+    /// Adds the version in a directory of the model, or notes that it is not a version.
     fn add_version(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Directories for files that only one model uses.
+//! Directories for the files of a single model.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-/// The number of names that are tried for a directory.
+/// The maximum number of names to try for a directory.
 const ATTEMPTS_MAX: u32 = 1_000;
 
 /// A directory that is removed when this value is dropped.
@@ -19,7 +19,7 @@ pub(crate) struct TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // A directory that can't be removed is no reason to stop serving.
+        // Failure to remove a directory is no reason to stop serving.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
@@ -29,7 +29,7 @@ impl Drop for TemporaryDirectory {
 pub(crate) struct TemporaryDirectories {
     parent: PathBuf,
     next: AtomicU64,
-    /// Turns numbers into names, in another way with each start.
+    /// Turns numbers into names, differently in each process.
     names: RandomState,
 }
 
@@ -42,7 +42,7 @@ impl TemporaryDirectories {
         &self.parent
     }
 
-    /// A name that says nothing of this process: backends may repeat it in their messages.
+    /// A name that reveals nothing about this process: backends may repeat it in their messages.
     fn next_name(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("galatea-{:016x}", self.names.hash_one(number))

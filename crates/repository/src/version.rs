@@ -1,5 +1,4 @@
-//! Versions of a model: the names of their directories, and which of them a policy
-//! selects.
+//! Versions of a model: the names of their directories, and the selection by a policy.
 
 use galatea_config::VersionPolicy;
 
@@ -8,11 +7,11 @@ use galatea_config::VersionPolicy;
 pub struct VersionSelection {
     /// The versions to load, ascending.
     pub load: Vec<i64>,
-    /// Versions that the policy names and that don't exist, in its order.
+    /// Versions that the policy names but that don't exist, in the policy's order.
     pub missing: Vec<i64>,
 }
 
-/// Applies a policy to the versions that exist.
+/// Applies a policy to the existing versions.
 ///
 /// `available` may be in any order and must not repeat a version.
 #[must_use]
@@ -38,7 +37,7 @@ fn select_specific(versions: &[i64], sorted: &[i64]) -> VersionSelection {
     VersionSelection { load, missing }
 }
 
-/// The number in the name of a version's directory: digits, without leading zeros.
+/// The number in the name of a version's directory: digits without leading zeros.
 pub(crate) fn version_number(name: &str) -> Result<i64, &'static str> {
     if !name.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("which is not a number");

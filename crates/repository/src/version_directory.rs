@@ -1,4 +1,4 @@
-//! The directory of one version, as its backend sees it.
+//! The directory of one version, for its backend.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use galatea_infer::Status;
 use crate::directory::ModelDirectory;
 use crate::modification::file_fingerprints;
 
-/// The directory in a model's directory with the initial states of its sequences.
+/// The directory within a model's directory that holds the initial states of its sequences.
 const INITIAL_STATE_DIRECTORY: &str = "initial_state";
 
-/// The directory in a model's directory with the data of warmup samples.
+/// The directory within a model's directory that holds the data of warmup samples.
 const WARMUP_DIRECTORY: &str = "warmup";
 
 /// The directory of one version of a model.
@@ -24,7 +24,7 @@ pub struct VersionDirectory {
 }
 
 impl ModelDirectory {
-    /// The directory of one of its versions.
+    /// The directory of one of the model's versions.
     #[must_use]
     pub fn version(&self, version: i64) -> VersionDirectory {
         let name = PathBuf::from(version.to_string());
@@ -53,8 +53,8 @@ impl ModelFiles for VersionDirectory {
         self.model.fetch()
     }
 
-    /// The file is checked now and opened later by its path. A process that can change
-    /// the repository in between could also put the file there.
+    /// The file is checked now and opened by its path later. A process that can change the
+    /// repository in between could put any file there anyway.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         self.model.resolve_in(&self.name, name)
     }

@@ -1,7 +1,7 @@
-//! The walk over everything in a model's directory, which ends wherever links lead.
+//! A walk over everything in a model's directory, which terminates wherever links lead.
 //!
-//! A link is followed as if its target were in its place. Not entered are a directory that this
-//! part of the walk has been in, a directory that contains the repository, and the file systems
+//! A link is followed as if its target were in its place. The walk does not enter a directory that
+//! this part of it has already entered, a directory that contains the repository, or a file system
 //! in which the kernel shows its own state.
 
 use std::collections::HashSet;
@@ -14,12 +14,12 @@ use rustix::fs::{FileType, Stat};
 use crate::beneath::OpenDirectory;
 use crate::directory::ModelDirectory;
 
-/// Deeper directories are not entered.
+/// The maximum depth. Deeper directories are not entered.
 const DEPTH_MAX: usize = 64;
-/// The number of files and directories that are examined of a model.
+/// The maximum number of files and directories of a model that are examined.
 pub(crate) const ENTRIES_MAX: usize = 1 << 18;
 
-/// Types of file systems whose files are made when they are looked at.
+/// Types of file systems whose files are generated on access.
 const PROC: i64 = 0x9fa0;
 const SYSFS: i64 = 0x6265_6572;
 
@@ -30,15 +30,15 @@ type Identity = (u64, u64);
 #[derive(Default)]
 pub(crate) struct Entered(HashSet<Identity>);
 
-/// The answer to a look at a path.
+/// The result of visiting a path.
 pub(crate) enum Found {
     /// Anything but a directory.
     File(Stat),
-    /// A directory that is entered.
+    /// A directory to enter.
     Directory(Directory),
-    /// A directory that is not.
+    /// A directory that must not be entered.
     NotEntered(Stat),
-    /// Something that can't be examined, or that comes too late.
+    /// Nothing: it can't be examined, or the limit has been reached.
     Nothing,
 }
 
@@ -53,13 +53,13 @@ pub(crate) struct Walk {
     directory: OpenDirectory,
     /// The model's directory, and those that contain the repository.
     above: HashSet<Identity>,
-    /// True if the model's directory is itself one that contains the repository.
+    /// True if the model's directory itself contains the repository.
     is_above: bool,
     entries_left: usize,
 }
 
 impl Walk {
-    /// Begins at the directory itself; `None` if it can't be examined.
+    /// Begins at the directory itself. Returns `None` if it can't be examined.
     pub(crate) fn begin(directory: &ModelDirectory) -> Option<(Self, Directory)> {
         let opened = directory.open().ok()?;
         let handle = opened.locate(Path::new("")).ok()?;
@@ -71,12 +71,12 @@ impl Walk {
         Some((walk, Directory { status, entries }))
     }
 
-    /// True if there is more than was examined.
+    /// Returns true if some entries have not been examined.
     pub(crate) const fn is_cut(&self) -> bool {
         self.entries_left == 0
     }
 
-    /// Looks at a path in the model's directory.
+    /// Visits a path in the model's directory.
     pub(crate) fn visit(&mut self, inside: &Path, entered: &mut Entered) -> Found {
         let Ok(handle) = self.directory.locate(inside) else { return Found::Nothing };
         let Ok(status) = rustix::fs::fstat(&handle) else { return Found::Nothing };
@@ -94,7 +94,7 @@ impl Walk {
         Found::Directory(Directory { status, entries })
     }
 
-    /// As many names as may still be examined.
+    /// The names in a directory, up to the number that may still be examined.
     fn entries(&mut self, inside: &Path) -> Vec<OsString> {
         let mut entries = self.directory.list(inside).unwrap_or_default();
         entries.truncate(self.entries_left);
@@ -103,7 +103,7 @@ impl Walk {
     }
 }
 
-/// A directory, and all that it is in.
+/// A directory and all directories that contain it.
 fn and_above(directory: &Path) -> HashSet<Identity> {
     let Ok(directory) = directory.canonicalize() else { return HashSet::new() };
     let statuses = directory.ancestors().filter_map(|path| rustix::fs::stat(path).ok());
@@ -114,7 +114,7 @@ fn identity(status: &Stat) -> Identity {
     (status.st_dev, status.st_ino)
 }
 
-/// True of a file in a file system of the kernel's.
+/// Returns true for a file in one of the kernel's own file systems.
 fn is_of_kernel(handle: &OwnedFd) -> bool {
     let status = rustix::fs::fstatfs(handle);
     status.is_ok_and(|status| [PROC, SYSFS].contains(&status.f_type))
@@ -128,7 +128,7 @@ mod tests {
     use crate::beneath::Symlinks;
     use crate::testing::Scratch;
 
-    /// Walks through everything of a model, and returns the names that it visited.
+    /// Walks through a whole model, and returns the visited names.
     fn visited(scratch: &Scratch, model: &str) -> Vec<String> {
         let directory = ModelDirectory::new(scratch.path().join(model), Symlinks::Followed);
         let (mut walk, own) = Walk::begin(&directory).unwrap();

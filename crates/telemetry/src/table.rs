@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use crate::log::escape_controls;
 
-/// The width of a line without a terminal.
+/// The width of a line if there is no terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 500;
 
 /// A table with a header, drawn with `+`, `-` and `|`.
@@ -19,13 +19,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings, no wider than `line_width` if possible.
+    /// A table with these headings, at most `line_width` wide if possible.
     pub fn new<S: Into<String>>(line_width: usize, headings: impl IntoIterator<Item = S>) -> Self {
         let headings: Vec<String> = headings.into_iter().map(Into::into).collect();
         Self { line_width, columns: headings.len(), rows: vec![headings] }
     }
 
-    /// A table as wide as the terminal behind the standard output.
+    /// A table as wide as the terminal of standard output.
     pub fn for_console<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
         Self::new(console_width(), headings)
     }
@@ -37,7 +37,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The drawn table, a line break after each of its lines.
+    /// The drawn table, with a line break after each line.
     #[must_use]
     pub fn render(&self) -> String {
         let rows: Vec<Vec<Vec<String>>> = self.rows.iter().map(|row| lines_of_row(row)).collect();
@@ -55,8 +55,8 @@ impl Table {
         text
     }
 
-    /// Gives each column the width that it needs, or a fair share of the width that the
-    /// narrower columns leave.
+    /// Gives each column the width that it needs, or a fair share of the width that remains beside
+    /// the narrower columns.
     fn widths(&self, rows: &[Vec<Vec<String>>]) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..self.columns)
             .map(|column| {

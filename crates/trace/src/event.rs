@@ -1,43 +1,43 @@
-//! The records of a request while it is traced.
+//! The records of a traced request.
 
 use std::time::Duration;
 
 use galatea_tensor::DataType;
 
-/// A record. `trace` is the number of the trace within the process: a request has one, and
-/// so has each request that serves it.
+/// A record. `trace` is the number of a trace within the process: a request has a trace, and so
+/// does each request that serves it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// A trace begins: its model is known.
+    /// A trace begins, and its model is known.
     Begin { trace: u64, subject: Subject },
     /// A trace passed a point.
     Time { trace: u64, activity: Activity, ns: u64 },
-    /// A tensor of a trace.
+    /// A tensor was recorded in a trace.
     Tensor { trace: u64, activity: &'static str, tensor: RecordedTensor },
 }
 
 /// The subject of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// 0 is none.
+    /// The number of the parent trace; 0 means none.
     pub(crate) parent: u64,
     pub(crate) model_name: String,
     pub(crate) model_version: i64,
     pub(crate) request_id: String,
-    /// The time after its arrival at which the answer is needed.
+    /// The time from its arrival to its deadline, if it has one.
     pub(crate) deadline: Option<Duration>,
-    /// The identifier by which a collector knows it.
+    /// The identifier by which a collector knows the trace.
     pub(crate) span: [u8; 8],
 }
 
 /// A point that a trace passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
-    /// One of the door's.
+    /// A point of the door.
     Door(&'static str),
-    /// One of the server's.
+    /// A point of the server.
     Point(&'static str),
-    /// One that a backend named.
+    /// A point named by a backend.
     Custom(Box<str>),
 }
 
@@ -50,7 +50,7 @@ impl Activity {
     }
 }
 
-/// A copy of a tensor: what it is copied from may be gone, or may change, before it is written.
+/// A copy of a tensor, because the original may be freed or change before it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordedTensor {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ pub(crate) struct RecordedTensor {
 }
 
 impl Event {
-    /// The trace that it belongs to.
+    /// The number of the trace that the record belongs to.
     pub(crate) const fn trace(&self) -> u64 {
         match self {
             Self::Begin { trace, .. } | Self::Time { trace, .. } | Self::Tensor { trace, .. } => {
@@ -69,7 +69,7 @@ impl Event {
         }
     }
 
-    /// The memory that it takes, in bytes.
+    /// The memory that the record takes, in bytes.
     pub(crate) fn byte_size(&self) -> usize {
         let texts = match self {
             Self::Begin { subject, .. } => {

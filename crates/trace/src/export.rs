@@ -1,19 +1,19 @@
-//! Triton's traces as Perfetto and Chrome's trace viewer read them.
+//! Conversion of Triton's traces to the form that Perfetto and Chrome's trace viewer read.
 //!
-//! A client's request is a process; each model that serves it is a thread of it, and so is
-//! the door. What begins and ends is a slice, what only happens is an instant, and tensors
-//! are arguments of their request.
+//! A client's request becomes a process; each model that serves it becomes a thread, and so does
+//! the door. Anything with a beginning and an end becomes a slice, a single event becomes an
+//! instant, and tensors become arguments of their request.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// Converts the traces of a file, which is a JSON array, and adds them to `events`. Files of
-/// one server share its numbers of traces.
+/// Converts the traces of a file, which is a JSON array, and adds them to `events`. Files from one
+/// server share its trace numbers.
 ///
 /// # Errors
 ///
-/// If the text is no JSON array of traces.
+/// If the text is not a JSON array of traces.
 pub fn add_traces(text: &str, events: &mut Vec<Value>) -> Result<(), String> {
     let entries: Vec<Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut traces: BTreeMap<u64, TraceEntries> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub fn document(events: Vec<Value>) -> String {
 #[derive(Default)]
 struct TraceEntries {
     subject: Map<String, Value>,
-    /// Names with times in nanoseconds, in their order.
+    /// Names with times in nanoseconds, in order.
     times: Vec<(String, u64)>,
     tensors: Vec<Value>,
 }
@@ -52,7 +52,7 @@ const STAGES: [(&str, &str, &str); 5] = [
     ("compute output", "COMPUTE_OUTPUT_START", "COMPUTE_END"),
 ];
 
-/// The same for its door, which may do one thing several times.
+/// The stages of a request's door, which may repeat.
 const DOOR_STAGES: [(&str, &str, &str); 4] = [
     ("receive", "HTTP_RECV_START", "HTTP_RECV_END"),
     ("send", "HTTP_SEND_START", "HTTP_SEND_END"),
@@ -60,7 +60,7 @@ const DOOR_STAGES: [(&str, &str, &str); 4] = [
     ("send", "GRPC_SEND_START", "GRPC_SEND_END"),
 ];
 
-/// An instant of the door.
+/// An instant at the door.
 const COMPLETE: &str = "INFER_RESPONSE_COMPLETE";
 
 impl TraceEntries {
@@ -109,7 +109,7 @@ impl TraceEntries {
         self.convert_custom(root, id, events);
     }
 
-    /// Reports of backends: pairs of a beginning and an end, and instants.
+    /// Converts reports of backends: pairs of a beginning and an end, and instants.
     fn convert_custom(&self, root: u64, id: u64, events: &mut Vec<Value>) {
         let mut open: Vec<(&str, u64)> = Vec::new();
         for (name, ns) in self.times.iter().filter(|(name, _)| !is_known(name)) {
@@ -146,10 +146,10 @@ fn is_known(name: &str) -> bool {
     name == COMPLETE || stages.any(|(_, begin, end)| *begin == name || *end == name)
 }
 
-/// The trace that a client began, for one that serves it.
+/// The root of a trace: the trace that a client began.
 fn root_of(id: u64, traces: &BTreeMap<u64, TraceEntries>) -> u64 {
     let mut root = id;
-    // Parents have smaller numbers, so this ends.
+    // Parents have smaller numbers, so this terminates.
     while let Some(parent) = traces
         .get(&root)
         .and_then(|trace| trace.subject.get("parent_id").and_then(Value::as_u64))
@@ -185,7 +185,8 @@ fn instant(name: &str, [process, thread]: [u64; 2], at: u64) -> Value {
     json!({ "ph": "i", "s": "t", "name": name, "pid": process, "tid": thread, "ts": micros(at) })
 }
 
-/// Viewers count in microseconds. Times of a few years have all their nanoseconds in a number.
+/// Microseconds, in which viewers count. An `f64` represents times of a few years to the
+/// nanosecond.
 #[allow(clippy::cast_precision_loss, reason = "the loss begins after months without a restart")]
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1000.0

@@ -1,7 +1,7 @@
-//! Triton's files of traces.
+//! Triton's trace files.
 //!
-//! Each is one JSON array. Those that are written while the server runs have a number behind
-//! their name; what is left goes into the file without one.
+//! Each is one JSON array. Files written while the server runs have a numeric suffix; the remaining
+//! traces go into the file without one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,29 +11,29 @@ use std::path::{Path, PathBuf};
 use crate::json;
 use crate::queue::CollectedTrace;
 
-/// The maximum number of bytes of traces that wait in memory for the file of all of them,
-/// in which they are written earlier beyond it. Triton keeps them all until the end.
+/// The maximum size of traces that are kept in memory for the single file of all traces, in bytes;
+/// beyond it they are written early. Triton keeps them all until the end.
 const TRACE_TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// Writes traces; used by one thread alone.
+/// Writes traces; used by a single thread.
 #[derive(Debug)]
 pub(crate) struct TraceFiles {
     name: PathBuf,
     next_number: u32,
-    /// The file without a number, and how much of it is written before its last bracket.
+    /// The file without a number, and the length of its text before the closing bracket.
     whole: Option<(File, u64)>,
-    /// Traces that are not written yet, by the number of the settings.
+    /// Unwritten traces, by the number of the settings.
     unwritten: HashMap<u64, Unwritten>,
 }
 
-/// Traces under the same settings that are not written yet.
+/// Unwritten traces under the same settings.
 #[derive(Debug, Default)]
 struct Unwritten {
     text: String,
     traces: u32,
-    /// The number of traces that go into one file; 0 is all.
+    /// The number of traces per file; 0 means all in one file.
     frequency: u32,
-    /// With those that are written already.
+    /// The number of collected traces, including those already written.
     collected: u64,
 }
 
@@ -79,7 +79,7 @@ impl TraceFiles {
         self.write(&text, place)
     }
 
-    /// Writes what is left under settings that are no longer in force.
+    /// Writes the remaining traces under settings that are no longer in force.
     pub(crate) fn retire(&mut self, setting: u64) -> io::Result<()> {
         match self.unwritten.remove(&setting) {
             Some(unwritten) if unwritten.traces != 0 => {
@@ -89,7 +89,7 @@ impl TraceFiles {
         }
     }
 
-    /// Writes all that is left.
+    /// Writes all remaining traces.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         let mut settings: Vec<u64> = self.unwritten.keys().copied().collect();
         settings.sort_unstable();
@@ -109,7 +109,7 @@ impl TraceFiles {
                 let path = PathBuf::from(path);
                 std::fs::write(&path, format!("[{text}]")).map_err(|error| named(&path, error))
             }
-            // The records of every trace were dropped.
+            // All traces had lost their records.
             FileNumbering::Whole if text.is_empty() => Ok(()),
             FileNumbering::Whole => {
                 self.write_whole(text).map_err(|error| named(&self.name, error))
@@ -117,7 +117,7 @@ impl TraceFiles {
         }
     }
 
-    /// Adds to the file without a number, which is a whole array after each write.
+    /// Appends to the file without a number, which is a complete array after each write.
     fn write_whole(&mut self, text: &str) -> io::Result<()> {
         let (file, end) = match &mut self.whole {
             Some((file, end)) => (file, end),
@@ -136,7 +136,7 @@ impl TraceFiles {
     }
 }
 
-/// The place for the rest of traces, which is as in Triton a file like those before.
+/// The place for the remaining traces. As in Triton, they get a file like those before.
 const fn remaining_place(log_frequency: u32) -> FileNumbering {
     if log_frequency == 0 { FileNumbering::Whole } else { FileNumbering::Numbered }
 }

@@ -7,7 +7,7 @@ use crate::event::{Activity, Event};
 use crate::queue::TraceQueue;
 use crate::settings::{Destination, Fields, Setting, SettingsTable};
 
-/// A folder of its own for each test.
+/// A temporary folder for a single test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Folder {
         TraceFiles::new(self.0.join("t"))
     }
 
-    /// The files and the numbers of the traces in them.
+    /// The files, with the numbers of the traces in them.
     fn shown(&self) -> String {
         let mut names: Vec<_> =
             std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect();

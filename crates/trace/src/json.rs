@@ -1,7 +1,7 @@
-//! Triton's JSON of traces.
+//! Traces in Triton's JSON.
 //!
-//! Unlike Triton's it is JSON whatever the names and contents are: texts are escaped, and
-//! elements of one byte are numbers.
+//! Unlike Triton's, the output is valid JSON for any names and contents: texts are escaped, and
+//! one-byte elements are numbers.
 
 use std::fmt::{Display, Write};
 
@@ -10,8 +10,8 @@ use galatea_tensor::elements::BytesElements;
 
 use crate::event::{Event, RecordedTensor, Subject};
 
-/// The records of a request and of those that serve it, with commas between them. Records of
-/// one trace stay together; as in Triton, the trace that was begun last comes first.
+/// The records of a request and of those that serve it, separated by commas. Records of one trace
+/// stay together; as in Triton, the trace that began last comes first.
 pub(crate) fn render(events: &[Event]) -> String {
     let mut traces: Vec<(u64, Vec<&Event>)> = Vec::new();
     for event in events {
@@ -87,13 +87,13 @@ fn push_elements(text: &mut String, datatype: DataType, data: &[u8]) {
             push_list(text, words(data).map(f32::from_le_bytes).map(|value| general(value.into())));
         }
         DataType::Fp64 => push_list(text, words(data).map(f64::from_le_bytes).map(general)),
-        // Triton writes none either.
+        // Triton omits them too.
         DataType::Fp16 | DataType::Bf16 => {}
         DataType::Bytes => push_texts(text, data),
     }
 }
 
-/// The elements of BYTES in quotes, which are escaped like their contents.
+/// The elements of BYTES in quotes; quotes and contents are escaped.
 fn push_texts(text: &mut String, data: &[u8]) {
     for (index, element) in BytesElements::new(data).flatten().enumerate() {
         if index > 0 {
@@ -119,7 +119,7 @@ fn push_list(text: &mut String, elements: impl Iterator<Item = impl Display>) {
 }
 
 fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
-    // A string takes everything.
+    // Writing to a string can't fail.
     let _ = text.write_fmt(what);
 }
 
@@ -140,11 +140,10 @@ pub(crate) fn push_escaped(text: &mut String, content: &str) {
     }
 }
 
-/// The digits that the shortest general form of C shows.
+/// The number of digits in C's shortest general form.
 const DIGITS: i32 = 6;
 
-/// A number as `%g` and the streams of C++ write it: six digits, with an exponent if that is
-/// shorter.
+/// A number in the form of `%g` and C++ streams: six digits, with an exponent if that is shorter.
 fn general(value: f64) -> String {
     if value.is_nan() {
         return String::from(if value.is_sign_negative() { "-nan" } else { "nan" });

@@ -106,7 +106,7 @@ fn elements_of_bytes_are_quoted() {
     }
     let expected = "\\\"ab\\\",\\\"\\\",\\\"c\\\"\u{fffd}\\\"";
     check_elements(DataType::Bytes, &data, expected);
-    // What is no element ends the list.
+    // Data that is not a whole element ends the list.
     data.extend_from_slice(&[9, 0, 0, 0]);
     check_elements(DataType::Bytes, &data, expected);
 }

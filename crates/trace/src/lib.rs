@@ -1,9 +1,9 @@
-//! Tracing of clients' requests: which of them are traced, what is recorded of them, and
-//! where that goes.
+//! Tracing of clients' requests: the choice of traced requests, their records, and the destinations
+//! of these.
 //!
-//! - [`Tracer`] is the driver. Doors ask it to begin a trace; the trace rides on the request,
-//!   which records its trace points wherever it is.
-//! - `settings` and `sampler` decide what is traced. They are values without thread and clock.
+//! - [`Tracer`] is the driver. Doors ask it to begin a trace; the trace rides on the request, and
+//!   records its trace points along the way.
+//! - `settings` and `sampler` decide what is traced. They are values without threads or clocks.
 //! - `record` collects what happens to a request and to those that serve it; `queue` brings
 //!   the result to the thread of `writer`, and drops it if there is no room.
 //! - `files` and `json` write Triton's files; `otel` makes spans and sends them to a collector.

@@ -1,4 +1,4 @@
-//! The way of complete traces to the thread that writes them.
+//! The queue of complete traces for the writer thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,25 +11,24 @@ use crate::event::Event;
 use crate::otel::spans::ClientSpan;
 use crate::settings::Setting;
 
-/// The maximum number of bytes of traces that are being recorded or wait for the thread
-/// that writes them. Tensors of a traced request are copied, so this is a few large ones;
-/// further traces are dropped.
+/// The maximum size of traces that are being recorded or wait for the writer thread, in bytes.
+/// Tensors of a traced request are copied, so a few large ones fill it; further traces are dropped.
 pub(crate) const TRACE_BYTES_MAX: usize = 64 << 20;
-/// The maximum number of traces that wait for the thread that writes them.
+/// The maximum number of traces that wait for the writer thread.
 pub(crate) const TRACES_QUEUED_MAX: usize = 16_384;
 
-/// The records of a request and of those that served it.
+/// The records of a request and of the requests that served it.
 #[derive(Debug)]
 pub(crate) struct CollectedTrace {
     /// The settings under which it was traced.
     pub(crate) setting: Arc<Setting>,
-    /// Empty if they were dropped.
+    /// The records; empty if they were dropped.
     pub(crate) events: Vec<Event>,
     /// The number of the client's trace.
     pub(crate) root: u64,
-    /// For a collector.
+    /// The client's span, for a collector.
     pub(crate) client: Option<Box<ClientSpan>>,
-    /// Returned when this is dropped.
+    /// The counted memory, returned when this is dropped.
     pub(crate) memory: TraceMemory,
 }
 
@@ -48,15 +47,15 @@ impl CollectedTrace {
     }
 }
 
-/// The messages to the thread.
+/// A message to the thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A trace is complete.
     Trace(CollectedTrace),
-    /// The settings with this number are in force no longer, and all traces under them are
+    /// The settings with this number are no longer in force, and all traces under them are
     /// complete.
     Retired(u64),
-    /// The server ends.
+    /// The server stops.
     Stop,
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct TraceQueue {
     dropped: AtomicU64,
 }
 
-/// Memory of traces that is counted, until it is dropped.
+/// Counted memory of traces, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct TraceMemory {
     used: Arc<AtomicUsize>,
@@ -78,7 +77,7 @@ pub(crate) struct TraceMemory {
 }
 
 impl TraceMemory {
-    /// Counts further bytes, if there is room for them.
+    /// Counts more bytes if there is room for them.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > TRACE_BYTES_MAX {
@@ -89,7 +88,7 @@ impl TraceMemory {
         true
     }
 
-    /// Gives back what is counted so far.
+    /// Returns the bytes counted so far.
     pub(crate) fn clear(&mut self) {
         self.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = 0;
@@ -108,8 +107,8 @@ impl TraceQueue {
         TraceMemory { used: self.bytes.clone(), bytes: 0 }
     }
 
-    /// Adds a complete trace. Without room for it only that it ended is passed on, which
-    /// files need to know and collectors do not.
+    /// Adds a complete trace. If there is no room, only its end is passed on, and only for files,
+    /// which need to know it.
     pub(crate) fn push_trace(&self, mut trace: CollectedTrace) {
         let has_room = self.traces.load(Ordering::Relaxed) < TRACES_QUEUED_MAX;
         if !has_room && !trace.events.is_empty() {
@@ -134,12 +133,12 @@ impl TraceQueue {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of traces that were dropped so far.
+    /// The number of traces that have been dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Takes all messages, after at most `wait` if there are none; `None` waits for any time.
+    /// Takes all messages, waiting for at most `wait` if there are none; `None` means no limit.
     pub(crate) fn take(&self, wait: Option<Duration>) -> VecDeque<Message> {
         let mut messages = self.messages.lock("take traces");
         if messages.is_empty() {

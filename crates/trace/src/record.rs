@@ -17,15 +17,15 @@ use crate::otel::spans::ClientSpan;
 use crate::queue::{CollectedTrace, TraceMemory, TraceQueue};
 use crate::settings::Setting;
 
-/// The parts that all traces of a tracer share.
+/// The state that all traces of a tracer share.
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) queue: TraceQueue,
-    /// The nanoseconds of the system's monotonic clock.
+    /// Converts an instant to nanoseconds on the system's monotonic clock.
     pub(crate) clock: fn(Instant) -> u64,
-    /// Numbers begin at 1, because 0 is no trace.
+    /// The last trace number. Numbers begin at 1, because 0 means no trace.
     last_trace: AtomicU64,
-    /// For spans.
+    /// The source of span numbers.
     pub(crate) numbers: Arc<NumberSource>,
 }
 
@@ -40,14 +40,14 @@ impl Recording {
     }
 }
 
-/// The records of a request. Its door and the traces of all requests that serve it hold it;
-/// the last of them that is dropped hands the records over.
+/// The records of a request. Its door and the traces of all requests that serve it hold it; the
+/// last holder to be dropped hands the records over.
 #[derive(Debug)]
 pub(crate) struct Record {
     recording: Arc<Recording>,
     setting: Arc<Setting>,
     root: u64,
-    /// For a collector.
+    /// The client's span, for a collector.
     client: Option<Box<ClientSpan>>,
     events: Lock<RecordEvents>,
 }
@@ -56,12 +56,12 @@ pub(crate) struct Record {
 struct RecordEvents {
     events: Vec<Event>,
     memory: TraceMemory,
-    /// There was no memory for one of them, so all are dropped.
+    /// True if memory ran out for one record, so that all are dropped.
     lost: bool,
 }
 
 impl Record {
-    /// The records of a request, which a collector gets if there is a span of the client.
+    /// Begins the records of a request, which go to a collector if a client's span is given.
     pub(crate) fn begin(
         recording: &Arc<Recording>,
         setting: Arc<Setting>,
@@ -142,7 +142,7 @@ impl DoorTraceSink for Record {
 struct ServerTrace {
     record: Arc<Record>,
     trace: u64,
-    /// Its subject; until the trace begins only the parent in it.
+    /// The subject; until the trace begins, only its parent is valid.
     subject: Lock<Subject>,
 }
 

@@ -1,20 +1,19 @@
-//! The requests that are traced: one of every few, up to a number of them.
+//! Selection of traced requests: one in every few, up to a maximum number.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use galatea_stdx::Lock;
 
-/// Decides for each request of the models with the same settings.
+/// Decides for each request to the models that share the settings.
 ///
-/// Without a limit on the number of traces a decision is one atomic addition. With a limit
-/// it takes a lock until the limit is reached, so that requests and traces are counted
-/// together.
+/// Without a limit on the number of traces, a decision is one atomic addition. With a limit, it
+/// takes a lock until the limit is reached, so that requests and traces are counted together.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     rate: u32,
-    /// Requests so far.
+    /// The number of requests so far.
     requests: AtomicU64,
-    /// Traces that are left; -1 is any number.
+    /// The number of remaining traces; -1 means unlimited.
     count: AtomicI32,
     limited: Lock<()>,
 }
@@ -29,20 +28,20 @@ impl Sampler {
         self.rate
     }
 
-    /// The number of traces that are left; -1 is any number.
+    /// The number of remaining traces; -1 means unlimited.
     pub(crate) fn count(&self) -> i32 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns true if all traces that were allowed have been begun, and `collected` of them, which
-    /// are all, are complete. As in Triton this compares with the number of requests, so
-    /// that it never holds if only some of them were traced.
+    /// Returns true if all allowed traces have begun, and all of them are complete: `collected` is
+    /// their number. As in Triton this compares with the number of requests, so that it never holds
+    /// if only some of them were traced.
     pub(crate) fn are_all_collected(&self, collected: u64) -> bool {
         self.count() == 0 && self.requests.load(Ordering::Acquire) == collected
     }
 
-    /// Returns true if the next request is traced, in any case if `forced`. Requests are
-    /// not counted while the settings are invalid.
+    /// Returns true if the next request is traced, which is always the case if `forced`. Requests
+    /// are not counted while the settings are invalid.
     pub(crate) fn sample(&self, is_valid: bool, forced: bool) -> bool {
         if self.rate == 0 {
             return forced;
@@ -66,7 +65,7 @@ impl Sampler {
         is_hit || forced
     }
 
-    /// Counts a request; whether it is one to be traced.
+    /// Counts a request, and returns true if it is one to be traced.
     fn is_next(&self) -> bool {
         let number = self.requests.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         number.checked_rem(u64::from(self.rate)) == Some(0)

@@ -1,7 +1,7 @@
-//! The settings of tracing: what is in force for which model, and what a change makes of it.
+//! Trace settings: those in force for each model, and the effect of changes.
 //!
-//! A field that was not set follows the global settings; a global one follows those of the
-//! start. The rules, and the texts of errors, are Triton's.
+//! An unset field follows the global settings; an unset global field follows the initial settings.
+//! The rules, and the texts of errors, are Triton's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,20 +11,21 @@ use galatea_infer::Status;
 
 use crate::sampler::Sampler;
 
-/// The maximum number of models with trace settings of their own: far more than one
-/// server loads. They stay when their models are unloaded.
+/// The maximum number of models with trace settings of their own: far more than one server loads.
+/// The settings stay when their models are unloaded.
 const TRACED_MODELS_MAX: usize = 4096;
 
 /// The values of settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
-    /// The parts of requests that are traced.
+    /// The kinds of facts that are traced.
     pub levels: TraceLevels,
-    /// Of how many requests one is traced; 0 is only those whose clients trace them.
+    /// The sampling rate: one in this many requests is traced; 0 means only requests that their
+    /// clients trace.
     pub rate: u32,
-    /// The number of requests that are traced from now on; -1 is any number.
+    /// The number of further requests to trace; -1 means unlimited.
     pub count: i32,
-    /// The number of traces that go into one file; 0 is all.
+    /// The number of traces per file; 0 means all in one file.
     pub log_frequency: u32,
 }
 
@@ -34,7 +35,7 @@ impl Default for Fields {
     }
 }
 
-/// The fields that were set, and don't follow others.
+/// The fields that have been set, and don't follow others.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct SetFields {
     levels: bool,
@@ -49,33 +50,33 @@ impl SetFields {
     }
 }
 
-/// The destination of traces, as far as it decides which settings are valid.
+/// The destination of traces, as far as the validity of settings depends on it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// Files with a name.
     Files,
-    /// Files, but their name was not given.
+    /// Files, but without a name.
     NoFiles,
     /// A collector.
     Collector,
 }
 
-/// Settings in force. A change replaces them as a whole, so that requests which are being
-/// traced keep those with which they began.
+/// Settings in force. A change replaces them as a whole, so that requests in progress keep those
+/// with which they began.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// Unlike those of all settings before and after.
+    /// A unique number, never used for other settings.
     pub(crate) number: u64,
     pub(crate) levels: TraceLevels,
     pub(crate) log_frequency: u32,
-    /// The choice of the requests that are traced.
+    /// The selection of traced requests.
     pub(crate) sampler: Sampler,
     set: SetFields,
     invalid: Option<&'static str>,
     on_end: Option<OnEnd>,
 }
 
-/// Called with the number of settings when nothing uses them any more.
+/// Called with the number of settings once nothing uses them any more.
 #[derive(Clone)]
 pub(crate) struct OnEnd(pub(crate) Arc<dyn Fn(u64) + Send + Sync>);
 
@@ -109,7 +110,7 @@ impl Setting {
         Self { number, levels, log_frequency, sampler, set, invalid, on_end: None }
     }
 
-    /// The values, with the count that is left.
+    /// The values, with the remaining count.
     pub(crate) fn fields(&self) -> Fields {
         Fields {
             levels: self.levels,
@@ -119,7 +120,7 @@ impl Setting {
         }
     }
 
-    /// Returns true if the next request is traced, which it is in any case if `forced`.
+    /// Returns true if the next request is traced, which is always the case if `forced`.
     pub(crate) fn sample(&self, forced: bool) -> bool {
         self.sampler.sample(self.invalid.is_none(), forced)
     }
@@ -142,7 +143,7 @@ pub(crate) struct SettingsTable {
 }
 
 impl SettingsTable {
-    /// The settings of the start, which may be invalid: nothing is traced then.
+    /// A table with the initial settings. If these are invalid, nothing is traced.
     pub(crate) fn new(start: Fields, destination: Destination, on_end: Option<OnEnd>) -> Self {
         let mut global = Setting::new(0, start, SetFields::default(), destination);
         global.on_end.clone_from(&on_end);
@@ -163,8 +164,8 @@ impl SettingsTable {
 
     /// Changes the settings of a model, or those of all models.
     ///
-    /// As in Triton, models that follow changed global settings are checked one after the
-    /// other, and the first that becomes invalid ends the change.
+    /// As in Triton, models that follow changed global settings are checked one after another, and
+    /// the first that becomes invalid ends the change.
     pub(crate) fn change(
         &mut self,
         model: Option<&str>,
@@ -232,7 +233,7 @@ impl SettingsTable {
     }
 }
 
-/// The value of a field after a change. `kept` is the one it was set to before.
+/// The value of a field after a change. `kept` is the value that was set before, if any.
 fn field<T>(change: FieldChange<T>, kept: Option<T>, fallback: T) -> T {
     match change {
         FieldChange::Set(value) => value,

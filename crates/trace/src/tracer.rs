@@ -1,4 +1,4 @@
-//! The tracer: begins traces, keeps the settings, and owns the thread that writes.
+//! The tracer: begins traces, keeps the settings, and owns the writer thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,62 +24,62 @@ use crate::record::{Record, Recording};
 use crate::settings::{Destination, Fields, OnEnd, SettingsTable};
 use crate::writer;
 
-/// The time that the end of the server waits for the thread that writes.
+/// The time for which shutdown waits for the writer thread.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The destination of traces.
 #[derive(Clone, Debug)]
 pub enum TraceOutput {
-    /// Into files with this name; empty is none.
+    /// Files with this name; empty means no files.
     Files(String),
-    /// To a collector.
+    /// A collector.
     Collector(Box<CollectorOptions>),
 }
 
-/// The way of spans to a collector.
+/// The collector and the settings for sending spans.
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
     /// The collector.
     pub collector: Collector,
-    /// Attributes of the server, which all spans have in common.
+    /// Attributes of the server, which all spans share.
     pub resource: Vec<(String, String)>,
-    /// The bounds within which spans are gathered.
+    /// The limits on the collection of spans.
     pub limits: BatchLimits,
 }
 
 /// Checks that a model is ready; may block.
 pub type CheckModel = Box<dyn Fn(&str) -> Result<(), Status> + Send + Sync>;
 
-/// Writes a line into the server's log.
+/// Writes a line to the server's log.
 pub type LogError = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The parts of a tracer.
 pub struct TracerOptions {
-    /// The settings of the start.
+    /// The initial settings.
     pub start: Fields,
     /// The destination of traces.
     pub output: TraceOutput,
     /// Further settings to report to clients.
     pub further: Vec<(String, String)>,
-    /// The nanoseconds of an instant on the system's monotonic clock.
+    /// Converts an instant to nanoseconds on the system's monotonic clock.
     pub clock: fn(Instant) -> u64,
     /// Checks that a model can have settings.
     pub check_model: CheckModel,
-    /// The log.
+    /// Logs errors.
     pub log_error: LogError,
 }
 
-/// Traces requests, in the way that its settings say.
+/// Traces requests according to its settings.
 pub struct Tracer {
     is_on: AtomicBool,
     settings: ArcSwap<SettingsTable>,
-    /// Held while the settings are changed.
+    /// Locked while the settings change.
     changing: Lock<TraceWorker>,
     recording: Arc<Recording>,
     options: TracerOptions,
 }
 
-/// The thread that writes. It starts with the first settings that trace.
+/// The writer thread. It starts with the first settings that trace.
 #[derive(Debug)]
 enum TraceWorker {
     NotStarted,
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// A tracer, which traces at once if the settings of the start say so.
+    /// A tracer, which traces at once if the initial settings do.
     #[must_use]
     pub fn new(options: TracerOptions) -> Self {
         let recording = Arc::new(Recording::new(options.clock));
@@ -172,8 +172,8 @@ impl Tracer {
         ClientSpan { remote, trace, span: numbers.span(), start_ns, end_ns: start_ns, epoch_ns }
     }
 
-    /// Ends tracing: what was traced is written, unless that takes too long. Requests that
-    /// are still in progress are lost.
+    /// Ends tracing: complete traces are written, unless that takes too long. Traces of requests in
+    /// progress are lost.
     pub fn stop(&self) {
         self.is_on.store(false, Ordering::Relaxed);
         let before =
@@ -247,7 +247,7 @@ impl TraceControl for Tracer {
         self.settings.store(Arc::new(table));
         self.apply(&mut worker);
         drop(worker);
-        // The settings before end here, unless a request is traced with them.
+        // The previous settings end here, unless a request is traced with them.
         drop(before);
         result
     }

@@ -1,4 +1,4 @@
-//! The thread that writes traces, or sends them.
+//! The thread that writes traces or sends them.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::files::TraceFiles;
 use crate::otel::exporter::Exporter;
 use crate::queue::{CollectedTrace, Message, TraceQueue};
 
-/// The place to which the thread brings traces.
+/// The place where the thread delivers traces.
 #[derive(Debug)]
 pub(crate) enum Destination {
     Files(TraceFiles),
@@ -24,7 +24,7 @@ impl Destination {
         }
     }
 
-    /// The settings with this number are in force no longer.
+    /// Handles the end of the settings with this number.
     fn retire(&mut self, setting: u64) -> Result<(), String> {
         match self {
             Self::Files(files) => files.retire(setting).map_err(file_error),
@@ -32,7 +32,7 @@ impl Destination {
         }
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     fn advance(&mut self) -> Result<(), String> {
         match self {
             Self::Files(_) => Ok(()),
@@ -67,7 +67,7 @@ fn file_error(error: std::io::Error) -> String {
     format!("failed creating trace file: {error}")
 }
 
-/// Writes or sends what is queued, until the server ends.
+/// Writes or sends queued traces until the server stops.
 pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &dyn Fn(&str)) {
     let (mut traces, mut spans) = (Losses::default(), Losses::default());
     let mut failures = Failures::default();
@@ -86,7 +86,7 @@ pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &
     }
 }
 
-/// Tells of what was dropped, ever more seldom.
+/// Reports drops, ever more seldom.
 #[derive(Debug, Default)]
 struct Losses {
     told: u64,
@@ -104,8 +104,8 @@ impl Losses {
     }
 }
 
-/// Tells of failures, ever more seldom while they are the same: a disk may be full, or a
-/// collector away, for hours.
+/// Reports failures, ever more seldom while they repeat: a disk may be full, or a collector
+/// unreachable, for hours.
 #[derive(Debug, Default)]
 struct Failures {
     last: String,

@@ -8,7 +8,9 @@ use crate::line::{Executed, FORMAT, Header, Line, RecordedExecution, RecordedReq
 
 impl Line {
     /// Parses a line.
+    ///
     /// # Errors
+    ///
     /// A description of the first fault in the line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;

@@ -43,7 +43,9 @@ impl std::error::Error for ReadError {}
 impl Traffic {
     /// Reads a file. An unterminated last line, which a killed recording leaves behind, counts as
     /// lost.
+    ///
     /// # Errors
+    ///
     /// An error about the first line that is not valid.
     pub fn read(file: &mut dyn BufRead) -> Result<Self, ReadError> {
         let mut traffic = Self::default();

@@ -21,7 +21,9 @@ pub struct RotatingFile {
 
 impl RotatingFile {
     /// Creates a file. Replaces earlier files of the same names.
+    ///
     /// # Errors
+    ///
     /// If it can't be written.
     pub fn create(path: &Path, header: &str, bytes_max: u64, files_max: u32) -> io::Result<Self> {
         for number in 1..files_max {
@@ -38,7 +40,9 @@ impl RotatingFile {
     }
 
     /// Adds a line, to the next file if this one is full. A line is never split.
+    ///
     /// # Errors
+    ///
     /// If it can't be written.
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         let added = length(line) + 1;
@@ -51,7 +55,9 @@ impl RotatingFile {
     }
 
     /// Flushes the added lines to the system.
+    ///
     /// # Errors
+    ///
     /// If they can't be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.flush()

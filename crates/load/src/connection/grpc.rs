@@ -51,7 +51,9 @@ impl GrpcConnection {
     }
 
     /// Calls a method with a prefixed message, and awaits the end of the call.
+    ///
     /// # Errors
+    ///
     /// If the call ends without a status.
     pub async fn call(&mut self, method: &str, message: Bytes) -> Result<GrpcReply, String> {
         let response = self.begin(method, message, true).await?;
@@ -78,7 +80,9 @@ impl GrpcConnection {
     }
 
     /// Begins a call, and sends part of its data.
+    ///
     /// # Errors
+    ///
     /// If it can't begin.
     pub async fn begin(
         &mut self,

@@ -58,7 +58,9 @@ impl HttpConnection {
     }
 
     /// Reads the next response.
+    ///
     /// # Errors
+    ///
     /// If no response arrives.
     pub async fn reply(&mut self) -> Result<HttpReply, String> {
         loop {

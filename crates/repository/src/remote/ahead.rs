@@ -1,8 +1,8 @@
-//! Copies that begin before a thread waits for them.
+//! Early copies, which begin before a thread waits for them.
 //!
-//! Models are loaded by few threads, but a store answers many requests at a time. So the files
-//! of small models that are about to be loaded are copied while these wait for a thread. Large
-//! ones gain nothing from it: their parts are read side by side anyway.
+//! Few threads load models, but a store can serve many requests at a time. So the files of small
+//! models that are about to be loaded are copied while the models wait for a thread. Large ones
+//! gain nothing from it: their parts are read side by side anyway.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,43 +15,43 @@ use super::{CopiesUnderWay, Download};
 /// The maximum number of bytes of a repository in a bucket that are copied before a thread
 /// waits for them.
 ///
-/// They are on the disk for nothing if the models are not loaded after all. With more bytes
-/// the network is the limit, not the number of answers that are waited for.
+/// They occupy the disk in vain if the models are not loaded after all. With more bytes, the
+/// bottleneck is the network, not the number of requests in flight.
 pub(super) const BUCKET_AHEAD_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy that can begin before a thread waits for it.
 pub(super) trait BeginsEarly: fmt::Debug + Send + Sync {
-    /// Begins if that is worth it and there is room for its bytes. Returns whether there is
-    /// nothing left to begin.
+    /// Begins if that is worthwhile and there is room for its bytes. Returns true if nothing is
+    /// left to begin.
     fn begin_early(&self, reserve: &dyn Fn(u64) -> Option<Reservation>) -> bool;
 }
 
-/// The copies of one repository that begin early. They have at most
-/// `BUCKET_AHEAD_BYTES_MAX` that no thread waits for yet; others begin when there is room.
+/// The early copies of one repository. At most `BUCKET_AHEAD_BYTES_MAX` bytes of them are not yet
+/// awaited by a thread; further copies begin when there is room.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AheadQueue(Arc<Lock<AheadState>>);
 
 #[derive(Debug, Default)]
 struct AheadState {
-    /// Models that are gone by the time that it is their turn are left out.
+    /// The copies that wait for room. Models that have been dropped by their turn are skipped.
     waiting: VecDeque<Weak<dyn BeginsEarly>>,
-    /// The bytes of copies that began early, until a thread has taken them.
+    /// The bytes of early copies that no thread has taken over yet.
     byte_size: u64,
 }
 
 impl AheadQueue {
-    /// Copies a model's files early if there is room, now or later.
+    /// Copies a model's files early, as soon as there is room.
     pub(super) fn add(&self, copy: Weak<dyn BeginsEarly>) {
         self.0.lock("queue a copy").waiting.push_back(copy);
         self.go_on();
     }
 
-    /// Begins what there is room for.
+    /// Begins as many copies as there is room for.
     pub(super) fn go_on(&self) {
         loop {
             let next = self.0.lock("take a copy from the queue").waiting.pop_front();
             let Some(next) = next else { return };
-            // No copy is dropped under the lock: it takes the lock then.
+            // Dropping a copy takes this lock, so none is dropped under it.
             let Some(copy) = next.upgrade() else { continue };
             if !copy.begin_early(&|byte_size| self.reserve(byte_size)) {
                 self.0.lock("put a copy back").waiting.push_front(next);
@@ -71,7 +71,7 @@ impl AheadQueue {
     }
 }
 
-/// The room of one copy, given back when it is dropped.
+/// The room reserved for one copy, returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
     queue: AheadQueue,
@@ -85,17 +85,17 @@ impl Drop for Reservation {
     }
 }
 
-/// The beginning of a model's copy: before a thread waited for it, or not.
+/// The state of a model's early copy.
 #[derive(Debug, Default)]
 pub(super) enum EarlyCopy {
     #[default]
     NotBegun,
     Begun(BegunCopy),
-    /// A thread has copied the files, or does so.
+    /// A thread has copied the files, or is doing so.
     Over,
 }
 
-/// A copy that is under way.
+/// A copy in progress.
 pub(super) struct BegunCopy {
     pub(super) downloads: Vec<Download>,
     pub(super) under_way: CopiesUnderWay,

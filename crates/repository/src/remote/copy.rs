@@ -1,4 +1,4 @@
-//! The copy of a model on this machine.
+//! The local copy of a model.
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
@@ -16,11 +16,11 @@ use super::listing::{ModelListing, is_in_version};
 use super::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
 use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
 
-/// A private directory with a model's objects, removed with its last user.
+/// A private directory with a model's objects, removed when its last user is dropped.
 ///
-/// All its directories exist from the beginning. What is beside the versions, such as the
-/// configuration, is copied when the model is found; what is in them when the first version is
-/// loaded. All versions share the copy.
+/// All its directories exist from the start. Files outside the versions, such as the configuration,
+/// are copied when the model is found; files in the versions when the first version is loaded. All
+/// versions share the copy.
 #[derive(Debug)]
 pub(crate) struct ModelCopy {
     /// The address of the model.
@@ -29,16 +29,16 @@ pub(crate) struct ModelCopy {
     folder: String,
     store: Arc<dyn RemoteStore>,
     ahead: AheadQueue,
-    /// It is before the directory, because it is dropped first: what is under way ends before
+    /// Declared before the directory, so that it is dropped first: copies in progress end before
     /// the directory is removed.
     early: Lock<EarlyCopy>,
     directory: TemporaryDirectory,
     pub(crate) listing: ModelListing,
-    /// The files that are complete.
+    /// The complete files.
     complete: Lock<BTreeSet<String>>,
-    /// Held while the versions' files are copied, so that others wait for the same files
-    /// instead of copying them too. Nothing else is locked under it but `complete`, `early` and
-    /// the queue of copies that begin early.
+    /// Held while the versions' files are copied, so that others wait for the same files instead of
+    /// copying them too. Under it, only `complete`, `early` and the queue of early copies are
+    /// locked.
     copying: Lock<()>,
 }
 
@@ -51,8 +51,8 @@ pub(super) struct CopySource<'a> {
 }
 
 impl ModelCopy {
-    /// A copy without files, but for those that did not change since the one before. These are
-    /// the same files under another name.
+    /// A new copy, which only has the files that did not change since the previous one, as hard
+    /// links.
     pub(super) fn new(
         origin: &CopySource<'_>,
         listing: ModelListing,
@@ -87,7 +87,8 @@ impl ModelCopy {
         Ok(copy)
     }
 
-    /// Returns true if a complete file is still as it was copied: a model may have written to it.
+    /// Returns true if a complete file is unchanged since it was copied: a model may have written
+    /// to it.
     fn has_unchanged(&self, path: &str, state: &ObjectState) -> bool {
         let is_complete = self.complete.lock("ask for a file").contains(path);
         let seconds = state.modified_ns.div_euclid(1_000_000_000);
@@ -97,18 +98,18 @@ impl ModelCopy {
             })
     }
 
-    /// The directory.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.directory.path
     }
 
-    /// The address of the model, which stays the same when its copy is another one.
+    /// The address of the model, which is the same for all its copies.
     pub(crate) fn url(&self) -> &Path {
         &self.url
     }
 
-    /// The files to be copied when the model is found: all that is beside the versions, and
-    /// libraries in them, which may be the model's backend.
+    /// The files to be copied when the model is found: all files outside the versions, and
+    /// libraries in the versions, which may be the model's backend.
     pub(super) fn first_downloads(&self) -> Vec<Download> {
         self.downloads(|path| !is_in_version(path) || is_library(path))
     }
@@ -128,7 +129,7 @@ impl ModelCopy {
             .collect()
     }
 
-    /// Notes what was copied.
+    /// Records the copied files.
     pub(super) fn finish(
         &self,
         downloads: &[Download],
@@ -143,22 +144,22 @@ impl ModelCopy {
         results.iter().find_map(|result| result.clone().err()).map_or(Ok(()), Err)
     }
 
-    /// Begins to copy the files that are missing, now or when earlier copies made room. What
-    /// goes wrong is told by [`ModelCopy::fetch`].
+    /// Begins to copy the missing files, now or when earlier copies have made room.
+    /// [`ModelCopy::fetch`] reports failures.
     pub(crate) fn fetch_ahead(self: &Arc<Self>) {
         let copy: Arc<dyn BeginsEarly> = self.clone();
         self.ahead.add(Arc::downgrade(&copy));
     }
 
-    /// Copies all files that are missing. Those that were complete when an earlier attempt
-    /// failed are not copied again.
+    /// Copies all missing files. Files that an earlier, failed attempt completed are not copied
+    /// again.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if an object changed since it was listed, otherwise `Internal`.
+    /// `Unavailable` if an object has changed since it was listed, otherwise `Internal`.
     pub(crate) fn fetch(&self) -> Result<(), Status> {
         let fetched = self.fetch_all();
-        // What began early has made room.
+        // The early copy has made room.
         self.ahead.go_on();
         fetched
     }
@@ -202,7 +203,7 @@ impl BeginsEarly for ModelCopy {
         let downloads = self.downloads(|_| true);
         let byte_size = sum_of_bytes(&downloads);
         let beside = BUCKET_AHEAD_BYTES_MAX;
-        // Without room on the disk for all that begins early, models are copied one by one.
+        // If the disk lacks room for all early copies, models are copied one by one.
         let has_room = || self.store.free_bytes(self.path()).is_none_or(|free| free >= 2 * beside);
         if downloads.is_empty() || byte_size > beside || !has_room() {
             return true;
@@ -221,7 +222,7 @@ pub(super) fn check_space(
     directory: &Path,
 ) -> Result<(), String> {
     let needed = sum_of_bytes(downloads);
-    // A file system that doesn't tell finds out when it is full.
+    // If the file system doesn't report its free space, a full disk is noticed when it occurs.
     let Some(free) = store.free_bytes(directory) else { return Ok(()) };
     if needed > free {
         let directory = directory.parent().unwrap_or(directory).display();

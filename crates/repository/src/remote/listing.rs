@@ -1,7 +1,7 @@
-//! The model that each object belongs to.
+//! Assignment of objects to models.
 //!
-//! A store has no directories: `m/1/model.onnx` is a name. Names become paths of files here, so
-//! each is checked: a writer of the bucket must not write elsewhere on this machine.
+//! A store has no directories: `m/1/model.onnx` is a name. Names become file paths here, so each is
+//! checked: a writer to the bucket must not be able to write elsewhere on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +13,23 @@ use crate::version::version_number;
 
 /// The maximum length of an object's path in the directory of a model, in bytes, as in S3.
 const BUCKET_PATH_BYTES_MAX: usize = 1024;
-/// The maximum number of directories on that path. Each is created.
+/// The maximum number of directories on that path, each of which is created.
 const BUCKET_PATH_DEPTH_MAX: usize = 32;
-/// The maximum number of bytes of a model in a bucket: a tebibyte, which no machine's memory
-/// holds. That the disk has room is checked beside it.
+/// The maximum number of bytes of a model in a bucket: a tebibyte, which no machine's memory holds.
+/// Free disk space is checked separately.
 const BUCKET_MODEL_BYTES_MAX: u64 = 1 << 40;
 
 /// The objects of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModelListing {
-    /// Its files by their paths in its directory.
+    /// The model's files by their paths in its directory.
     pub(crate) files: BTreeMap<String, ObjectState>,
-    /// Its directories, each after the one that it is in.
+    /// The model's directories, each after its parent.
     pub(crate) directories: BTreeSet<String>,
 }
 
-/// The objects of a repository by model. The others are directly in the repository, where a
-/// local one may have files too. What is wrong with the names of its objects makes a model
-/// invalid, and no other.
+/// Groups the objects of a repository by model. Objects directly in the repository are ignored,
+/// like files in a local one. Faulty object names make only their own model invalid.
 pub(crate) fn by_model(
     objects: Vec<RemoteObject>,
 ) -> BTreeMap<String, Result<ModelListing, String>> {
@@ -44,7 +43,7 @@ pub(crate) fn by_model(
 }
 
 impl ModelListing {
-    /// The listing of these objects, by their paths in the model's directory.
+    /// Builds the listing of these objects, by their paths in the model's directory.
     fn new(objects: Vec<(String, ObjectState)>) -> Result<Self, String> {
         let mut listing = Self::default();
         for (path, state) in objects {
@@ -62,7 +61,8 @@ impl ModelListing {
         }
     }
 
-    /// Tools that show buckets as directories make empty objects with the names of directories.
+    /// Removes markers: empty objects with directories' names, which tools that show buckets as
+    /// directories create.
     fn take_out_markers(&mut self) -> Result<(), String> {
         let (files, directories) = (&self.files, &mut self.directories);
         let is_marker = |path: &String, state: &ObjectState| {
@@ -80,7 +80,7 @@ impl ModelListing {
         Ok(())
     }
 
-    /// The names of what is directly in a directory, sorted.
+    /// The sorted names of a directory's immediate entries.
     pub(crate) fn names_in(&self, directory: &str) -> Vec<String> {
         let inside = |path: &String| {
             let name = path.strip_prefix(directory)?.strip_prefix('/')?;
@@ -98,7 +98,7 @@ pub(crate) fn is_in_version(path: &str) -> bool {
     path.split_once('/').is_some_and(|(first, _)| version_number(first).is_ok())
 }
 
-/// The directories that a file is in, from the model's down.
+/// The directories that contain a file, from the topmost down.
 fn folders_of(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter_map(|(end, _)| path.get(..end))
 }

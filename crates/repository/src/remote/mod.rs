@@ -1,19 +1,18 @@
 //! Model repositories that aren't directories of this machine, such as buckets.
 //!
 //! An object store is listed, and a model's objects are copied into a private directory, where
-//! backends find them as they find the files of a local repository:
+//! backends find them like the files of a local repository:
 //!
 //! - `listing.rs` (pure) tells which objects belong to which model, and refuses names that
 //!   would lead out of its directory.
-//! - `stamps.rs` (pure) gives changed objects a newer time, which is what makes a model load
-//!   again.
-//! - `copy.rs` is the copy of one model: files that did not change are shared with the copy
-//!   before, and it is removed with its last user.
+//! - `stamps.rs` (pure) gives changed objects a newer time, which causes a model to be reloaded.
+//! - `copy.rs` is the copy of one model: unchanged files are shared with the previous copy, and it
+//!   is removed when its last user is dropped.
 //! - `ahead.rs` begins copies of models that wait for a thread to load them.
-//! - `root.rs` puts them together for one repository.
+//! - `root.rs` combines them for one repository.
 //!
-//! Requests to a store are behind [`RemoteStore`]: a call answers when all is done. Nothing here
-//! knows a protocol, a credential or an asynchronous function.
+//! Requests to a store are behind [`RemoteStore`]: a call returns when all is done. This code knows
+//! no protocols, credentials or asynchronous functions.
 
 mod ahead;
 mod copy;
@@ -32,7 +31,7 @@ use thiserror::Error;
 pub(crate) use copy::ModelCopy;
 pub(crate) use root::{FoundModel, RemoteRoot};
 
-/// The beginnings of the addresses of repositories in object stores, as in Triton.
+/// The schemes of repositories in object stores, as in Triton.
 const SCHEMES: [&str; 3] = ["s3://", "gs://", "as://"];
 
 /// Returns true if this is the address of a repository in an object store.
@@ -47,93 +46,93 @@ pub trait RemoteConnector: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The reason that keeps it from being listed, in Triton's words where it has any.
+    /// The reason why it can't be listed, in Triton's words where it has any.
     fn connect(&self, url: &str) -> Result<RemoteRepository, RemoteError>;
 }
 
-/// A repository that was opened.
+/// An opened repository.
 #[derive(Clone, Debug)]
 pub struct RemoteRepository {
-    /// Its objects.
+    /// The repository's objects.
     pub store: Arc<dyn RemoteStore>,
     /// The directory in which copies of its models are made.
     pub copies: PathBuf,
 }
 
-/// The objects of a repository. Paths are those below the repository, and folders are separated
-/// by `/`.
+/// The objects of a repository. Paths are relative to the repository, and folders are separated by
+/// `/`.
 pub trait RemoteStore: fmt::Debug + Send + Sync {
-    /// The objects below a folder; all for the empty one. Listing ends with an error when there
-    /// are more than `count_max`.
+    /// Lists the objects below a folder; an empty folder means all objects. Listing ends with an
+    /// error when there are more than `count_max`.
     ///
     /// # Errors
     ///
-    /// The reason that keeps them from being listed; [`RemoteError::Name`] for an object's name.
+    /// The reason why they can't be listed; [`RemoteError::Name`] if it is an object's name.
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<RemoteObject>, RemoteError>;
 
-    /// The names of the folders that are directly in the repository.
+    /// The names of the repository's immediate folders.
     ///
     /// # Errors
     ///
-    /// The reason that keeps them from being listed.
+    /// The reason why they can't be listed.
     fn folders(&self) -> Result<Vec<String>, RemoteError>;
 
     /// Begins to copy objects to files, several at a time.
     fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay;
 
-    /// The bytes that a directory's file system has left for copies, if it tells.
+    /// The number of free bytes on a directory's file system, if known.
     fn free_bytes(&self, directory: &Path) -> Option<u64> {
         let space = rustix::fs::statvfs(directory).ok()?;
         Some(space.f_bavail.saturating_mul(space.f_frsize))
     }
 }
 
-/// Waits for copies that began. The results are in the order of their [`Download`]s. If it is
-/// dropped, the copies end, and no file is written any more.
+/// Waits for copies in progress. The results are in the order of their [`Download`]s. Dropping this
+/// stops the copies, so that no more files are written.
 pub type CopiesUnderWay = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Send>;
 
-/// An object as it was listed.
+/// A listed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteObject {
-    /// Its path below the repository.
+    /// The object's path in the repository.
     pub path: String,
-    /// The state that was listed of it.
+    /// The object's state when it was listed.
     pub state: ObjectState,
 }
 
-/// The signs that tell an object from another one in its place.
+/// The properties that distinguish an object from another one in its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectState {
-    /// The number of its bytes.
+    /// The size in bytes.
     pub byte_size: u64,
     /// The tag of its content, if the store gives one.
     pub etag: Option<String>,
-    /// When it was written, in nanoseconds since the epoch.
+    /// The time at which it was written, in nanoseconds since the epoch.
     pub modified_ns: i64,
 }
 
-/// An object that is to be copied to a file.
+/// An object to be copied to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
-    /// The object. If it is another one by now, nothing is copied.
+    /// The object. If it has been replaced since it was listed, nothing is copied.
     pub object: RemoteObject,
-    /// The file, in a directory that exists. It is replaced.
+    /// The file, in an existing directory. An existing file is replaced.
     pub file: PathBuf,
 }
 
-/// Why a store didn't do what it was asked for.
+/// A reason why a request to a store failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RemoteError {
-    /// The object is not the one that was listed any more.
+    /// The object is no longer the one that was listed.
     #[error("'{path}' changed while it was read")]
     Changed {
-        /// Its path.
+        /// The object's path.
         path: String,
     },
-    /// There is nothing in the folder that was to be a repository, in Triton's words.
+    /// The folder that was to be a repository is empty, in Triton's words.
     #[error("repository path is not a valid directory")]
     NotDirectory,
-    /// An object has a name that can't be a path. Other folders can be listed.
+    /// An object's name can't be a path. Other folders can be listed.
     #[error("{0}")]
     Name(String),
     /// Anything else.

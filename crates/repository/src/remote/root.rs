@@ -17,17 +17,17 @@ use crate::temporary::TemporaryDirectories;
 
 /// The maximum number of objects in a model repository in a bucket.
 ///
-/// Each takes some 300 bytes while the repository is listed, so all of them take 60 MB. More
-/// is a bucket with other things in it: the repository's path needs a folder.
+/// Each takes some 300 bytes while the repository is listed, 60 MB in total. With more objects, the
+/// bucket has other contents too, and the repository's path should name a folder.
 const BUCKET_OBJECTS_MAX: usize = 200_000;
 
-/// The number of listings of a model whose objects change while they are read.
+/// The maximum number of listings of a model whose objects change while they are read.
 const LISTINGS_MAX: usize = 3;
 
-/// A repository in an object store, and what is known of its models.
+/// A repository in an object store, with the known facts about its models.
 #[derive(Debug)]
 pub(crate) struct RemoteRoot {
-    /// Its address, without slashes at its end.
+    /// The repository's address, without trailing slashes.
     url: PathBuf,
     store: Arc<dyn RemoteStore>,
     copies: TemporaryDirectories,
@@ -38,11 +38,11 @@ pub(crate) struct RemoteRoot {
 #[derive(Clone, Debug, Default)]
 struct KnownModel {
     stamps: Stamps,
-    /// The copy, as long as a model that is loaded, or about to be, uses it.
+    /// The copy, as long as a model that is loaded or about to be loaded uses it.
     copy: Weak<ModelCopy>,
 }
 
-/// A model, with the files beside its versions copied.
+/// A model whose files outside its versions have been copied.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundModel {
     pub(crate) copy: Arc<ModelCopy>,
@@ -50,13 +50,13 @@ pub(crate) struct FoundModel {
 }
 
 impl FoundModel {
-    /// When the objects changed last. `config` is the file with the configuration.
+    /// The time of the last change of its objects. `config` is the configuration file.
     pub(crate) fn modified(&self, config: Option<&str>) -> ModificationTimes {
         self.stamps.model_times(config)
     }
 }
 
-/// Models by their folders, and why the others can't be used.
+/// Models by folder, or the reason why a model can't be used.
 type FoundModels = BTreeMap<String, Result<FoundModel, String>>;
 
 impl RemoteRoot {
@@ -71,13 +71,13 @@ impl RemoteRoot {
         }
     }
 
-    /// Returns true if there is a model in this folder, or may be.
+    /// Returns true if this folder contains a model, or may contain one.
     pub(crate) fn has(&self, folder: &str) -> bool {
-        // More than one is an error here, and what else is wrong is told when the model is read.
+        // Two objects make an error here. Other problems are reported when the model is read.
         self.store.list(folder, 1).map_or(true, |found| !found.is_empty())
     }
 
-    /// The folders of models, without a look into them.
+    /// The folders of models, without examining them.
     pub(crate) fn folders(&self) -> io::Result<Vec<String>> {
         self.store.folders().map_err(io::Error::other)
     }
@@ -89,7 +89,7 @@ impl RemoteRoot {
         known.retain(|folder, _| listings.contains_key(folder));
         drop(known);
         let mut found = self.prepare(listings);
-        // Another try costs little, and often all that changed is one file.
+        // A retry costs little, and often only one file has changed.
         let changed: Vec<String> = found
             .iter()
             .filter(|(_, model)| matches!(model, Err(RemoteError::Changed { .. })))
@@ -105,8 +105,8 @@ impl RemoteRoot {
         Ok(found.into_iter().map(shown).collect())
     }
 
-    /// The objects of all models: by one list of the repository, or by one for each model if an
-    /// object's name keeps the repository from being listed. Only the model of that object fails.
+    /// The objects of all models: from one listing of the repository, or from one per model if an
+    /// object's name makes the whole listing fail. Then only that object's model fails.
     fn listings(&self) -> Result<BTreeMap<String, Result<ModelListing, String>>, RemoteError> {
         let mut left = BUCKET_OBJECTS_MAX;
         match self.store.list("", left) {
@@ -130,7 +130,7 @@ impl RemoteRoot {
         Ok(listings)
     }
 
-    /// One model.
+    /// Finds one model.
     pub(crate) fn model(&self, folder: &str) -> Result<FoundModel, String> {
         self.prepare_one(folder).map_err(|error| error.to_string())
     }
@@ -141,7 +141,7 @@ impl RemoteRoot {
             let objects = self.store.list(folder, BUCKET_OBJECTS_MAX)?;
             let mut listings = listing::by_model(objects);
             listings.retain(|name, _| name == folder);
-            // A folder with a marker and nothing else is one without files.
+            // A folder with only a marker counts as one without files.
             listings.entry(folder.to_owned()).or_insert_with(|| Ok(ModelListing::default()));
             last = self.prepare(listings).remove(folder).unwrap_or(last);
             if !matches!(last, Err(RemoteError::Changed { .. })) {
@@ -151,8 +151,8 @@ impl RemoteRoot {
         last
     }
 
-    /// Finds or makes the copies of models, and copies what is beside their versions: for all
-    /// of them at once, so that many small models don't wait for each other.
+    /// Finds or makes the copies of models, and copies the files outside their versions: for all
+    /// models at once, so that many small models don't wait for each other.
     fn prepare(
         &self,
         listings: BTreeMap<String, Result<ModelListing, String>>,
@@ -190,7 +190,7 @@ impl RemoteRoot {
         found
     }
 
-    /// The copy for this listing: the one that there is if nothing changed.
+    /// The copy for this listing; the existing one if nothing has changed.
     fn find_copy(&self, folder: &str, listing: ModelListing) -> Result<FoundModel, String> {
         let known = self.known.lock("look up a model").get(folder).cloned().unwrap_or_default();
         let stamps = known.stamps.next(&listing);

@@ -1,8 +1,8 @@
 //! Times of objects that change whenever the objects do.
 //!
-//! Triton compares the times of objects alone: one that is replaced within the second, or by an
-//! older one, or removed, is not noticed. Here such a change gets a time that is newer than all
-//! before, so that what compares times notices it.
+//! Triton only compares the times of objects, and misses an object that is removed, or replaced
+//! within the same second or by an older one. Here such a change gets a time that is newer than all
+//! previous ones, so that a comparison of times notices it.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::version::version_number;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamps {
     files: BTreeMap<String, (ObjectState, i64)>,
-    /// When something disappeared, by the first part of its path.
+    /// The times of removals, by the first part of the path.
     removals: BTreeMap<String, i64>,
 }
 
 impl Stamps {
-    /// The times after these, for what is listed now.
+    /// The next times, for the present listing.
     pub(crate) fn next(&self, listing: &ModelListing) -> Self {
         let newer = self.newest().saturating_add(1);
         let is_first = self.files.is_empty();
@@ -46,7 +46,7 @@ impl Stamps {
         files.chain(self.removals.values().copied()).max().unwrap_or(0)
     }
 
-    /// The model's times. `config` is the file with its configuration.
+    /// The model's times. `config` is its configuration file.
     pub(crate) fn model_times(&self, config: Option<&str>) -> ModificationTimes {
         let mut times = ModificationTimes { newest: self.newest(), ..ModificationTimes::default() };
         let files = self.files.iter().map(|(path, (_, time))| (path.as_str(), *time));
@@ -95,7 +95,7 @@ mod tests {
         let same = stamps.next(&first);
         assert_eq!(same, stamps);
 
-        // Replaced within the second, and by an older one.
+        // The object is replaced within the second, and by an older one.
         for time in [10, 3] {
             let changed = [("1/m", "z", time), ("config.pbtxt", "c", 20), ("2/m", "b", 5)];
             let after = stamps.next(&listing(&changed)).model_times(Some("config.pbtxt"));

@@ -1,4 +1,4 @@
-//! Repositories in a store of memory, which counts what it is asked for.
+//! Tests of repositories in an in-memory store, which counts its requests.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -19,13 +19,13 @@ use crate::{Lookup, ModelSource, Repository, Scan, ScanOptions};
 #[derive(Debug, Default)]
 struct Memory {
     objects: BTreeMap<String, (String, i64)>,
-    /// Objects that are written between the list and the copy, once.
+    /// Objects that are written once between the listing and the copy.
     written_meanwhile: BTreeMap<String, String>,
-    /// The sizes of these objects according to lists.
+    /// The sizes of these objects in listings.
     byte_sizes: BTreeMap<String, u64>,
-    /// Copies of these fail.
+    /// Copies whose path contains this fail.
     broken: Option<String>,
-    /// The bytes that are left for copies, if that is known.
+    /// The number of free bytes for copies, if known.
     free_bytes: Option<u64>,
     downloads: Vec<String>,
     lists: usize,
@@ -226,7 +226,7 @@ fn only_what_changed_is_copied_again() {
     );
     assert_eq!(read(&after, "1/model.onnx"), "one");
 
-    // A model wrote to its file: the next copy is not made of it.
+    // A model wrote to its file, so the next copy does not share it.
     std::fs::write(after.directory.path().join("labels.txt"), "dog").unwrap();
     world.store.remove("m/2/deep/weights");
     let last = world.model();
@@ -284,7 +284,7 @@ fn what_fails_early_is_told_once_and_tried_again() {
 #[test]
 fn copies_begin_early_as_far_as_there_is_room() {
     let world = World::new(&[("a/1/x", "1"), ("b/1/x", "2"), ("c/1/x", "3"), ("d/1/x", "4")]);
-    // The lists say that they are large; a fourth of one is more than the room for all.
+    // The listings claim large sizes; a quarter of one exceeds the room for all.
     let room = BUCKET_AHEAD_BYTES_MAX;
     world.store.0.lock("pretend").byte_sizes =
         [("a/1/x", room / 2), ("b/1/x", room / 2 + 1), ("c/1/x", room / 2), ("d/1/x", room + 1)]
@@ -298,7 +298,7 @@ fn copies_begin_early_as_far_as_there_is_room() {
     assert_eq!(world.store.downloads(), ["a/1/x"]);
     a.fetch().unwrap();
     assert_eq!(world.store.downloads(), ["b/1/x"], "it had to wait for the room");
-    // A model that is gone needs no room.
+    // A dropped model needs no room.
     drop(b);
     d.fetch().unwrap();
     assert_eq!(world.store.downloads(), ["c/1/x", "d/1/x"], "too large to begin early");

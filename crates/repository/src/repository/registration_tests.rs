@@ -1,5 +1,5 @@
-//! Registration of repositories, and the names that it maps to directories. A version's
-//! number tells which directory it is from.
+//! Registration of repositories, and the names that it maps to directories. A version's number
+//! identifies its directory.
 
 use crate::testing::Scratch;
 use crate::{Lookup, Repository, ScanOptions, ScanProblem};
@@ -44,7 +44,7 @@ impl World {
         text.replace(&format!("{}/", self.scratch.path().display()), "")
     }
 
-    /// The version of a model, 0 for one that isn't there, -1 for several.
+    /// The version of a model: 0 if it doesn't exist, -1 if there are several.
     fn find(&self, name: &str) -> i64 {
         match self.repository.find(name, &ScanOptions::default()) {
             Lookup::Missing => 0,
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// The names that are listed, with a star for those that several have.
+    /// The listed names, with a star for duplicates.
     fn names(&self) -> Vec<String> {
         let names = self.repository.names().into_iter();
         names
@@ -116,7 +116,7 @@ fn a_mapped_name_takes_precedence_over_directories() {
     world.register("one", &[("m0", "m1")]).unwrap();
     world.check(&[("m0", 0), ("m1", 2)], &["m1"]);
     world.unregister("one").unwrap();
-    // Its own name, given, settles which of two is meant.
+    // An explicit mapping to its own name settles which of the two is meant.
     world.register("zero", &[("m0", "m0")]).unwrap();
     world.register("one", &[]).unwrap();
     world.check(&[("m0", 1), ("m1", 3)], &["m0", "m1"]);

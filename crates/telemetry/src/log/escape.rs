@@ -1,6 +1,6 @@
-//! Escapes text for a line of the log.
+//! Escaping of text for a log line.
 
-/// The text as a JSON string, with its quotes.
+/// The text as a JSON string, including its quotes.
 pub(super) fn quoted(text: &str) -> String {
     let mut line = String::with_capacity(text.len() + 2);
     line.push('"');
@@ -15,16 +15,16 @@ pub(super) fn quoted(text: &str) -> String {
     line
 }
 
-/// The text without quotes, its control characters escaped.
+/// The text without quotes, and with its control characters escaped.
 pub(crate) fn escape_controls(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     text.chars().for_each(|character| push_escaped(&mut line, character));
     line
 }
 
-/// A control character could end the line, colour it or move a terminal's cursor, and
-/// so let one message look like another. So could the other characters that end a line or
-/// change the direction of text, which are no control characters in Unicode.
+/// A control character could end the line, colour it or move a terminal's cursor, and so disguise
+/// one message as another. So could the other characters that end a line or change the direction of
+/// text, which Unicode does not count as control characters.
 fn push_escaped(line: &mut String, character: char) {
     match character {
         '\u{8}' => line.push_str("\\b"),
@@ -39,7 +39,7 @@ fn push_escaped(line: &mut String, character: char) {
     }
 }
 
-/// Returns true if the character ends a line or changes the direction of the text behind it.
+/// Returns true if the character ends a line or changes the direction of the text that follows.
 const fn is_deceptive(character: char) -> bool {
     matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

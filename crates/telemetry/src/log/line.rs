@@ -1,4 +1,4 @@
-//! The parts of a line of the log.
+//! The parts of a log line.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The part before the message.
+    /// Writes the part before the message.
     pub(super) fn head(
         format: LogFormat,
         level: LogLevel,
@@ -32,7 +32,7 @@ impl Line {
         Self { text: format!("{begin} {process} {file}:{}] ", position.line) }
     }
 
-    /// The whole record with a message that may hold anything.
+    /// Completes the record with a message that may contain anything.
     pub(super) fn message(mut self, message: &str, quote: bool) -> String {
         if quote {
             self.text.push_str(&escape::quoted(message));
@@ -43,7 +43,7 @@ impl Line {
         self.text
     }
 
-    /// The whole record with lines of our own making below the head.
+    /// Completes the record with lines that the server formatted, below the head.
     pub(super) fn followed_by(mut self, lines: &str) -> String {
         self.text.push('\n');
         self.text.push_str(lines);
@@ -61,7 +61,7 @@ const fn letter(level: LogLevel) -> char {
     }
 }
 
-/// A moment in UTC, taken apart.
+/// A UTC time, broken down into its fields.
 struct Moment {
     year: u64,
     month: u64,

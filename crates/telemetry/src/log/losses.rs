@@ -2,18 +2,19 @@
 
 use std::io::{self, Write};
 
-/// The records that were lost since the last one that was written.
+/// The records that have been lost since one was last written.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     count: u64,
     reason: String,
-    /// True if the last one was written in part.
+    /// True if the last record was only partly written.
     is_torn: bool,
 }
 
 impl Losses {
-    /// Writes a record. After losses, what `notice` makes of their description comes first.
-    /// A failure can't be told anywhere else, so it waits until something can be written.
+    /// Writes a record. After losses, a notice precedes it, which `notice` makes from their
+    /// description. A failure can't be reported anywhere else, so the notice waits until something
+    /// can be written.
     pub(super) fn write(
         &mut self,
         writer: &mut dyn Write,
@@ -42,7 +43,7 @@ impl Losses {
     }
 }
 
-/// Writes a text; the error says whether a part of it was written.
+/// Writes a text; the error tells whether part of it was written.
 fn write_whole(writer: &mut dyn Write, text: &str) -> Result<(), (io::Error, bool)> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
@@ -60,7 +61,7 @@ fn write_whole(writer: &mut dyn Write, text: &str) -> Result<(), (io::Error, boo
 mod tests {
     use super::*;
 
-    /// Takes as many bytes as there is room for.
+    /// A disk with room for this many bytes.
     #[derive(Default)]
     struct Disk {
         text: String,

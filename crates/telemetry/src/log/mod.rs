@@ -46,12 +46,12 @@ impl<'a> From<&'a Location<'_>> for SourcePosition<'a> {
 /// The settings with which a [`Logger`] starts.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// The form of the beginnings of lines.
+    /// The form of the heads of lines.
     pub format: LogFormat,
-    /// A file that receives everything instead of the console; appended to.
+    /// A file to which everything is appended instead of the console.
     pub file: Option<PathBuf>,
-    /// True if messages are quoted as JSON strings. Without it they are written as they
-    /// are, with line breaks and control characters, as Triton does.
+    /// True if messages are quoted as JSON strings. Otherwise they are written verbatim, with line
+    /// breaks and control characters, as in Triton.
     pub quote: bool,
     /// True if information is logged.
     pub info: bool,
@@ -59,7 +59,7 @@ pub struct LogOptions {
     pub warning: bool,
     /// True if errors are logged.
     pub error: bool,
-    /// Verbose lines up to this level are logged; 0 is none.
+    /// The maximum level of verbose lines that are logged; 0 means none.
     pub verbose_level: u32,
 }
 
@@ -79,9 +79,9 @@ impl Default for LogOptions {
 
 /// The streams that receive lines.
 enum Sink {
-    /// Information to one stream, warnings and errors to the other.
+    /// Information goes to one stream, warnings and errors to the other.
     Split { information: Box<dyn Write + Send>, problems: Box<dyn Write + Send> },
-    /// Everything to one place.
+    /// Everything goes to one stream.
     Joined(Box<dyn Write + Send>),
 }
 
@@ -96,7 +96,7 @@ struct Inner {
     output: Lock<LogOutput>,
 }
 
-/// The current receiver of lines.
+/// The present receiver of lines.
 struct LogOutput {
     sink: Sink,
     /// A file that receives everything instead of the sink.
@@ -126,7 +126,7 @@ impl Logger {
     ///
     /// # Errors
     ///
-    /// If that file can't be opened for appending.
+    /// If the file can't be opened for appending.
     pub fn new(options: LogOptions) -> io::Result<Self> {
         let file = options.file.clone();
         let (information, problems) = (Box::new(io::stdout()), Box::new(io::stderr()));
@@ -135,8 +135,8 @@ impl Logger {
         Ok(logger)
     }
 
-    /// A log into two writers: information and verbose lines into the first,
-    /// warnings and errors into the second.
+    /// A log with two writers: information and verbose lines go to the first, warnings and errors
+    /// to the second.
     pub fn to_writers(
         options: LogOptions,
         information: Box<dyn Write + Send>,
@@ -145,7 +145,7 @@ impl Logger {
         Self::with_sink(options, Sink::Split { information, problems })
     }
 
-    /// A log that drops its lines.
+    /// A log that discards its lines.
     #[must_use]
     pub fn discarding() -> Self {
         Self::with_sink(LogOptions::default(), Sink::Joined(Box::new(io::sink())))
@@ -166,31 +166,31 @@ impl Logger {
         }
     }
 
-    /// Logs that something happened.
+    /// Logs an event.
     #[track_caller]
     pub fn info(&self, message: impl Display) {
         self.log(LogLevel::Info, Location::caller().into(), message);
     }
 
-    /// Logs that something is doubtful.
+    /// Logs a possible problem.
     #[track_caller]
     pub fn warning(&self, message: impl Display) {
         self.log(LogLevel::Warning, Location::caller().into(), message);
     }
 
-    /// Logs that something failed.
+    /// Logs a failure.
     #[track_caller]
     pub fn error(&self, message: impl Display) {
         self.log(LogLevel::Error, Location::caller().into(), message);
     }
 
-    /// Logs a detail of this level.
+    /// Logs a detail at this level.
     #[track_caller]
     pub fn verbose(&self, level: u32, message: impl Display) {
         self.log(LogLevel::Verbose(level), Location::caller().into(), message);
     }
 
-    /// Logs a table below a line of its own.
+    /// Logs a table below a line with the head.
     #[track_caller]
     pub fn table(&self, table: &Table) {
         if self.enabled(LogLevel::Info) {
@@ -199,8 +199,8 @@ impl Logger {
         }
     }
 
-    /// Logs a line on behalf of another place in the source. A message that is too long is
-    /// cut: it may repeat what a client sent.
+    /// Logs a line on behalf of another place in the source. An overlong message is cut, because it
+    /// may repeat a client's input.
     pub fn log(&self, level: LogLevel, position: SourcePosition<'_>, message: impl Display) {
         if self.enabled(level) {
             let message = bounded(message, LOG_MESSAGE_BYTES_MAX);
@@ -209,7 +209,7 @@ impl Logger {
         }
     }
 
-    /// Returns true if lines of this level are logged at the moment.
+    /// Returns true if lines of this level are currently logged.
     #[must_use]
     pub fn enabled(&self, level: LogLevel) -> bool {
         let inner = &self.inner;
@@ -236,12 +236,12 @@ impl Logger {
         self.inner.error.store(on, Ordering::Relaxed);
     }
 
-    /// Logs verbose lines up to this level from now on.
+    /// Sets the maximum level of verbose lines that are logged from now on.
     pub fn set_verbose_level(&self, level: u32) {
         self.inner.verbose_level.store(level, Ordering::Relaxed);
     }
 
-    /// Changes how lines begin from now on.
+    /// Changes the form of the heads of lines from now on.
     pub fn set_format(&self, format: LogFormat) {
         self.inner.iso8601.store(format == LogFormat::Iso8601, Ordering::Relaxed);
     }
@@ -251,7 +251,7 @@ impl Logger {
     ///
     /// # Errors
     ///
-    /// If the file can't be opened for appending; then nothing changes.
+    /// If the file can't be opened for appending; nothing changes in that case.
     pub fn set_file(&self, path: Option<PathBuf>) -> io::Result<()> {
         let file = path.map(open).transpose()?;
         self.inner.output.lock("change the file").file = file;
@@ -266,7 +266,7 @@ impl Logger {
         }
     }
 
-    /// The settings of the log at the moment.
+    /// The current settings of the log.
     #[must_use]
     pub fn settings(&self) -> LogSettings {
         let inner = &self.inner;
@@ -286,7 +286,7 @@ impl Logger {
         Line::head(self.format(), level, SystemTime::now(), self.inner.process, position)
     }
 
-    /// Writes one record at once, so that records of two threads never mix.
+    /// Writes a whole record in one go, so that records of different threads never mix.
     fn write(&self, level: LogLevel, record: &str) {
         let mut output = self.inner.output.lock("write a record");
         let LogOutput { sink, file, losses } = &mut *output;

@@ -1,4 +1,4 @@
-//! The log from outside: which line goes where.
+//! Tests of the log from outside: the stream to which each line goes.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! The response cache as a whole.
+//! Metrics of the whole response cache.
 
 use galatea_infer::CacheStatistics;
 

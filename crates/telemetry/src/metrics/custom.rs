@@ -1,34 +1,34 @@
-//! Families of metrics that C code keeps, such as backends.
+//! Metric families that C code keeps, such as backends.
 
 use galatea_control::HistogramReading;
 
 use super::distributions::histogram;
 use super::text::{Exposition, Labels, MetricKind, Number};
 
-/// A family as it is now.
+/// The current state of a family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CustomFamily {
-    /// Its name, which Prometheus can read.
+    /// The family's name, which must be valid in Prometheus.
     pub name: String,
     /// The meaning of its values, for readers.
     pub help: String,
     /// The kind of its values.
     pub kind: MetricKind,
-    /// Its series by their labels.
+    /// The family's series by their labels.
     pub series: Vec<(Vec<(String, String)>, CustomValue)>,
 }
 
 /// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CustomValue {
-    /// Of a counter or a gauge.
+    /// The value of a counter or a gauge.
     Number(f64),
-    /// Of a histogram.
+    /// The value of a histogram.
     Histogram(HistogramReading),
 }
 
-/// Writes a family. It joins the server's own family of that name, if there is one. Nothing
-/// is written if it has no series, or if the server's family is of another kind.
+/// Writes a family. It joins the server's own family of that name, if one exists. Nothing is
+/// written if the family has no series, or if the server's family is of another kind.
 pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
     if family.series.is_empty() {
         return;

@@ -6,7 +6,7 @@ use super::models::series_labels;
 use super::series::Series;
 use super::text::{Exposition, Family, Labels, MetricKind, Number};
 
-/// The families, in Triton's order. A family without a series is left out.
+/// Writes the families in Triton's order. A family without a series is left out.
 pub(super) fn render(text: &mut Exposition, series: &[Series<'_>]) {
     histogram_family(
         text,

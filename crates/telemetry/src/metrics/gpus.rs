@@ -1,4 +1,4 @@
-//! The use of GPUs, as the library that measures them reports it.
+//! Metrics of GPUs, as the library that measures them reports it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::text::{Labels, MetricKind};
 use super::{Exposition, Number};
 use crate::Logger;
 
-/// As in Triton, what failed this often in a row is not read again.
+/// The number of consecutive failures after which a reading is given up, as in Triton.
 const FAILURES_MAX: u32 = 3;
 
 const BYTES_PER_MEBIBYTE: u64 = 1 << 20;
@@ -21,10 +21,10 @@ pub(super) struct GpuGauges {
     read_at: Instant,
 }
 
-/// The values that are shown of a GPU.
+/// The values that are shown for a GPU.
 #[derive(Debug, Default, PartialEq)]
 struct Gauges {
-    /// A device that is gone has no use: its series end.
+    /// True if the device has disappeared, which ends its series.
     is_lost: bool,
     utilization: f64,
     memory_bytes_total: u64,
@@ -32,12 +32,12 @@ struct Gauges {
     power_watts: f64,
     power_watts_max: f64,
     energy_joules: f64,
-    /// The last reading of the device's own count, in millijoules.
+    /// The last reading of the device's own counter, in millijoules.
     energy_before: Option<u64>,
     failures: Failures,
 }
 
-/// The number of times in a row that each reading failed.
+/// The number of consecutive failures of each reading.
 #[derive(Debug, Default, PartialEq)]
 struct Failures {
     utilization: u32,
@@ -48,7 +48,7 @@ struct Failures {
 }
 
 impl GpuGauges {
-    /// Gauges with a first reading. A GPU that nothing can measure has none.
+    /// Gauges with a first reading. A GPU that nothing can measure is left out.
     pub(super) fn new(devices: Devices, now: Instant, logger: Option<&Logger>) -> Self {
         let measured = devices.iter().filter(|device| devices.read(device).is_some());
         let gpus = measured.map(|device| (device.clone(), Gauges::default())).collect();
@@ -57,7 +57,7 @@ impl GpuGauges {
         gauges
     }
 
-    /// Number and name of each.
+    /// The number and name of each GPU.
     pub(super) fn names(&self) -> impl Iterator<Item = (u32, &str)> {
         self.gpus.iter().map(|(device, _)| (device.number(), device.info().name.as_str()))
     }
@@ -69,7 +69,7 @@ impl GpuGauges {
         }
     }
 
-    /// Reads all again.
+    /// Reads all gauges again.
     pub(super) fn read(&mut self, now: Instant, logger: Option<&Logger>) {
         self.read_at = now;
         for (device, gauges) in &mut self.gpus {
@@ -98,14 +98,14 @@ impl GpuGauges {
 }
 
 impl Gauges {
-    /// Takes a reading, and says what is missing in it.
+    /// Stores a reading, and returns descriptions of its missing parts.
     fn take(&mut self, number: u32, reading: Result<Reading, ReadingError>) -> Vec<String> {
         let reading = match reading {
             Ok(reading) if !is_lost(&reading) => reading,
             Ok(_) => return self.lose(number),
             Err(error) if error.lost => return self.lose(number),
             Err(error) => {
-                // The values stay; each of them has failed.
+                // The values are kept, and each reading counts as failed.
                 let failures = &mut self.failures;
                 let counts = [
                     &mut failures.utilization,
@@ -154,7 +154,7 @@ impl Gauges {
         if let Some((used, total)) =
             judge(memory, &mut failures.memory, "memory usage", &mut missing)
         {
-            // Triton gets mebibytes.
+            // Triton's readings are in mebibytes.
             self.memory_bytes_used = used - used % BYTES_PER_MEBIBYTE;
             self.memory_bytes_total = total - total % BYTES_PER_MEBIBYTE;
         }
@@ -167,14 +167,14 @@ impl Gauges {
     }
 }
 
-/// Returns true if the library says that the device is gone.
+/// Returns true if the library reports that the device has disappeared.
 fn is_lost(reading: &Reading) -> bool {
     let utilization = reading.utilization_percent.as_ref().err();
     let memory = reading.memory_used_and_total.as_ref().err();
     utilization.into_iter().chain(memory).any(|error| error.lost)
 }
 
-/// The value to show: what was read, or 0 as in Triton; none after too many failures.
+/// The value to show: what was read, or 0 as in Triton; `None` after too many failures.
 fn judge<T: Default>(
     read: Result<T, ReadingError>,
     failures: &mut u32,
@@ -292,7 +292,7 @@ mod tests {
         let warning = "Unable to get power usage for GPU 1. Status:Not Supported";
         assert_eq!(gauges.take(1, Ok(broken())), [warning]);
         assert_eq!((gauges.power_watts, gauges.power_watts_max), (0.0, 300.0));
-        // A success begins anew.
+        // A success resets the count.
         gauges.take(1, Ok(reading(0)));
         for _ in 0..3 {
             assert_eq!(gauges.take(1, Ok(broken())), [warning]);

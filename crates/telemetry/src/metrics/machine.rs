@@ -1,4 +1,4 @@
-//! The use of the machine's processors and memory, as the kernel reports it.
+//! Metrics of the machine's processors and memory, as the kernel reports them.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -36,8 +36,8 @@ struct ProcessorTicks {
 }
 
 impl ProcessorTicks {
-    /// Reads the first line: `cpu user nice system idle iowait irq softirq
-    /// steal`, newer columns after these.
+    /// Reads the first line: `cpu user nice system idle iowait irq softirq steal`, followed by
+    /// newer columns.
     fn parse(stat: &str) -> Option<Self> {
         let columns = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
         let ticks: Vec<u64> = columns.take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -74,8 +74,7 @@ struct MachineMemory {
 }
 
 impl MachineMemory {
-    /// Used is what programs could not have: the total without what the
-    /// kernel calls available.
+    /// Used memory is the total minus the memory that the kernel calls available.
     fn parse(meminfo: &str) -> Option<Self> {
         let bytes = |name: &str| {
             let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
@@ -118,7 +117,7 @@ impl MachineGauges {
         }
     }
 
-    /// Values that can't be read are shown as 0, as Triton does.
+    /// Reads all gauges. As in Triton, values that can't be read are shown as 0.
     pub(super) fn read(&mut self, readings: &dyn Readings, now: Instant) {
         let ticks = readings.stat().ok().and_then(|text| ProcessorTicks::parse(&text));
         self.utilization = ticks.map_or(0.0, |ticks| ticks.utilization_since(self.ticks));

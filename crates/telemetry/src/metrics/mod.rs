@@ -1,4 +1,4 @@
-//! Metrics as Prometheus reads them, rendered for each request.
+//! Metrics in Prometheus' format, rendered for each request.
 
 mod cache;
 mod custom;
@@ -29,27 +29,27 @@ use text::{Exposition, Number};
 
 use crate::Logger;
 
-/// Turns statistics into the text that a metrics endpoint serves.
+/// Renders statistics as the text that a metrics endpoint serves.
 #[derive(Debug)]
 pub struct MetricsExporter {
     options: MetricsOptions,
     machine: Lock<MachineGauges>,
     devices: Devices,
-    /// None if GPUs are not shown.
+    /// `None` if GPUs are not shown.
     gpus: Option<Lock<GpuGauges>>,
-    /// The log in which it is said what can't be measured.
+    /// The log that reports gauges that can't be measured.
     logger: Option<Logger>,
 }
 
 impl MetricsExporter {
-    /// An exporter; it takes its first reading of the machine now.
+    /// An exporter, which takes its first reading of the machine now.
     #[must_use]
     pub fn new(options: MetricsOptions) -> Self {
         let machine = Lock::new(MachineGauges::new(&Procfs, Instant::now()));
         Self { options, machine, devices: Devices::default(), gpus: None, logger: None }
     }
 
-    /// The same with GPUs, which are read now for the first time.
+    /// Adds GPUs, and takes their first reading now.
     #[must_use]
     pub fn with_devices(mut self, devices: Devices, logger: &Logger) -> Self {
         if self.options.gpu && !devices.is_empty() {
@@ -61,7 +61,7 @@ impl MetricsExporter {
         self
     }
 
-    /// Number and name of each GPU that is measured.
+    /// The number and name of each GPU that is measured.
     #[must_use]
     pub fn measured_gpus(&self) -> Vec<(u32, String)> {
         let gpus = self.gpus.as_ref().map(|gpus| gpus.lock("name the GPUs"));
@@ -69,15 +69,14 @@ impl MetricsExporter {
         names.map(|(number, name)| (number, name.to_owned())).collect()
     }
 
-    /// The time between two calls of [`MetricsExporter::poll`]: as in Triton, half of
-    /// the interval. An interval of 0, with which Triton reads without a pause, is one of
-    /// a few milliseconds.
+    /// The time between two calls of [`MetricsExporter::poll`]: as in Triton, half of the interval.
+    /// An interval of 0, at which Triton reads without a pause, counts as a few milliseconds.
     #[must_use]
     pub fn poll_pause(&self) -> Duration {
         (self.options.interval / 2).max(POLL_PAUSE_MIN)
     }
 
-    /// Reads the machine's gauges, whether or not anybody reads the metrics.
+    /// Reads the machine's gauges, even if no client reads the metrics.
     pub fn poll(&self) {
         if self.options.cpu {
             self.machine.lock("poll the machine").read(&Procfs, Instant::now());
@@ -87,7 +86,7 @@ impl MetricsExporter {
         }
     }
 
-    /// The whole text, with the `custom` families last. A family without a series is left
+    /// Renders the whole text, with the `custom` families last. A family without a series is left
     /// out, and so are the families of the cache if it has no statistics.
     #[must_use]
     pub fn render(
@@ -120,7 +119,7 @@ impl MetricsExporter {
         text.into_text()
     }
 
-    /// As in Triton, models have a series for each GPU if the metrics of GPUs are shown.
+    /// As in Triton, models have a series for each GPU if GPU metrics are shown.
     fn series<'a>(&'a self, statistics: &'a [ModelStatistics]) -> Vec<Series<'a>> {
         series::all(statistics, |gpu| {
             let mut devices = self.devices.iter().filter(|_| self.gpus.is_some());
@@ -129,7 +128,7 @@ impl MetricsExporter {
         })
     }
 
-    /// The text of these families only.
+    /// Renders the text of these families only.
     #[must_use]
     pub fn render_custom(families: &[CustomFamily]) -> String {
         let mut text = Exposition::default();
@@ -138,7 +137,7 @@ impl MetricsExporter {
     }
 }
 
-/// There is no pool without a GPU.
+/// No pool exists without a GPU.
 fn pinned_memory(text: &mut Exposition, (used, total): (usize, usize)) {
     text.single(
         "nv_pinned_memory_pool_total_bytes",

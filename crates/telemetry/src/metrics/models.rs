@@ -63,8 +63,7 @@ fn requests(text: &mut Exposition, statistics: &[Series<'_>], counting: bool) {
     );
 }
 
-/// One series for each reason, so that a rate can be taken before the first
-/// failure.
+/// A series for each reason, so that a rate can be computed before the first failure.
 fn failures(model: &Series<'_>, count: impl Fn(u64) -> u64) -> impl Iterator<Item = (Labels, u64)> {
     let labels = series_labels(model);
     let values = FailureReason::ALL.into_iter().zip(model.failures.map(count));
@@ -109,7 +108,7 @@ fn durations(text: &mut Exposition, statistics: &[Series<'_>]) {
     }
 }
 
-/// Only models that use the cache have a series here, from the beginning.
+/// Only models that use the cache have a series here, which exists from the start.
 fn cache(text: &mut Exposition, statistics: &[Series<'_>]) {
     let cached: Vec<&Series<'_>> = statistics.iter().filter(|model| model.is_cached).collect();
     type CacheValue = fn(&ModelStatistics) -> u64;
@@ -141,7 +140,7 @@ const fn microseconds(duration: DurationStatistic) -> u64 {
     super::microseconds(duration.ns)
 }
 
-/// The labels of a series that may be that of a GPU.
+/// The labels of a series, which may belong to a GPU.
 pub(super) fn series_labels(series: &Series<'_>) -> Labels {
     let labels = labels(series);
     series.gpu_uuid.map_or_else(|| labels.clone(), |uuid| labels.with("gpu_uuid", uuid))

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The families that the exporter shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricsOptions {
-    /// True if durations are shown as counters. As in Triton, without them
-    /// the counters of requests and executions stay at 0 too.
+    /// True if durations are shown as counters. As in Triton, if not, the counters of requests and
+    /// executions stay at 0 too.
     pub counter_latencies: bool,
     /// True if the time to the first response is recorded as a histogram.
     pub histogram_latencies: bool,
@@ -14,14 +14,15 @@ pub struct MetricsOptions {
     pub summary_latencies: bool,
     /// The quantiles of the summaries.
     pub summary_quantiles: Vec<f64>,
-    /// True if durations and batch sizes are recorded as histograms that can be added up over
+    /// True if durations and batch sizes are recorded as histograms that can be added up across
     /// servers. Triton has no such setting.
     pub galatea_histograms: bool,
-    /// True if the processor's and the memory's use is shown.
+    /// True if processor and memory use is shown.
     pub cpu: bool,
-    /// True if the use of GPUs is shown.
+    /// True if GPU use is shown.
     pub gpu: bool,
-    /// The time in which gauges of the machine are read twice, as in Triton.
+    /// The time between two readings of the machine's gauges in Triton, which reads twice within
+    /// it.
     pub interval: Duration,
 }
 
@@ -40,15 +41,15 @@ impl Default for MetricsOptions {
     }
 }
 
-/// A remark on a strange setting that was taken nevertheless.
+/// A remark on an unusual setting that was accepted anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingNote(pub String);
 
 impl MetricsOptions {
-    /// Applies a setting as `--metrics-config SETTING=VALUE` gives it.
+    /// Applies a setting given as `--metrics-config SETTING=VALUE`.
     ///
-    /// Triton takes any setting. A setting that changes nothing is taken here with a note for
-    /// the log. As in Triton, a setting can't be taken back by a later one.
+    /// Triton accepts any setting. Here a setting without effect is accepted with a note for the
+    /// log. As in Triton, a later setting can't undo an earlier one.
     pub fn set(&mut self, setting: &str, value: &str) -> Vec<SettingNote> {
         let note = |text: &str| {
             vec![SettingNote(format!("the metrics setting '{setting}={value}' {text}"))]
@@ -76,8 +77,8 @@ impl MetricsOptions {
         Vec::new()
     }
 
-    /// `QUANTILE:ERROR,…`. As in Triton, wrong pairs are left out, and the quantiles stay as
-    /// they are if no pair is right.
+    /// Parses `QUANTILE:ERROR,…`. As in Triton, invalid pairs are left out, and the quantiles stay
+    /// unchanged if no pair is valid.
     fn set_quantiles(&mut self, value: &str) -> Vec<SettingNote> {
         let mut notes = Vec::new();
         let mut quantiles = Vec::new();
@@ -101,7 +102,7 @@ impl MetricsOptions {
     }
 }
 
-/// The number that a text begins with: C++ ignores what follows.
+/// The number at the start of a text. Like C++, ignores the rest.
 fn leading_number(text: &str) -> Option<f64> {
     let text = text.trim_start();
     let ends = text.char_indices().map(|(start, one)| start + one.len_utf8()).rev();

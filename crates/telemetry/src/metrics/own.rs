@@ -1,4 +1,4 @@
-//! Our own families about models.
+//! Galatea's own families about models.
 
 use galatea_control::{DistributionReadings, HistogramReading, ModelStatistics};
 
@@ -6,7 +6,7 @@ use super::distributions::histogram_family;
 use super::models::labels;
 use super::text::{Exposition, MetricKind};
 
-/// Counters that are always there, and histograms if they are recorded.
+/// Writes counters, which are always shown, and histograms if they are recorded.
 pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics], has_histograms: bool) {
     text.family(
         "galatea_model_held_bytes",
@@ -28,7 +28,7 @@ pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics], has_
         statistics,
         |model| &model.measurements.unexecuted,
     );
-    // They may be measured for others.
+    // Histograms may be recorded for another consumer without being shown.
     if has_histograms {
         histograms(text, statistics);
     }

@@ -1,4 +1,4 @@
-//! The series of a version: its own, and one for each GPU that its instances are on.
+//! The series of a version: the version's own, and one for each GPU that its instances use.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -23,8 +23,8 @@ impl Deref for Series<'_> {
     }
 }
 
-/// The series of all versions. `uuid_of` names the GPUs that have series of their own; what
-/// others execute is in the version's.
+/// The series of all versions. `uuid_of` identifies the GPUs that have series of their own;
+/// executions on other GPUs count in the version's series.
 pub(super) fn all<'a>(
     statistics: &'a [ModelStatistics],
     uuid_of: impl Fn(u32) -> Option<&'a str>,
@@ -50,7 +50,7 @@ pub(super) fn all<'a>(
 /// The part of a version's counts that was not executed on this GPU.
 fn without(model: ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
     let minus = |all: DurationStatistic, part: DurationStatistic| DurationStatistic {
-        // They are read one after the other, while both grow.
+        // The two counts are read one after the other while both grow.
         count: all.count.saturating_sub(part.count),
         ns: all.ns.saturating_sub(part.ns),
     };
@@ -81,7 +81,7 @@ fn without(model: ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
     }
 }
 
-/// Takes numbers and sums of a GPU out of summaries. Their quantiles are without it already.
+/// Subtracts a GPU's counts and sums from summaries. Their quantiles already exclude it.
 fn take_away(all: &mut SummaryReadings, part: &SummaryReadings) {
     let pairs = [
         (Some(&mut all.queue), Some(&part.queue)),
@@ -96,8 +96,8 @@ fn take_away(all: &mut SummaryReadings, part: &SummaryReadings) {
     }
 }
 
-/// A version's counts of executions on this GPU. As in Triton its gauges and its histogram are
-/// there, and are 0.
+/// A version's counts of executions on this GPU. As in Triton, its gauges and its histogram are
+/// present, and are 0.
 fn of_gpu(model: &ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
     let first_response_ms = model.measurements.first_response_ms.as_ref();
     let first_response_ms = first_response_ms.map(|all| HistogramReading {

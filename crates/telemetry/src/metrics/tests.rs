@@ -1,4 +1,4 @@
-//! The whole text against what Triton prints for the same state.
+//! Compares the whole text with Triton's output for the same state.
 
 use galatea_control::{
     DistributionReadings, DurationStatistic, HistogramReading, InferenceStatistics, Measurements,
@@ -63,7 +63,7 @@ fn tagged() -> ModelStatistics {
     }
 }
 
-/// The lines with values; the words of the help texts are our own.
+/// The lines with values; the wording of the help texts is our own.
 fn values(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with("# HELP")).collect()
 }

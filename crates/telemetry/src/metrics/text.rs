@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-/// The meaning of the values of a family.
+/// The kind of a family's values.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A value that only grows.
@@ -32,22 +32,22 @@ impl MetricKind {
 pub(super) struct Labels(Vec<(String, String)>);
 
 impl Labels {
-    /// Labels in the order in which they are printed, which is that of their
-    /// names' bytes: tags, which begin with an underscore, come first.
+    /// Sorts labels into the order of printing, by the bytes of their names: tags, which begin with
+    /// an underscore, come first.
     pub(super) fn new(mut labels: Vec<(String, String)>) -> Self {
         labels.sort();
         labels.dedup_by(|a, b| a.0 == b.0);
         Self(labels)
     }
 
-    /// The same labels and one more.
+    /// Adds a label in its place.
     pub(super) fn with(&self, name: &str, value: &str) -> Self {
         let mut labels = self.0.clone();
         labels.push((name.to_owned(), value.to_owned()));
         Self::new(labels)
     }
 
-    /// The same labels and, behind them, the bound of a bucket or the share of a quantile.
+    /// Adds a label in last place: the bound of a bucket or the share of a quantile.
     pub(super) fn and_last(&self, name: &str, value: &str) -> Self {
         let mut labels = self.0.clone();
         labels.push((name.to_owned(), value.to_owned()));
@@ -64,7 +64,7 @@ impl Labels {
     }
 }
 
-/// A number as Triton prints it: 16 digits, without zeros at their end.
+/// A number as Triton prints it: with 16 digits, without trailing zeros.
 pub(super) struct Number(pub(super) f64);
 
 /// The number of digits that are printed.
@@ -97,7 +97,7 @@ fn without_zeros(digits: &str) -> &str {
     }
 }
 
-/// The text of all families. All series of a name stand in one block.
+/// The text of all families. All series of a name form one block.
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
     families: Vec<Family>,
@@ -109,7 +109,7 @@ pub(super) struct Exposition {
 pub(super) struct Family {
     kind: MetricKind,
     text: String,
-    /// The part that earlier sources wrote.
+    /// The range that earlier sources wrote.
     earlier: std::ops::Range<usize>,
 }
 
@@ -139,13 +139,13 @@ impl Exposition {
         }
     }
 
-    /// Everything that was written.
+    /// The whole text.
     pub(super) fn into_text(self) -> String {
         self.families.into_iter().map(|family| family.text).collect()
     }
 
-    /// The block of a family, with the help text of its first source. `None` if the family
-    /// is there with another kind: a name has one kind.
+    /// Begins the block of a family, with the help text of its first source. Returns `None` if the
+    /// family exists with another kind: a name has one kind.
     pub(super) fn begin(
         &mut self,
         name: &str,
@@ -167,7 +167,7 @@ impl Exposition {
 }
 
 impl Family {
-    /// Adds a value. A series that an earlier source added stays as it is.
+    /// Adds a value, unless an earlier source has added the same series.
     pub(super) fn line(&mut self, name: &str, labels: &Labels, value: impl Display) {
         let series = format!("{name}{} ", labels.render());
         let mut earlier = self.text.get(self.earlier.clone()).unwrap_or_default().lines();

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-/// The place of a collector, from a URL.
+/// The address of a collector, parsed from a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
-    /// True if it is reached over TLS.
+    /// True if the collector is reached over TLS.
     pub(super) is_tls: bool,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) path: String,
 }
 
-/// A text is not a URL of HTTP.
+/// An error: the text is not an HTTP URL.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MalformedUrl;
 
@@ -25,7 +25,7 @@ impl fmt::Display for MalformedUrl {
 impl std::error::Error for MalformedUrl {}
 
 impl CollectorAddress {
-    /// The address in a URL; without a scheme it is one of HTTP.
+    /// Parses a URL. The default scheme is HTTP.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl CollectorAddress {
             None => (rest, "/"),
         };
         let (host, port) = match authority.rsplit_once(':') {
-            // The colons of an address in brackets.
+            // The colons are part of a bracketed address.
             Some((_, behind)) if behind.ends_with(']') => (authority, default_port),
             Some((host, port)) => (host, port.parse().map_err(|_| MalformedUrl)?),
             None => (authority, default_port),
@@ -58,7 +58,7 @@ impl CollectorAddress {
         Ok(address)
     }
 
-    /// The host with its port, as the head of a request names it.
+    /// The host with its port, in the form of a `Host` header.
     pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),

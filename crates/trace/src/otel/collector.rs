@@ -1,7 +1,7 @@
-//! Sends messages to a collector, over HTTP.
+//! Sending of messages to a collector over HTTP.
 //!
-//! A batch of spans every few seconds is all that is sent, so each has a connection and a runtime
-//! of its own, on the thread of traces, with one time limit for all.
+//! Only a batch of spans is sent every few seconds, so each batch gets a connection and a runtime
+//! of its own, on the writer thread, with one time limit for everything.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::address::CollectorAddress;
 
-/// A collector, and how it is reached.
+/// A collector, with the means to reach it.
 #[derive(Clone, Debug)]
 pub struct Collector {
     address: CollectorAddress,
@@ -28,16 +28,16 @@ pub struct Collector {
 /// The settings of connections to a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorConnection {
-    /// Headers of each batch. Those that HTTP doesn't allow are left out.
+    /// Headers to send with each batch. Invalid headers are left out.
     pub headers: Vec<(String, String)>,
-    /// The time that a batch may take, from connecting to the response.
+    /// The time limit for a batch, from connecting to the response.
     pub time_max: Duration,
-    /// For `https`.
+    /// The certificates for `https`.
     pub certificates: CertificateFiles,
 }
 
 impl Default for CollectorConnection {
-    /// Triton's.
+    /// Triton's default.
     fn default() -> Self {
         let (headers, certificates) = (Vec::new(), CertificateFiles::default());
         Self { headers, time_max: Duration::from_secs(10), certificates }
@@ -45,11 +45,11 @@ impl Default for CollectorConnection {
 }
 
 impl Collector {
-    /// A collector at this address; its certificates are read now.
+    /// A collector at this address. Reads its certificates now.
     ///
     /// # Errors
     ///
-    /// If a file of certificates can't be used.
+    /// If a certificate file can't be used.
     pub fn new(
         address: CollectorAddress,
         connection: CollectorConnection,
@@ -62,7 +62,7 @@ impl Collector {
         Ok(Self { address, headers: allowed(&headers), time_max, client })
     }
 
-    /// Its address.
+    /// The collector's address.
     #[must_use]
     pub const fn address(&self) -> &CollectorAddress {
         &self.address
@@ -74,7 +74,7 @@ impl Collector {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let response =
             runtime.block_on(async { timeout(self.time_max, self.client.send(request)).await });
-        // A look-up of a name may go on for longer than its limit.
+        // Resolving a name may continue beyond its time limit.
         runtime.shutdown_background();
         let response = response.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
         let status: StatusCode = response.map_err(io::Error::other)?.status();
@@ -116,7 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends a message to a collector that responds so; returns what it received and the result.
+    /// Sends a message to a collector that gives this response; returns the received text and the
+    /// result.
     fn exchange(response: &'static str) -> (String, io::Result<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1/traces", listener.local_addr().unwrap());
@@ -162,7 +163,7 @@ mod tests {
         let sender = Collector::new(CollectorAddress::parse(&url).unwrap(), connection).unwrap();
         let collector = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // A byte now and then, until the other side is gone.
+            // Sends a byte at intervals until the other side disconnects.
             while stream.write_all(b"H").is_ok() {
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -8,23 +8,23 @@ use galatea_control::TraceHeaders;
 use super::ids::{SpanNumber, TraceNumber};
 use crate::json::push_escaped;
 
-/// The greatest number of members of a state.
+/// The maximum number of members of a state.
 const STATE_MEMBERS_MAX: usize = 32;
 
-/// The longest key, and the longest value, of a member of a state.
+/// The maximum length of a key, and of a value, of a member of a state.
 const STATE_PART_BYTES_MAX: usize = 256;
 
-/// The place of a span in its trace.
+/// The identity of a span and its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpanContext {
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
-    /// The state that collectors pass on unread; may be empty. All spans of a trace share it.
+    /// The opaque state that collectors pass on; may be empty. All spans of a trace share it.
     pub(crate) state: Arc<str>,
 }
 
 impl SpanContext {
-    /// The context in the headers of a request; `None` without a valid one.
+    /// The context in the headers of a request; `None` if there is no valid one.
     pub(crate) fn of(headers: TraceHeaders<'_>) -> Option<Self> {
         let state = headers.state.map(String::from_utf8_lossy);
         Self::parse(&String::from_utf8_lossy(headers.parent?), state.as_deref())
@@ -48,7 +48,7 @@ impl SpanContext {
         Some(Self { trace, span, state })
     }
 
-    /// A JSON object with both headers, as models get it from Triton.
+    /// A JSON object with both headers, in the form that Triton gives to models.
     pub(crate) fn to_json(&self) -> String {
         let mut json = String::from("{\"traceparent\":\"00-");
         push_hex(&mut json, &self.trace);
@@ -67,12 +67,12 @@ impl SpanContext {
 
 fn push_hex(text: &mut String, bytes: &[u8]) {
     for byte in bytes {
-        // A string takes everything.
+        // Writing to a string can't fail.
         let _ = write!(text, "{byte:02x}");
     }
 }
 
-/// Bytes in hexadecimal digits; as in Triton, of either case.
+/// Bytes from hexadecimal digits; as in Triton, of either case.
 fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
     if digits.len() != N.checked_mul(2)? || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -84,8 +84,8 @@ fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The members of a state without blanks around them and without empty ones; `None` if one of
-/// them is no key with a value.
+/// The members of a state, trimmed and without empty ones; `None` if one of them is not a key with
+/// a value.
 fn state_of(header: &str) -> Option<String> {
     if header.trim_end_matches(',').split(',').count() > STATE_MEMBERS_MAX {
         return None;
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(context.to_json(), expected);
         let alone = SpanContext::parse(PARENT, None).unwrap();
         assert_eq!(alone.to_json(), format!("{{\"traceparent\":\"{PARENT}\"}}"));
-        // Whether the client samples changes nothing: this request is traced.
+        // The client's sampling flag makes no difference: this request is traced.
         let unsampled = PARENT.replace("-01", "-00");
         assert_eq!(SpanContext::parse(&unsampled, None), Some(alone.clone()));
         assert_eq!(SpanContext::parse(&PARENT.to_uppercase(), None), Some(alone.clone()));

@@ -1,4 +1,4 @@
-//! Gathers spans and sends them in batches.
+//! Collection of spans, and sending in batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use super::otlp;
 use super::spans::{Span, spans_of};
 use crate::queue::{CollectedTrace, TraceMemory};
 
-/// The bounds within which spans are gathered.
+/// The limits on the collection of spans.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// The greatest number of spans that wait; further ones are dropped.
+    /// The maximum number of waiting spans; further ones are dropped.
     pub queued_max: usize,
-    /// The time that a span waits at most until it is sent.
+    /// The maximum time that a span waits to be sent.
     pub delay: Duration,
-    /// The greatest number of spans that are sent together.
+    /// The maximum number of spans per batch.
     pub batch_max: usize,
 }
 
-/// Decides about the times at which spans are sent: a value that is told the time.
+/// Decides when spans are sent: a value to which times are passed.
 #[derive(Debug)]
 struct Batcher<T> {
     limits: BatchLimits,
     waiting: VecDeque<T>,
-    /// When the first of those that wait is to be sent.
+    /// The time at which the first waiting span is due.
     due: Option<Instant>,
     dropped: u64,
 }
@@ -45,14 +45,14 @@ impl<T> Batcher<T> {
         self.waiting.push_back(span);
     }
 
-    /// The spans that are to be sent now.
+    /// Takes the spans that are due now.
     fn take(&mut self, now: Instant) -> Option<Vec<T>> {
         let is_due = self.due.is_some_and(|due| due <= now);
         let is_full = self.waiting.len() >= self.limits.batch_max.max(1);
         if is_due || is_full { self.take_any() } else { None }
     }
 
-    /// The next spans, whether they are to be sent now or not.
+    /// Takes the next spans, even if they are not due.
     fn take_any(&mut self) -> Option<Vec<T>> {
         let count = self.waiting.len().min(self.limits.batch_max.max(1));
         let batch: Vec<T> = self.waiting.drain(..count).collect();
@@ -62,13 +62,13 @@ impl<T> Batcher<T> {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// The time until the next batch, if one waits.
+    /// The time until the next batch, if any spans wait.
     fn wait(&self, now: Instant) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(now))
     }
 }
 
-/// Sends spans; used by one thread alone.
+/// Sends spans; used by a single thread.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     collector: Collector,
@@ -77,7 +77,8 @@ pub(crate) struct Exporter {
     spans: Batcher<WaitingSpan>,
 }
 
-/// A span that waits. The memory of its trace is counted until all of its spans are sent.
+/// A waiting span. The memory of its trace is counted until all of the trace's spans have been
+/// sent.
 #[derive(Debug)]
 struct WaitingSpan {
     span: Span,
@@ -105,7 +106,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what is to be sent now. The error is the last one.
+    /// Sends the spans that are due. Returns the last error.
     pub(crate) fn send_due(&mut self, now: Instant) -> Result<(), String> {
         let mut result = Ok(());
         while let Some(batch) = self.spans.take(now) {
@@ -114,7 +115,7 @@ impl Exporter {
         result
     }
 
-    /// Sends all. The first failure ends it: the server waits.
+    /// Sends all spans. Stops at the first failure, because the server waits for the end.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         while let Some(batch) = self.spans.take_any() {
             self.send(batch)?;
@@ -122,12 +123,12 @@ impl Exporter {
         Ok(())
     }
 
-    /// The time until something is to be sent; `None` is any time.
+    /// The time until spans are due; `None` if none wait.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         self.spans.wait(now)
     }
 
-    /// The number of spans that were dropped because the collector is too slow.
+    /// The number of spans that have been dropped because the collector is too slow.
     pub(crate) fn dropped(&self) -> u64 {
         self.spans.dropped
     }

@@ -9,7 +9,7 @@ pub(crate) type TraceNumber = [u8; 16];
 /// The number of a span.
 pub(crate) type SpanNumber = [u8; 8];
 
-/// Makes numbers that no other process makes: a hash with secret keys, over a counter.
+/// Makes numbers that are unique across processes: a hash of a counter with secret keys.
 #[derive(Debug, Default)]
 pub(crate) struct NumberSource {
     keys: [RandomState; 2],
@@ -33,7 +33,7 @@ impl NumberSource {
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
         let mut hasher = self.keys.get(key).unwrap_or(&self.keys[0]).build_hasher();
         hasher.write_u64(count);
-        // No span has the number 0.
+        // A span's number is never 0.
         hasher.finish().max(1).to_be_bytes()
     }
 }

@@ -1,14 +1,13 @@
-//! Traces for a collector that speaks OpenTelemetry's protocol.
+//! Traces for a collector over the OpenTelemetry protocol.
 //!
-//! A client's request becomes a span, and so do each model that serves it, its execution, and
-//! what its backend reports with names that end in `_START` and `_END`. Names and attributes
-//! are Triton's.
+//! A client's request becomes a span, and so do each model that serves it, its execution, and its
+//! backend's reports whose names end in `_START` and `_END`. Names and attributes are Triton's.
 //!
-//! - `context` reads and writes the W3C's trace context, with which a trace goes on in other
+//! - `context` reads and writes the W3C's trace context, with which a trace continues in other
 //!   processes.
-//! - `spans` makes spans of records: a value without clock and randomness.
-//! - `otlp` writes them as messages, `collector` sends these to its `address`, and
-//!   `exporter` says when.
+//! - `spans` makes spans from records: pure, without a clock or randomness.
+//! - `otlp` encodes them as messages, `collector` sends these to its `address`, and `exporter`
+//!   decides when.
 
 mod address;
 mod collector;

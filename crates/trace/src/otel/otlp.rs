@@ -1,4 +1,4 @@
-//! Spans as messages of OpenTelemetry's protocol.
+//! Spans as OpenTelemetry messages.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -13,13 +13,13 @@ use super::spans::{AttributeValue, Span};
 /// The name of the scope of all spans.
 const SCOPE: &str = "triton-server";
 
-/// The bits of a span's flags that say whether its parent is in another process.
+/// The bit of a span's flags that says that it tells whether its parent is in another process.
 const HAS_IS_REMOTE: u32 = 0x100;
 
-/// That a span is sampled: those that are not are never made.
+/// The bit that marks a span as sampled. Unsampled spans are never made.
 const SAMPLED: u32 = 1;
 
-/// A request to a collector to take these spans.
+/// A request that sends these spans to a collector.
 pub(super) fn encode<'a>(
     resource: &[(String, String)],
     spans: impl Iterator<Item = &'a Span>,

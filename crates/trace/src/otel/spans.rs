@@ -1,8 +1,8 @@
-//! Makes spans of the records of a request.
+//! Conversion of a request's records to spans.
 //!
-//! Each trace has a stack of open spans. A point that begins something opens a span on the one
-//! below it; one that ends something closes the topmost. Points are events of the topmost span
-//! of their trace, those of the door of the client's span.
+//! Each trace has a stack of open spans. A point that begins an activity opens a span on top of the
+//! stack; a point that ends one closes the topmost span. Points are events of the topmost span of
+//! their trace; those of the door are events of the client's span.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use super::context::SpanContext;
 use super::ids::{NumberSource, SpanNumber, TraceNumber};
 use crate::event::{Activity, Event, Subject};
 
-/// The facts about a request that a collector gets beside its records.
+/// The facts about a request that a collector gets in addition to its records.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSpan {
-    /// The span in which the client sent the request, if it said so.
+    /// The client's own span, if the request named it.
     pub(crate) remote: Option<SpanContext>,
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
-    /// On the monotonic clock, in nanoseconds.
+    /// The start on the monotonic clock, in nanoseconds.
     pub(crate) start_ns: u64,
-    /// The same.
+    /// The end on the monotonic clock, in nanoseconds.
     pub(crate) end_ns: u64,
-    /// The difference between times since the epoch and times of the monotonic clock.
+    /// The offset from the monotonic clock to time since the epoch.
     pub(crate) epoch_ns: u64,
 }
 
 impl ClientSpan {
-    /// The memory that it takes.
+    /// The memory that it takes, in bytes.
     pub(crate) fn byte_size(&self) -> usize {
         size_of::<Self>().saturating_add(self.state().len())
     }
 
-    /// The state that all spans of the trace have.
+    /// The state that all spans of the trace share.
     pub(crate) fn state(&self) -> Arc<str> {
         self.remote.as_ref().map(|remote| remote.state.clone()).unwrap_or_default()
     }
@@ -65,14 +65,14 @@ impl From<u64> for AttributeValue {
     }
 }
 
-/// An open span: one of ours by its place, or the client's.
+/// An open span: one of ours by its index, or the client's.
 #[derive(Copy, Clone, Debug)]
 enum OpenSpan {
     Span(usize),
     Remote(SpanNumber),
 }
 
-/// The spans of a request: the client's first, the others as they began.
+/// The spans of a request: the client's first, the others in order of their start.
 pub(crate) fn spans_of(
     client: &ClientSpan,
     root: u64,
@@ -161,7 +161,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Opens a span for `trace`, on top of what is open for `below`; returns its place.
+    /// Opens a span for `trace`, on top of the open spans of `below`; returns its index.
     fn begin(&mut self, trace: u64, below: u64, name: String, span: SpanNumber, ns: u64) -> usize {
         let parent = match self.top(below) {
             Some(OpenSpan::Span(place)) => self.spans.get(place).map(|span| span.span),
@@ -207,7 +207,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Closes what is open when the trace is complete.
+    /// Closes all open spans once the trace is complete.
     fn end_all(&mut self) {
         let end = self.since_epoch(self.client.end_ns);
         for span in self.spans.iter_mut().filter(|span| span.end_ns == 0) {
