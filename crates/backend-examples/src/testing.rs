@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use galatea_backend::{Device, Host, LogLevel, ModelFiles, Placement};
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ModelSpec, Support};
 use galatea_infer::{
     ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver, RequestTimes, Status,
 };
+use galatea_pbtxt::read_config;
 
 /// Version 3 of a model without files.
 pub(crate) struct NoFiles;
@@ -62,7 +63,7 @@ impl RequestObserver for RecordingHost {
 }
 
 pub(crate) fn spec(text: &str) -> ModelSpec {
-    let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let draft = read_config("config.pbtxt", text).unwrap();
     draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{errors}"))
 }
 

@@ -202,7 +202,8 @@ fn arena_shrinkage(
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::{ConfigDraft, Support};
+    use galatea_config::Support;
+    use galatea_pbtxt::read_config;
 
     use super::*;
 
@@ -216,7 +217,7 @@ mod tests {
                 "\nparameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}"
             ));
         }
-        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+        let mut draft = read_config("config.pbtxt", &text).unwrap();
         draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
         ModelSettings::parse(&draft.finish(&Support::default()).unwrap()).unwrap()
     }

@@ -451,6 +451,7 @@ pub struct RefusedBatch {
 #[cfg(test)]
 mod tests {
     use galatea_config::Support;
+    use galatea_pbtxt::read_config;
 
     use super::*;
 
@@ -461,7 +462,7 @@ mod tests {
             output [ { name: 'O' data_type: TYPE_FP32 dims: [ 1 ] } ]
             instance_group [ { name: 'far' kind: KIND_CPU host_policy: 'own' },
                 { name: 'near' kind: KIND_CPU }, { name: 'any' kind: KIND_MODEL } ]";
-        let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+        let draft = read_config("config.pbtxt", text).unwrap();
         let spec = draft.finish(&Support::default()).unwrap();
         for (name, device, expected) in [
             ("far_0", Device::Cpu, "own"),

@@ -56,7 +56,7 @@ fn shown<K: std::fmt::Display, V: std::fmt::Display>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::testing::read_config;
 
     #[test]
     fn all_code_is_found() {
@@ -66,7 +66,7 @@ mod tests {
             optimization { execution_accelerators { \
             gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'p' value: '1' } } \
             cpu_execution_accelerator { name: 'openvino' } } }";
-        let found = ConfigDraft::from_pbtxt("f", text).unwrap().named_code();
+        let found = read_config("f", text).unwrap().named_code();
         let found: Vec<_> = found.iter().map(|one| (one.field, one.value.as_str())).collect();
         let expected = [
             ("model_operations.op_library_filename", "a.so"),
@@ -78,6 +78,6 @@ mod tests {
         ];
         assert_eq!(found, expected);
         let usual = "backend: 'x' runtime: 'libtriton_x.so'";
-        assert_eq!(ConfigDraft::from_pbtxt("f", usual).unwrap().named_code(), []);
+        assert_eq!(read_config("f", usual).unwrap().named_code(), []);
     }
 }

@@ -8,7 +8,7 @@ use galatea_tensor::DataType;
 
 use crate::EnsembleStep;
 use crate::spec::{InputSpec, ModelSpec, OutputSpec};
-use galatea_pbtxt::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, ConfigErrors, Diagnostic, Diagnostics, bounded};
 
 /// The model of a step.
 #[derive(Clone, Debug)]

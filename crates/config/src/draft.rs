@@ -13,8 +13,8 @@ use galatea_tensor::DataType;
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::support::Support;
 use crate::{convert, identity, normalize, tolerance, validate, without_effect};
-use galatea_pbtxt::{ConfigErrors, Diagnostic, Diagnostics, Stage};
-use galatea_pbtxt::{SourceMap, SourceText, parse_config, parse_json};
+use galatea_config_message::{ConfigErrors, Diagnostic, Diagnostics, Stage};
+use galatea_config_message::{SourceMap, parse_json};
 
 /// A tensor of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,17 +64,10 @@ impl ConfigDraft {
         Self::default()
     }
 
-    /// Parses a `config.pbtxt`.
-    ///
-    /// # Errors
-    ///
-    /// Every syntax error, unknown field and value of the wrong type, each with its
-    /// position in the file.
-    pub fn from_pbtxt(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
-        let source = SourceText::new(file_name, text);
-        let parsed = parse_config(&source)?;
-        let map = SourceMap::new(source, parsed.spans);
-        Ok(Self { message: parsed.message, map, is_provided: true })
+    /// A draft of what was read, with the places of its values.
+    #[must_use]
+    pub const fn new(message: ModelConfig, map: SourceMap) -> Self {
+        Self { message, map, is_provided: true }
     }
 
     /// Parses JSON. Fields have the names of the .proto file or their camel-case forms.
@@ -101,7 +94,7 @@ impl ConfigDraft {
     /// The message in its current state, in the text format.
     #[must_use]
     pub fn to_pbtxt(&self) -> String {
-        galatea_pbtxt::to_pbtxt(&self.message)
+        galatea_config_message::to_pbtxt(&self.message)
     }
 
     /// The message in its current state.
@@ -169,7 +162,7 @@ impl ConfigDraft {
         if self.message == ModelConfig::default() {
             return String::from("{}");
         }
-        galatea_pbtxt::to_json(&self.message)
+        galatea_config_message::to_json(&self.message)
     }
 
     /// The value of a parameter.

@@ -2,7 +2,7 @@
 
 use galatea_protocol::inference::ModelConfig;
 
-use galatea_pbtxt::{BoundedText, Diagnostic, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, bounded};
 
 /// A backend that is recognized by its platform or model file, and its defaults.
 struct KnownBackend {

@@ -6,20 +6,22 @@
 //! ([`ConfigDraft::resolve_identity`]), and the backend from the model's files.
 //! [`ConfigDraft::finish`] normalizes and checks the result. All errors are
 //! reported at once. Each [`Diagnostic`] has a position in the file, a field, the
-//! expected value and a suggestion. The text format and JSON are read and printed by `pbtxt`.
+//! expected value and a suggestion. The text format is read in `pbtxt`, and JSON in
+//! `config-message`.
 //!
 //! The crate opens no files and knows no model formats. It ignores no setting
 //! silently: a setting that the server does not support is refused by name.
 //!
 //! ```
-//! use galatea_config::{ConfigDraft, Support};
+//! use galatea_config::Support;
+//! use galatea_pbtxt::read_config;
 //!
 //! let text = r#"
 //!     max_batch_size: 8
 //!     input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
 //!     output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 //! "#;
-//! let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text)?;
+//! let mut draft = read_config("config.pbtxt", text)?;
 //! draft.resolve_identity("simple", &["model.onnx".to_owned()])?;
 //! let spec = draft.finish(&Support::default())?;
 //! assert_eq!((spec.name.as_str(), spec.backend.as_str()), ("simple", "onnxruntime"));
@@ -41,6 +43,8 @@ mod padding;
 mod plug_in;
 mod spec;
 mod support;
+#[cfg(test)]
+mod testing;
 mod tolerance;
 mod validate;
 mod warmup;
@@ -50,9 +54,8 @@ pub use code::NamedCode;
 pub use composing::{ComposingModel, validate_ensemble};
 pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
-pub use galatea_pbtxt::{
-    BoundedText, CONFIG_TEXT_BYTES_MAX, ConfigErrors, ConfigText, Diagnostic, Excerpt, Position,
-    Stage, nearest, to_json,
+pub use galatea_config_message::{
+    BoundedText, ConfigErrors, Diagnostic, Excerpt, Position, Stage, nearest, to_json,
 };
 pub use identity::misnamed;
 pub use padding::{CutOutput, PaddedInput, Padding, PaddingMask};

@@ -25,8 +25,8 @@ use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
 use galatea_tensor::DataType;
 
 use self::element::element;
-use galatea_pbtxt::nearest;
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::nearest;
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 const INPUTS: &str = "batch_padding";
 const MASK: &str = "batch_padding_mask";

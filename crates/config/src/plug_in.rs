@@ -40,7 +40,7 @@ impl ConfigDraft {
     pub fn normalized_json(&self, support: &Support) -> String {
         let mut message = self.message().clone();
         normalize::normalize(&mut message, support);
-        galatea_pbtxt::to_json(&message)
+        galatea_config_message::to_json(&message)
     }
 
     /// Merges a completed copy of this configuration: the batch size, inputs and outputs,
@@ -138,9 +138,10 @@ fn group(name: &str, preferred: &PreferredInstances, support: &Support) -> Model
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::read_config;
 
     fn draft(text: &str) -> ConfigDraft {
-        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+        let mut draft = read_config("config.pbtxt", text).unwrap();
         draft.message_mut().backend = String::from("b");
         draft.resolve_identity("m", &[]).unwrap();
         draft

@@ -96,7 +96,7 @@ impl ModelSpec {
     /// The normalized configuration as JSON, as the configuration endpoint sends it.
     #[must_use]
     pub fn to_json(&self) -> String {
-        galatea_pbtxt::to_json(&self.message)
+        galatea_config_message::to_json(&self.message)
     }
 
     /// The normalized configuration as an encoded `inference.ModelConfig`.

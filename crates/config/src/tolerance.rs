@@ -11,7 +11,7 @@ use galatea_protocol::inference::model_sequence_batching::StrategyChoice;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
-use galatea_pbtxt::Diagnostic;
+use galatea_config_message::Diagnostic;
 
 /// Leaves out the elements that these diagnostics are about.
 pub(crate) fn leave_out(config: &mut ModelConfig, diagnostics: &[Diagnostic]) {
@@ -149,11 +149,12 @@ fn remove_at<T>(list: &mut Vec<T>, index: usize) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ConfigDraft, SchedulingChoice, Support};
+    use crate::testing::read_config;
+    use crate::{SchedulingChoice, Support};
 
     /// Checks the specification and the number of remarks.
     fn check(text: &str, expected: &str) {
-        let mut draft = ConfigDraft::from_pbtxt("f", &format!("backend: 'b' {text}")).unwrap();
+        let mut draft = read_config("f", &format!("backend: 'b' {text}")).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         let spec = draft.finish(&Support::default()).unwrap();
         let names = |names: Vec<&str>| names.join(",");
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn clients_see_the_configuration_as_it_was_written() {
         let text = format!("backend: 'b' {INPUT} {INPUT}");
-        let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+        let mut draft = read_config("f", &text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         let spec = draft.finish(&Support::default()).unwrap();
         assert_eq!(spec.to_json().matches("\"name\":\"I\"").count(), 2);

@@ -116,14 +116,15 @@ pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ConfigDraft, Support};
+    use crate::Support;
+    use crate::testing::read_config;
 
     #[test]
     // row: CFG-15 DYN-17
     fn ignored_settings_are_accepted_with_a_remark() {
         let remarks = |text: &str| {
             let text = format!("backend: 'identity' {text}");
-            let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+            let mut draft = read_config("f", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
             draft.finish(&Support::default()).unwrap().remarks()
         };
@@ -156,7 +157,7 @@ mod tests {
         let of_onnx = "backend: 'onnxruntime' model_operations { op_library_filename: 'l.so' }
                        input { name: 'I' data_type: TYPE_FP32 dims: 1 }
                        output { name: 'O' data_type: TYPE_FP32 dims: 1 }";
-        let mut draft = ConfigDraft::from_pbtxt("f", of_onnx).unwrap();
+        let mut draft = read_config("f", of_onnx).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         assert_eq!(draft.op_library_filenames(), ["l.so"]);
         let spec = draft.finish(&Support::default()).unwrap();
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn secondary_devices_are_accepted_and_printed() {
         let text = "backend: 'b' instance_group { secondary_devices { device_id: 5 } }";
-        let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+        let mut draft = read_config("f", text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         let supported = Support { whole_configuration: true, ..Support::default() };
         for (support, remarks) in [(Support::default(), 1), (supported, 0)] {
@@ -186,7 +187,7 @@ mod tests {
                     model_operations { } model_metrics { } model_repository_agents { } \
                     dynamic_batching { preserve_ordering: false } max_batch_size: 2 \
                     instance_group { passive: false host_policy: '' }";
-        let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+        let mut draft = read_config("f", text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         draft.finish(&Support::default()).unwrap();
     }

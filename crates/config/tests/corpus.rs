@@ -11,7 +11,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use galatea_config::{ConfigDraft, ConfigErrors, ModelSpec, Support};
+use galatea_config::{ConfigErrors, ModelSpec, Support};
+use galatea_pbtxt::read_config;
 
 /// The name of the model's directory in every case.
 const DIRECTORY: &str = "example";
@@ -52,7 +53,7 @@ fn cases(collection: &str) -> Vec<Case> {
 }
 
 fn load(text: &str) -> Result<ModelSpec, ConfigErrors> {
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text)?;
+    let mut draft = read_config("config.pbtxt", text)?;
     draft.resolve_identity(DIRECTORY, &[])?;
     draft.finish(&Support::default())
 }
@@ -110,7 +111,7 @@ fn valid_files_are_accepted() {
     for entry in fs::read_dir(corpus().join("valid")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
-        if let Err(errors) = ConfigDraft::from_pbtxt(&path.to_string_lossy(), &text) {
+        if let Err(errors) = read_config(&path.to_string_lossy(), &text) {
             panic!("{errors:#}");
         }
         count += 1;
@@ -129,7 +130,7 @@ fn damaged_files_are_accepted_or_diagnosed() {
             let rest = &text[at + character.len_utf8()..];
             let replacement = ["", "}", "\"", "0", "["][at % 5];
             let damaged = format!("{}{replacement}{rest}", &text[..at]);
-            if let Err(errors) = ConfigDraft::from_pbtxt("damaged", &damaged) {
+            if let Err(errors) = read_config("damaged", &damaged) {
                 assert!(!errors.diagnostics.is_empty());
             }
         }

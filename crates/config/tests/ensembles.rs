@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_config::{
-    ComposingModel, ConfigDraft, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec,
-    Support, validate_ensemble,
+    ComposingModel, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec, Support,
+    validate_ensemble,
 };
+use galatea_pbtxt::read_config;
 
 fn parse(name: &str, text: &str) -> ModelSpec {
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity(name, &[]).unwrap();
     draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
@@ -389,7 +390,7 @@ fn mismatches_have_a_position() {
         ensemble_scheduling { step { model_name: 'plain'
           input_map { key: 'Z' value: 'IN' }
           output_map { key: 'Y' value: 'OUT' } } }";
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("E", &[]).unwrap();
     let mut ensemble = draft.clone().finish(&Support::default()).unwrap();
     let errors = draft.locate(validate(&mut ensemble).unwrap_err());
@@ -419,7 +420,7 @@ fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
             takes(index)
         );
     }
-    let mut draft = ConfigDraft::from_pbtxt("f", &(text + "}")).unwrap();
+    let mut draft = read_config("f", &(text + "}")).unwrap();
     draft.resolve_identity("E", &[]).unwrap();
     let errors = draft.finish(&Support::default()).err();
     let found = errors.into_iter().flat_map(|errors| errors.diagnostics);

@@ -6,6 +6,7 @@ use galatea_config::{
     ComputeCapability, ConfigDraft, ConfigErrors, InstanceKind, ModelSpec, PreferredInstances,
     Support,
 };
+use galatea_pbtxt::read_config;
 
 /// A server with the GPUs 0, of compute capability 8.6, and 1, of 9.0.
 fn support() -> Support {
@@ -20,7 +21,7 @@ fn support() -> Support {
 }
 
 fn draft(text: &str) -> ConfigDraft {
-    let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+    let mut draft = read_config("f", text).unwrap();
     draft.resolve_identity("example", &[]).unwrap();
     draft
 }

@@ -2,6 +2,7 @@
 //! 64 bytes for each of its own, and a mebibyte.
 
 use galatea_config::{ConfigDraft, ConfigErrors, Support};
+use galatea_pbtxt::read_config;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -24,7 +25,7 @@ enum Form {
 /// Reads a configuration as a load does.
 fn read(form: Form, text: &str) -> Result<(), ConfigErrors> {
     let mut draft = match form {
-        Form::Text => ConfigDraft::from_pbtxt("config.pbtxt", text)?,
+        Form::Text => read_config("config.pbtxt", text)?,
         Form::Json => ConfigDraft::from_json("config", text)?,
     };
     draft.resolve_identity("model", &[String::from("model.onnx")])?;

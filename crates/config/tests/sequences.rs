@@ -5,15 +5,16 @@
 use std::collections::BTreeSet;
 
 use galatea_config::{
-    BatchInputKind, BatchInputSpec, BatchOutputSpec, ConfigDraft, ControlKind, ControlSpec,
-    FalseTrue, InitialState, ModelSpec, SchedulingChoice, SequenceBatching, SequenceStrategy,
-    StateSpec, Support,
+    BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec, FalseTrue,
+    InitialState, ModelSpec, SchedulingChoice, SequenceBatching, SequenceStrategy, StateSpec,
+    Support,
 };
+use galatea_pbtxt::read_config;
 use galatea_tensor::DataType;
 
 fn spec(text: &str) -> ModelSpec {
     let text = format!("backend: 'identity' {text}");
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+    let mut draft = read_config("config.pbtxt", &text).unwrap();
     draft.resolve_identity("example", &[]).unwrap();
     draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
@@ -245,11 +246,11 @@ fn names_of_controls_states_and_batch_inputs_are_reserved() {
                 control_input { name: 'START' } control_input { name: 'END' } \
                 state { input_name: 'A' output_name: 'B' } \
                 state { input_name: 'C' output_name: 'D' } }";
-    let draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+    let draft = read_config("f", text).unwrap();
     assert_eq!(draft.reserved_input_names(), names(&["A", "C", "END", "START", "T", "U"]));
     assert_eq!(draft.reserved_output_names(), names(&["B", "D"]));
     let text = "batch_input { target_name: 'T' } dynamic_batching { }";
-    let draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+    let draft = read_config("f", text).unwrap();
     assert_eq!(draft.reserved_input_names(), names(&["T"]));
     assert!(draft.reserved_output_names().is_empty());
 }

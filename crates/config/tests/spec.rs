@@ -6,6 +6,7 @@ use galatea_config::{
     Accelerator, ConfigDraft, InputFormat, InstanceKind, ModelPriority, ModelSpec, QueuePolicy,
     SchedulingChoice, Support, TimeoutAction, VersionPolicy,
 };
+use galatea_pbtxt::read_config;
 use galatea_tensor::DataType;
 
 fn spec(text: &str) -> ModelSpec {
@@ -13,7 +14,7 @@ fn spec(text: &str) -> ModelSpec {
 }
 
 fn spec_on(text: &str, support: &Support) -> ModelSpec {
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("example", &[]).unwrap();
     draft.finish(support).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
@@ -99,8 +100,7 @@ fn groups_are_completed() {
     let cpu = Support::default();
     let text = "instance_group [ { count: 3 }, { kind: KIND_CPU }, { name: 'm' kind: KIND_MODEL }, \
                 { kind: KIND_AUTO gpus: [ 0 ] count: 1 } ]";
-    let mut draft =
-        ConfigDraft::from_pbtxt("f", &format!("backend: 'onnxruntime' {text}")).unwrap();
+    let mut draft = read_config("f", &format!("backend: 'onnxruntime' {text}")).unwrap();
     draft.resolve_identity("example", &[]).unwrap();
     let errors = draft.finish(&cpu).unwrap_err();
     assert!(errors.to_string().contains("example_3 of model example has kind KIND_CPU but"));
@@ -220,7 +220,7 @@ fn a_backend_completes_a_draft() {
 fn completing_keeps_configured_values() {
     let text = "max_batch_size: 0 dynamic_batching { max_queue_delay_microseconds: 5 } \
                 input { name: 'A' dims: 3 } parameters { key: 'k' value { string_value: 'v' } }";
-    let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+    let mut draft = read_config("f", text).unwrap();
     assert!(draft.scheduling_is_set());
     assert_eq!((draft.parameter("k"), draft.parameter("x")), (Some("v"), None));
     assert_eq!((draft.inputs()[0].datatype, draft.max_batch_size()), (None, 0));

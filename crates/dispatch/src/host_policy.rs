@@ -271,7 +271,8 @@ pub(crate) fn run_bound<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::{ConfigDraft, Support};
+    use galatea_config::Support;
+    use galatea_pbtxt::read_config;
     use rustix::thread::sched_getaffinity;
 
     use super::*;
@@ -331,7 +332,7 @@ mod tests {
         policies.set("other", HostPolicySetting::CpuCores, "1-1");
         let shared = |groups: &str| {
             let text = format!("name: 'm' backend: 'identity' {groups}");
-            let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+            let mut draft = read_config("config.pbtxt", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
             let spec = draft.finish(&Support::default()).unwrap();
             let shared = policies.shared_binding(&spec).unwrap();

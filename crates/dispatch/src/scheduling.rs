@@ -151,7 +151,8 @@ fn queue_policy(policy: &ConfigPolicy) -> QueuePolicy {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::{ConfigDraft, Support};
+    use galatea_config::Support;
+    use galatea_pbtxt::read_config;
 
     use super::*;
 
@@ -197,7 +198,7 @@ mod tests {
                 "backend: 'b' max_batch_size: 4 dynamic_batching {{ priority_levels: 2 \
                  default_priority_level: 1 }} {parameter}"
             );
-            let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+            let mut draft = read_config("f", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
             let spec = draft.finish(&Support::default()).unwrap();
             scheduling_spec(&spec, HoldThresholds::default()).mode

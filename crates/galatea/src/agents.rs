@@ -11,6 +11,7 @@ use galatea_backend::ModelAgents;
 use galatea_backend_plugin::{AgentChain, Agents, ModelCandidate};
 use galatea_config::ConfigDraft;
 use galatea_infer::Status;
+use galatea_pbtxt::read_config;
 use galatea_repository::{ModelDirectory, ModelSource, ScanOptions};
 
 /// The agents of a model, which allow the load.
@@ -62,9 +63,9 @@ pub(crate) fn visit_agents(
 /// The configuration in a directory as JSON; an empty one if there is none, as in Triton.
 fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
     let source = ModelSource::at(name, path, options).ok();
-    let draft = source.and_then(|source| source.config).and_then(|file| {
-        ConfigDraft::from_pbtxt(&file.path.display().to_string(), &file.text).ok()
-    });
+    let draft = source
+        .and_then(|source| source.config)
+        .and_then(|file| read_config(&file.path.display().to_string(), &file.text).ok());
     draft.unwrap_or_default().to_json()
 }
 

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use galatea_config::CONFIG_TEXT_BYTES_MAX;
 use galatea_control::{ArchiveLayout, ModelArchives};
 use galatea_infer::{Pass, api};
+use galatea_pbtxt::CONFIG_TEXT_BYTES_MAX;
 
 /// The name of a model's configuration.
 const CONFIGURATION: &str = "config.pbtxt";

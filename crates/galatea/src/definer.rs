@@ -12,6 +12,7 @@ use galatea_config::{Completion, ConfigDraft, ConfigErrors, Support};
 use galatea_dispatch::ModelDefinition;
 use galatea_engine::LoadOverride;
 use galatea_infer::CancelToken;
+use galatea_pbtxt::read_config;
 use galatea_repository::{ModelSource, ScanOptions, versions_to_load};
 use galatea_telemetry::Logger;
 
@@ -195,7 +196,7 @@ impl Definer {
         match &source.config {
             Some(file) => {
                 let path = file.path.display().to_string();
-                Ok(ConfigDraft::from_pbtxt(&path, &file.text)?)
+                Ok(read_config(&path, &file.text)?)
             }
             None if self.auto_complete => Ok(ConfigDraft::empty()),
             None => Err(DefineError::Directory(format!(

@@ -134,13 +134,15 @@ fn refusal(field: &'static str, what: fmt::Arguments<'_>) -> ConfigErrors {
 
 #[cfg(test)]
 mod tests {
+    use galatea_pbtxt::read_config;
+
     use super::*;
 
     const PYTHON: &str = "backend: 'python' \
         parameters { key: 'GALATEA_SANDBOX' value { string_value: 'true' } }";
 
     fn draft(text: &str) -> ConfigDraft {
-        let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+        let mut draft = read_config("f", text).unwrap();
         draft.rename("m");
         draft.resolve_identity("m", &[]).unwrap();
         draft
@@ -150,7 +152,7 @@ mod tests {
     fn refused(text: &str, own: Option<&str>) -> Option<String> {
         let overrides =
             if own.is_some() { LoadOverride::Configuration } else { LoadOverride::Files };
-        let own = || own.map(|text| ConfigDraft::from_pbtxt("f", text).unwrap());
+        let own = || own.map(|text| read_config("f", text).unwrap());
         let load = ModelCode::Refused.check_of(overrides, own).unwrap();
         let draft = draft(text);
         let checked = load.check_named(&draft).and_then(|()| load.check_backend(&draft, &[]));

@@ -44,11 +44,13 @@ fn refusal(reason: &str) -> ConfigErrors {
 
 #[cfg(test)]
 mod tests {
+    use galatea_pbtxt::read_config;
+
     use super::*;
 
     fn draft(libraries: &str) -> ConfigDraft {
         let text = format!("model_operations {{ op_library_filename: [ {libraries} ] }}");
-        ConfigDraft::from_pbtxt("f", &text).unwrap()
+        read_config("f", &text).unwrap()
     }
 
     fn refused(

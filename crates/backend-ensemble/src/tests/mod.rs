@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use galatea_backend::{
     Backend, ComposingModels, Device, Host, Instance, LogLevel, ModelFiles, Placement,
 };
-use galatea_config::{ComposingModel, ConfigDraft, ModelSpec, Support, validate_ensemble};
+use galatea_config::{ComposingModel, ModelSpec, Support, validate_ensemble};
 use galatea_infer::{
     CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, Pass,
     PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status, api,
 };
+use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::EnsembleBackend;
@@ -125,7 +126,7 @@ impl ModelFiles for NoFiles {
 }
 
 fn spec(text: &str) -> ModelSpec {
-    let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let draft = read_config("config.pbtxt", text).unwrap();
     draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 

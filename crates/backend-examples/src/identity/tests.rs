@@ -10,6 +10,7 @@ use galatea_infer::{
     Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor, ParameterValue,
     PendingRequest, Reply, RequestTimes, ResponseSender, Status,
 };
+use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::identity::delays::Delays;
@@ -287,7 +288,7 @@ fn a_model_needs_a_configuration() {
     let status = complete(&mut ConfigDraft::empty()).unwrap_err();
     let expected = "model configuration is not provided for model 'x.identity'";
     assert_eq!((status.code(), status.message()), (Code::NotFound, expected));
-    assert_eq!(complete(&mut ConfigDraft::from_pbtxt("f", "").unwrap()), Ok(()));
+    assert_eq!(complete(&mut read_config("f", "").unwrap()), Ok(()));
     assert_eq!(complete(&mut ConfigDraft::from_json("f", "{}").unwrap()), Ok(()));
 }
 

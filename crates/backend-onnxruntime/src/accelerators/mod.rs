@@ -184,7 +184,8 @@ fn unknown(accelerator: &Accelerator) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::{ConfigDraft, Support};
+    use galatea_config::Support;
+    use galatea_pbtxt::read_config;
 
     use super::*;
 
@@ -193,7 +194,7 @@ mod tests {
             "input [ {{ name: 'I' data_type: TYPE_FP32 dims: [ 1 ] }} ]
              output [ {{ name: 'O' data_type: TYPE_FP32 dims: [ 1 ] }} ] {settings}"
         );
-        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+        let mut draft = read_config("config.pbtxt", &text).unwrap();
         draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
         let spec = draft.finish(&Support::default()).unwrap();
         Providers::of(&spec, processor).map_err(|status| status.message().to_owned())

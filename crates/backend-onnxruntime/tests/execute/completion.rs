@@ -2,6 +2,7 @@
 
 use galatea_backend::Backend;
 use galatea_config::{ConfigDraft, Support};
+use galatea_pbtxt::read_config;
 
 use crate::support::onnx::{FLOAT, Graph, INT32, INT64, STRING, identity};
 use crate::support::{Files, backend_with, failure};
@@ -9,7 +10,7 @@ use crate::support::{Files, backend_with, failure};
 /// Completes `config` and describes the result.
 fn complete(graph: Graph, config: &str) -> Result<Vec<String>, String> {
     let files = Files::model(graph);
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", config).unwrap();
+    let mut draft = read_config("config.pbtxt", config).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
     let backend = backend_with(&[("default-max-batch-size", "5")]);
     backend
@@ -90,7 +91,7 @@ fn a_complete_configuration_needs_no_model() {
     let config = "
         input [ { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
         output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", config).unwrap();
+    let mut draft = read_config("config.pbtxt", config).unwrap();
     let backend = backend_with(&[]);
     backend.auto_complete_config(&mut draft, &files).unwrap();
     let (_, message) = failure(backend.auto_complete_config(&mut ConfigDraft::empty(), &files));
@@ -154,7 +155,7 @@ fn inputs_of_ragged_batches_must_be_listed() {
         &["2 scheduler", "in RAGGED FP32 [-1]", "out Y FP32 [1]"],
     );
     let files = Files::model(graph);
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", count).unwrap();
+    let mut draft = read_config("config.pbtxt", count).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
     backend_with(&[]).auto_complete_config(&mut draft, &files).unwrap();
     assert!(draft.inputs().is_empty());

@@ -9,8 +9,8 @@ use galatea_backend::{
     Backend, BackendFingerprint, ExecutionGuarantee, FileFingerprint, Host, LoadedVersion, Model,
     ModelFiles,
 };
-use galatea_config::ConfigDraft;
 use galatea_infer::Code;
+use galatea_pbtxt::read_config;
 use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, Graph, identity};
@@ -75,7 +75,7 @@ fn a_configuration_is_completed_with_custom_operators() {
     let files = scaling();
     compile(&beside(&files, "ops.so"), &[]);
     let text = "model_operations { op_library_filename: 'ops.so' }";
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
     backend().auto_complete_config(&mut draft, &files).unwrap();
     assert_eq!((draft.inputs()[0].name.as_str(), draft.outputs().len()), ("INPUT0", 1));

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use galatea_backend::{Backend, Device, Instance, LogLevel, Model, Placement};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ModelSpec, Support};
 use galatea_devices::{DeviceBuffer, Devices, PoolSizes};
 use galatea_infer::{InferenceRequest, InferenceResponse, InputTensor, Status};
+use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, DeviceRegion};
 
 use crate::support::{
@@ -131,7 +132,7 @@ impl Gpus {
     }
 
     fn spec(&self, text: &str) -> ModelSpec {
-        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+        let mut draft = read_config("config.pbtxt", text).unwrap();
         draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
         let mut support = Support::default();
         support.gpus = self.devices.numbers();

@@ -14,13 +14,14 @@ use std::time::Instant;
 
 use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ModelSpec, Support};
 use galatea_devices::Devices;
 use galatea_gate::ledger::Account;
 use galatea_infer::{
     Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
     InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
+use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 /// An account without a limit.
@@ -185,7 +186,7 @@ impl RequestObserver for RecordingHost {
 
 /// The configuration `text` of the model `m`.
 pub(crate) fn spec(text: &str) -> ModelSpec {
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
     draft.finish(&Support::default()).unwrap()
 }

@@ -25,7 +25,7 @@ use crate::spec::{
     SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
 };
 use crate::{Padding, objective, padding, warmup};
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics};
 
 /// Converts the message, or returns `None` and adds a diagnostic.
 ///

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{ConfigDraft, ModelSpec, Support};
+use crate::testing::read_config;
+use crate::{ModelSpec, Support};
 
 const MODEL: &str = r#"
     backend: "b" max_batch_size: 8 dynamic_batching { }
@@ -21,7 +22,7 @@ fn parameters(list: &[(&str, &str)]) -> String {
 }
 
 fn load(text: &str) -> Result<ModelSpec, String> {
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &[]).unwrap();
     draft.finish(&Support::default()).map_err(|errors| errors.to_string())
 }

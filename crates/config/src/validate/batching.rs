@@ -9,7 +9,7 @@ use galatea_protocol::inference::{
 
 use super::{BATCH_STRATEGY, controls, ensemble, sequence_batching, states};
 use crate::identity::is_ensemble;
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let name = &config.name;

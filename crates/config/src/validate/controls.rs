@@ -7,7 +7,7 @@ use galatea_protocol::inference::model_sequence_batching::control::Kind;
 use galatea_protocol::inference::model_sequence_batching::{Control, ControlInput};
 use galatea_tensor::DataType;
 
-use galatea_pbtxt::{Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{Diagnostic, Diagnostics, bounded};
 
 /// The types of a correlation ID.
 const CORRELATION_TYPES: [DataType; 5] =

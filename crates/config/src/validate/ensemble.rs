@@ -8,7 +8,7 @@ use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 use super::BATCH_STRATEGY;
 use super::cycles::DependencyGraph;
 use crate::identity::is_ensemble;
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 /// The maximum number of reported cycles: more are usually the same mistake.
 const CYCLES_MAX: usize = 32;

@@ -4,7 +4,7 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
 
 use crate::identity::{backend_has_platforms, backend_of_platform, is_ensemble};
-use galatea_pbtxt::{Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if config.name.is_empty() {

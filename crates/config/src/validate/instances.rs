@@ -6,7 +6,7 @@ use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
 use super::tensors::TENSORRT_PLATFORM;
 use crate::Support;
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 /// The maximum number of instances: each has a thread and the backend's memory, so that
 /// more are an error.

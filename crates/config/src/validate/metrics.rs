@@ -3,7 +3,7 @@
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_metrics::metric_control::MetricOptions;
 
-use galatea_pbtxt::{Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let controls = config.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
@@ -33,13 +33,14 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ConfigDraft, Support};
+    use crate::Support;
+    use crate::testing::read_config;
 
     #[track_caller]
     fn check(control: &str, expected: Option<&str>) {
         let text =
             format!("backend: 'identity' model_metrics {{ metric_control {{ {control} }} }}");
-        let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+        let mut draft = read_config("f", &text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         let error = draft.finish(&Support::default()).err().map(|errors| errors.to_string());
         match (&error, expected) {

@@ -19,7 +19,7 @@ use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
 use crate::{Support, padding};
-use galatea_pbtxt::Diagnostics;
+use galatea_config_message::Diagnostics;
 
 /// The parameter with the path of a custom batching library.
 const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";

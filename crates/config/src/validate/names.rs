@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use galatea_protocol::inference::ModelConfig;
 
 use super::sequence_batching;
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
 
 /// The role of a tensor.
 #[derive(Copy, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use galatea_protocol::inference::{ModelConfig, ModelDynamicBatching, ModelQueueP
 
 use super::BATCH_STRATEGY;
 use crate::objective::{PARAMETER, PATH, parse, text};
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let Some(text) = text(config) else { return };
@@ -99,11 +99,12 @@ fn delays(policy: &ModelQueuePolicy) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ConfigDraft, ModelSpec, Support};
+    use crate::testing::read_config;
+    use crate::{ModelSpec, Support};
 
     fn finish(text: &str) -> Result<ModelSpec, String> {
         let text = format!("backend: 'b' max_batch_size: 8 {text}");
-        let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+        let mut draft = read_config("f", &text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         draft.finish(&Support::default()).map_err(|errors| errors.to_string())
     }
@@ -153,7 +154,7 @@ mod tests {
             let parameter =
                 format!("key: 'latency_objective_us' value {{ string_value: '{value}' }}");
             let text = format!("platform: 'ensemble' parameters {{ {parameter} }} {steps}");
-            let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+            let mut draft = read_config("f", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
             draft.finish(&Support::default()).map_err(|errors| errors.to_string())
         };

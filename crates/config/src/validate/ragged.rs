@@ -5,8 +5,8 @@ use galatea_protocol::inference::{
 };
 
 use super::tensors::ANY;
-use galatea_pbtxt::nearest;
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::nearest;
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     for (index, input) in config.batch_input.iter().enumerate() {

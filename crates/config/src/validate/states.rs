@@ -7,7 +7,7 @@ use galatea_tensor::DataType;
 
 use super::identity::is_path_beneath;
 use super::tensors::{ANY, fixed_runs};
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
 
 pub(super) fn check(
     config: &ModelConfig,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use galatea_protocol::inference::{ModelConfig, ModelTensorReshape, model_input};
 use galatea_tensor::DataType;
 
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
 
 /// A variable dimension.
 pub(super) const ANY: i64 = -1;

@@ -6,8 +6,8 @@ use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 
-use galatea_pbtxt::nearest;
-use galatea_pbtxt::{BoundedText, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::nearest;
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 /// The maximum number of executions of the samples in `model_warmup`, for each instance.
 ///

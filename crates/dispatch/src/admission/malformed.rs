@@ -112,8 +112,9 @@ fn format_dims(dims: &[i64]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::{ConfigDraft, Support};
+    use galatea_config::Support;
     use galatea_infer::InferenceRequest;
+    use galatea_pbtxt::read_config;
     use galatea_tensor::{Buffer, Shape};
 
     use super::*;
@@ -121,7 +122,7 @@ mod tests {
     /// The text about a request with such an input of eight bytes, zeros.
     fn refused(model: &str, datatype: Option<DataType>, dims: &[i64]) -> String {
         let text = format!("name: 'm' backend: 'b' {model}");
-        let draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+        let draft = read_config("config.pbtxt", &text).unwrap();
         let admission = Admission::new(&draft.finish(&Support::default()).unwrap());
         let name = String::from("I");
         let input = InputTensor {

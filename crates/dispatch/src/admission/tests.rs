@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use galatea_backend::InputMemory;
-use galatea_config::{ConfigDraft, Support};
+use galatea_config::Support;
 use galatea_infer::{Code, DeviceOutputs, InferenceRequest, InputTensor};
+use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, ForeignError, ForeignMemory, ForeignRegion, Shape};
 
 use super::Admission;
@@ -45,7 +46,7 @@ fn admission(kind: &str, extra: &str) -> Admission {
         input [ {{ name: 'I' data_type: TYPE_{kind} dims: [ -1 ] }} ]
         output [ {{ name: 'O' data_type: TYPE_{kind} dims: [ -1 ] }} ]"
     );
-    let draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+    let draft = read_config("config.pbtxt", &text).unwrap();
     Admission::new(&draft.finish(&Support::default()).unwrap())
 }
 

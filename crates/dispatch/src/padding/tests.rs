@@ -2,12 +2,13 @@ use std::any::Any;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use galatea_config::{ConfigDraft, Support};
+use galatea_config::Support;
 use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     ExecutionSummary, ExecutionTimes, FailureReason, InferenceResponse, OutputTensor, Reply,
     RequestObserver, RequestTimes, ResponseSender, ResponseSink, Status,
 };
+use galatea_pbtxt::read_config;
 use galatea_tensor::DataType;
 
 use super::*;
@@ -29,7 +30,7 @@ const MODEL: &str = r#"
 "#;
 
 fn spec() -> ModelSpec {
-    let draft = ConfigDraft::from_pbtxt("config.pbtxt", MODEL).unwrap();
+    let draft = read_config("config.pbtxt", MODEL).unwrap();
     draft.finish(&Support::default()).unwrap()
 }
 

@@ -20,6 +20,7 @@ use galatea_infer::{
     ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
     OutputTensor, Pass, PendingRequest, Reply, ResponseSender, Status,
 };
+use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::LogSink;
@@ -245,7 +246,7 @@ impl ModelFiles for Files {
 
 /// A configuration, with its name and backend resolved.
 pub fn draft(text: &str) -> ConfigDraft {
-    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let mut draft = read_config("config.pbtxt", text).unwrap();
     let name = String::from(draft.name());
     draft.resolve_identity(&name, &[]).unwrap();
     draft

@@ -2,6 +2,7 @@
 
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_load::Shapes;
+use galatea_pbtxt::read_config;
 use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
 use galatea_traffic::Header;
 use serde_json::json;
@@ -67,7 +68,7 @@ impl Configured {
     pub(super) fn with_file(self, path: &str) -> Result<Self, String> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| format!("can't read '{path}': {error}"))?;
-        let given = ConfigDraft::from_pbtxt(path, &text).map_err(|errors| errors.to_string())?;
+        let given = read_config(path, &text).map_err(|errors| errors.to_string())?;
         let mut draft = self.draft;
         let (message, given) = (draft.message_mut(), given.message());
         message.max_batch_size = given.max_batch_size;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use galatea_config::{ConfigDraft, ConfigText};
+use galatea_config::ConfigDraft;
+use galatea_pbtxt::{ConfigText, read_config};
 use serde_json::Value;
 
 use super::candidate::{
@@ -103,7 +104,7 @@ impl Settings {
 
 /// The settings of a file; none if it can't be read.
 fn settings(text: &str) -> Option<Settings> {
-    let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).ok()?;
+    let draft = read_config("config.pbtxt", text).ok()?;
     serde_json::from_str(&draft.to_json()).ok().map(|config| Settings::new(&config))
 }
 

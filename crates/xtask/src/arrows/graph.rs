@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::process::{cargo, output};
 
-/// A package with the packages that its build uses directly. Packages that only its tests
-/// use are left out.
+/// A package with the packages that its build uses directly. Packages that only tests use are left
+/// out, and so are optional ones, which a feature for the tests of other packages asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Package {
     /// The name, such as `galatea-tensor`.
@@ -71,8 +71,9 @@ impl Graph {
         for node in metadata.get("resolve")?.get("nodes")?.as_array()? {
             let id = text(node, "id")?;
             let name = (*names.get(id)?).to_owned();
-            let uses = used_packages(node, &names)?;
+            let mut uses = used_packages(node, &names)?;
             if members.contains(id) {
+                uses.retain(|used| !optional(metadata, id).any(|name| name == used));
                 let folder = PathBuf::from(folders.get(id)?).parent()?.to_path_buf();
                 graph.members.push(Package { name, folder, uses });
             } else {
@@ -112,6 +113,15 @@ fn used_packages(node: &Value, names: &BTreeMap<&str, &str>) -> Option<BTreeSet<
     let dependencies = node.get("deps")?.as_array()?;
     let in_builds = dependencies.iter().filter(|dependency| is_in_builds(dependency));
     in_builds.map(|dependency| Some((*names.get(text(dependency, "pkg")?)?).to_owned())).collect()
+}
+
+/// The packages that a package uses with a feature alone.
+fn optional<'a>(metadata: &'a Value, id: &'a str) -> impl Iterator<Item = &'a str> {
+    let packages = metadata.get("packages").and_then(Value::as_array).into_iter().flatten();
+    let own = packages.filter(move |package| text(package, "id") == Some(id));
+    let dependencies = own.filter_map(|package| package.get("dependencies")?.as_array()).flatten();
+    let is_optional = |one: &&Value| one.get("optional").and_then(Value::as_bool) == Some(true);
+    dependencies.filter(is_optional).filter_map(|one| text(one, "name"))
 }
 
 /// Cargo gives the kind `null` to ordinary dependencies. Dependencies of build scripts and

@@ -27,6 +27,7 @@ use galatea_infer::{
     Code, ExecutionTimes, InferenceRequest, InferenceResponse, Pass, PendingRequest, Reply,
     ResponseSender, Status,
 };
+use galatea_pbtxt::read_config;
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 
@@ -349,8 +350,8 @@ impl FakeCatalog {
             modified: entry.modified,
             overrides,
             define: Box::new(move || {
-                let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text)
-                    .map_err(|errors| errors.to_string())?;
+                let mut draft =
+                    read_config("config.pbtxt", &text).map_err(|errors| errors.to_string())?;
                 draft.resolve_identity(&name, &[]).map_err(|errors| errors.to_string())?;
                 let files = versions.into_iter().map(|version| -> Arc<dyn ModelFiles> {
                     let files = Files { version, ..Files::default() };

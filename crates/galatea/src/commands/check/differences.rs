@@ -171,12 +171,13 @@ impl Differences {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::{ConfigDraft, Support};
+    use galatea_config::Support;
+    use galatea_pbtxt::read_config;
 
     use super::*;
 
     fn spec(text: &str) -> ModelSpec {
-        let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+        let draft = read_config("config.pbtxt", text).unwrap();
         ModelSpec::clone(&draft.finish(&Support::default()).unwrap())
     }
 

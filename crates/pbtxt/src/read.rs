@@ -2,21 +2,10 @@
 //!
 //! The parser continues after an error, so that one run finds all errors in a file.
 
-mod edit;
-mod lexer;
-mod literal;
-mod parser;
-mod print;
-mod scalar;
-
+use galatea_config::ConfigDraft;
+use galatea_config_message::{ConfigErrors, Diagnostic, SourceMap, SourceText, Spans, bounded};
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
-
-pub use self::edit::ConfigText;
-pub use self::print::to_pbtxt;
-use crate::bounded;
-use crate::diagnostic::{ConfigErrors, Diagnostic};
-use crate::source::{SourceText, Spans};
 
 /// The maximum length of a configuration file, in bytes.
 pub const CONFIG_TEXT_BYTES_MAX: usize = 16 << 20;
@@ -42,7 +31,7 @@ pub fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
         let message = bounded!("{size} bytes are too many, at most {most} are read");
         return Err(Diagnostic::about("", message).into());
     }
-    let parsed = parser::parse(source, model_config());
+    let parsed = crate::parser::parse(source, model_config());
     ConfigErrors { diagnostics: parsed.diagnostics }.into_result()?;
     let message = parsed
         .message
@@ -51,5 +40,14 @@ pub fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
     Ok(ParsedConfig { message, spans: parsed.spans })
 }
 
-#[cfg(test)]
-mod tests;
+/// Reads a `config.pbtxt`.
+///
+/// # Errors
+///
+/// Every syntax error, unknown field and value of the wrong type, each with its
+/// position in the file.
+pub fn read_config(file_name: &str, text: &str) -> Result<ConfigDraft, ConfigErrors> {
+    let source = SourceText::new(file_name, text);
+    let parsed = parse_config(&source)?;
+    Ok(ConfigDraft::new(parsed.message, SourceMap::new(source, parsed.spans)))
+}

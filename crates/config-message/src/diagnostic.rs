@@ -7,7 +7,7 @@ use std::ops::Deref;
 use galatea_gate::text;
 
 /// The maximum number of errors that are reported of one configuration.
-pub(crate) const DIAGNOSTICS_MAX: usize = 100;
+pub const DIAGNOSTICS_MAX: usize = 100;
 /// The maximum length of each text of such an error, in bytes.
 const DIAGNOSTIC_BYTES_MAX: usize = 2 << 10;
 

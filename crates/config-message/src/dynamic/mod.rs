@@ -14,17 +14,20 @@ const CONFIG_MESSAGES_MAX: usize = 1 << 16;
 /// Counts the messages of a text and bounds their number: an empty one takes three bytes of
 /// text and hundreds of memory.
 #[derive(Debug)]
-pub(crate) struct MessageCount {
+pub struct MessageCount {
     read: usize,
-    pub(crate) most: usize,
+    /// The bound.
+    pub most: usize,
 }
 
 /// The place of a message beside the bound of their number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CountedMessage {
+pub enum CountedMessage {
+    /// It is one of those that may be there.
     Within,
     /// The first one too many, which is to be reported.
     First,
+    /// There were too many before it.
     Beyond,
 }
 
@@ -34,12 +37,15 @@ impl MessageCount {
     /// The number of messages that a text of any length may have.
     const FREE: usize = 1 << 10;
 
-    pub(crate) fn for_text(text: &str) -> Self {
+    /// Counts the messages of this text.
+    #[must_use]
+    pub fn for_text(text: &str) -> Self {
         let most = Self::FREE.saturating_add(text.len() / Self::BYTES_MIN);
         Self { read: 0, most: most.min(CONFIG_MESSAGES_MAX) }
     }
 
-    pub(crate) fn add(&mut self) -> CountedMessage {
+    /// Counts the next message.
+    pub fn add(&mut self) -> CountedMessage {
         self.read = self.read.saturating_add(1);
         match self.read.saturating_sub(self.most) {
             0 => CountedMessage::Within,
@@ -51,7 +57,7 @@ impl MessageCount {
 
 /// A message with the fields that are set.
 #[derive(Clone, Debug)]
-pub(crate) struct DynamicMessage {
+pub struct DynamicMessage {
     descriptor: &'static MessageDescriptor,
     /// The values by field number.
     fields: BTreeMap<u32, DynamicValue>,
@@ -59,27 +65,40 @@ pub(crate) struct DynamicMessage {
 
 /// The value of a field. It is small, because a list may have one for every two bytes of a
 /// configuration.
-#[expect(clippy::box_collection, reason = "values are small")]
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum DynamicValue {
+pub enum DynamicValue {
+    /// True or false.
     Bool(bool),
+    /// A number of 32 bits with a sign.
     I32(i32),
+    /// A number of 64 bits with a sign.
     I64(i64),
+    /// A number of 32 bits without a sign.
     U32(u32),
+    /// A number of 64 bits without a sign.
     U64(u64),
+    /// A number with a fraction, of 32 bits.
     F32(f32),
+    /// A number with a fraction, of 64 bits.
     F64(f64),
+    /// A text.
     String(String),
+    /// The number of a value of an enumeration.
     EnumNumber(i32),
+    /// A message.
     Message(Box<DynamicMessage>),
+    /// The values of a repeated field.
     List(Box<Vec<Self>>),
+    /// The entries of a map.
     Map(Box<BTreeMap<MapKey, Self>>),
 }
 
 /// The key of a map entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum MapKey {
+pub enum MapKey {
+    /// A number.
     U64(u64),
+    /// A text.
     String(String),
 }
 
@@ -91,26 +110,28 @@ impl PartialEq for DynamicMessage {
 
 impl DynamicMessage {
     /// Makes an empty message.
-    pub(crate) const fn new(descriptor: &'static MessageDescriptor) -> Self {
+    pub const fn new(descriptor: &'static MessageDescriptor) -> Self {
         Self { descriptor, fields: BTreeMap::new() }
     }
 
-    pub(crate) const fn descriptor(&self) -> &'static MessageDescriptor {
+    /// The schema of the message.
+    #[must_use]
+    pub const fn descriptor(&self) -> &'static MessageDescriptor {
         self.descriptor
     }
 
     /// The value of a field, if it is set.
-    pub(crate) fn get(&self, field: &FieldDescriptor) -> Option<&DynamicValue> {
+    pub fn get(&self, field: &FieldDescriptor) -> Option<&DynamicValue> {
         self.fields.get(&field.number)
     }
 
     /// Sets the value of a field, or all values of a list or map.
-    pub(crate) fn set(&mut self, field: &FieldDescriptor, value: DynamicValue) {
+    pub fn set(&mut self, field: &FieldDescriptor, value: DynamicValue) {
         self.fields.insert(field.number, value);
     }
 
     /// Returns true if another field of the same `oneof` is set.
-    pub(crate) fn has_other_choice(&self, field: &FieldDescriptor) -> bool {
+    pub fn has_other_choice(&self, field: &FieldDescriptor) -> bool {
         let is_other = |other: &FieldDescriptor| {
             other.oneof == field.oneof && other.number != field.number && self.get(other).is_some()
         };
@@ -118,7 +139,7 @@ impl DynamicMessage {
     }
 
     /// The number of elements of a list or map.
-    pub(crate) fn len(&self, field: &FieldDescriptor) -> usize {
+    pub fn len(&self, field: &FieldDescriptor) -> usize {
         match self.get(field) {
             Some(DynamicValue::List(list)) => list.len(),
             Some(DynamicValue::Map(map)) => map.len(),
@@ -127,7 +148,7 @@ impl DynamicMessage {
     }
 
     /// Appends to a list.
-    pub(crate) fn push(&mut self, field: &FieldDescriptor, value: DynamicValue) {
+    pub fn push(&mut self, field: &FieldDescriptor, value: DynamicValue) {
         let list =
             self.fields.entry(field.number).or_insert_with(|| DynamicValue::List(Box::default()));
         if let DynamicValue::List(list) = list {
@@ -136,7 +157,7 @@ impl DynamicMessage {
     }
 
     /// Inserts an entry into a map; replaces an entry with the same key.
-    pub(crate) fn insert(&mut self, field: &FieldDescriptor, key: MapKey, value: DynamicValue) {
+    pub fn insert(&mut self, field: &FieldDescriptor, key: MapKey, value: DynamicValue) {
         let map =
             self.fields.entry(field.number).or_insert_with(|| DynamicValue::Map(Box::default()));
         if let DynamicValue::Map(map) = map {
@@ -145,7 +166,7 @@ impl DynamicMessage {
     }
 
     /// Converts an entry of a map to its key and value.
-    pub(crate) fn into_entry(mut self) -> Option<(MapKey, DynamicValue)> {
+    pub fn into_entry(mut self) -> Option<(MapKey, DynamicValue)> {
         let (key, value) = entry_fields(self.descriptor)?;
         let mut take = |field: &FieldDescriptor| {
             self.fields
@@ -162,7 +183,7 @@ impl DynamicMessage {
 }
 
 /// The key field and the value field of a map entry.
-pub(crate) fn entry_fields(
+pub fn entry_fields(
     entry: &'static MessageDescriptor,
 ) -> Option<(&'static FieldDescriptor, &'static FieldDescriptor)> {
     Some((entry.field_by_number(1)?, entry.field_by_number(2)?))
@@ -170,7 +191,7 @@ pub(crate) fn entry_fields(
 
 impl DynamicValue {
     /// The default value of a kind.
-    pub(crate) fn default_of(kind: FieldKind) -> Self {
+    pub fn default_of(kind: FieldKind) -> Self {
         match kind {
             FieldKind::Bool => Self::Bool(false),
             FieldKind::Int32 => Self::I32(0),
@@ -188,7 +209,7 @@ impl DynamicValue {
     }
 
     /// The default value of a field.
-    pub(crate) fn default_of_field(field: &FieldDescriptor) -> Self {
+    pub fn default_of_field(field: &FieldDescriptor) -> Self {
         match field.arity {
             Arity::One => Self::default_of(field.kind),
             Arity::List => Self::List(Box::default()),

@@ -6,8 +6,8 @@ use super::super::lexer::TokenKind;
 use super::super::literal;
 use super::super::scalar::{self, ScalarToken, expectation, short};
 use super::{Container, OpenBracket, Parser, PartialMessage};
-use crate::dynamic::{CountedMessage, DynamicMessage, DynamicValue, MapKey};
-use crate::source::Span;
+use galatea_config_message::Span;
+use galatea_config_message::dynamic::{CountedMessage, DynamicMessage, DynamicValue, MapKey};
 
 impl<'a> Parser<'a> {
     pub(super) fn message_values(

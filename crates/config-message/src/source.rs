@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Excerpt, Position};
 const EXCERPT_CONTEXT: usize = 60;
 
 /// A part of the file, as byte offsets.
-pub(crate) type Span = Range<usize>;
+pub type Span = Range<usize>;
 
 /// A file's name and text.
 #[derive(Debug)]
@@ -30,7 +30,9 @@ impl SourceText {
         Self { name: name.to_owned(), text: text.to_owned(), line_starts }
     }
 
-    pub(crate) fn text(&self) -> &str {
+    /// The whole text.
+    #[must_use]
+    pub fn text(&self) -> &str {
         &self.text
     }
 
@@ -48,7 +50,9 @@ impl SourceText {
         before.chars().count().saturating_add(1)
     }
 
-    pub(crate) fn position(&self, offset: usize) -> Position {
+    /// The line and the column of a byte.
+    #[must_use]
+    pub fn position(&self, offset: usize) -> Position {
         let (line, _) = self.line(offset);
         Position { line, column: self.column(line, offset) }
     }
@@ -69,7 +73,7 @@ impl SourceText {
     }
 
     /// Sets a diagnostic's position to a part of this file.
-    pub(crate) fn locate(&self, diagnostic: &mut Diagnostic, span: &Span) {
+    pub fn locate(&self, diagnostic: &mut Diagnostic, span: &Span) {
         diagnostic.file.clone_from(&self.name);
         diagnostic.position = Some(self.position(span.start));
         diagnostic.excerpt = Some(self.excerpt(span));
@@ -86,14 +90,15 @@ pub struct Spans {
 }
 
 impl Spans {
-    pub(crate) fn add(&mut self, path: &str, span: &Span) {
+    /// Adds the place of a value.
+    pub fn add(&mut self, path: &str, span: &Span) {
         if !self.spans.contains_key(path) {
             self.spans.insert(path.to_owned(), span.clone());
         }
     }
 
     /// Adds the next element of a list.
-    pub(crate) fn add_element(&mut self, list: &str, index: usize, span: &Span) {
+    pub fn add_element(&mut self, list: &str, index: usize, span: &Span) {
         let offset = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
         let span = offset(span.start)..offset(span.end);
         match self.elements.get_mut(list) {

@@ -3,10 +3,10 @@
 use galatea_protocol::schema::{EnumDescriptor, FieldKind};
 
 use super::literal::Number;
-use crate::bounded;
-use crate::diagnostic::BoundedText;
-use crate::dynamic::DynamicValue;
-use crate::suggest::{nearest, nearest_value};
+use galatea_config_message::BoundedText;
+use galatea_config_message::bounded;
+use galatea_config_message::dynamic::DynamicValue;
+use galatea_config_message::{nearest, nearest_value};
 
 /// A scalar as written.
 #[derive(Clone, Debug, PartialEq)]

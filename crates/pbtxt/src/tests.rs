@@ -2,8 +2,12 @@
 
 use galatea_protocol::inference::ModelConfig;
 
+use galatea_config_message::dynamic::DynamicMessage;
+use galatea_config_message::{parse_json, to_pbtxt};
+use galatea_protocol::schema::model_config;
+
 use super::parse_config;
-use crate::source::SourceText;
+use galatea_config_message::SourceText;
 
 fn parse(text: &str) -> ModelConfig {
     match parse_config(&SourceText::new("config.pbtxt", text)) {
@@ -147,4 +151,39 @@ fn truncated_and_damaged_files_cause_no_panic() {
             let _ = parse_config(&SourceText::new("f", &garbled));
         }
     }
+}
+
+#[test]
+fn what_is_printed_is_read_back() {
+    let json = include_str!("../../config-message/src/testdata/override.json");
+    let config = parse_json("f", json).unwrap();
+    let again = parse_config(&SourceText::new("f", &to_pbtxt(&config))).unwrap();
+    assert_eq!(config, again.message);
+}
+
+#[test]
+fn every_kind_survives_a_round_trip() {
+    let check = |text: &str| {
+        let config = parse_config(&SourceText::new("f", text)).unwrap().message;
+        let tree = DynamicMessage::from_message(model_config(), &config).unwrap();
+        assert_eq!(&tree.to_message::<ModelConfig>().unwrap(), &config, "{text}");
+    };
+    check("name: 'm' max_batch_size: -3 input { data_type: TYPE_FP32 optional: true }");
+    check("input { dims: [ -1, 9223372036854775807, -9223372036854775808, 300 ] }");
+    check("instance_group { kind: KIND_CPU gpus: [ 0, 300, -1 ] count: 2147483647 }");
+    check("dynamic_batching { priority_levels: 18446744073709551615 }");
+    check("dynamic_batching { priority_queue_policy { key: 7 value { max_queue_size: 1 } } }");
+    check("dynamic_batching { priority_queue_policy { key: 0 value { } } }");
+    check("metric_tags { key: '' value: '' } metric_tags { key: 'ä' value: 'b' }");
+    check("model_warmup { inputs { key: 'x' value { zero_data: false } } }");
+    check("sequence_batching { direct { minimum_slot_utilization: 0.25 } }");
+    check(
+        "sequence_batching { control_input { control { fp32_false_true: [ 0, 1.5 ] \
+         bool_false_true: [ false, true ] int32_false_true: [ -1, 1 ] } } }",
+    );
+    check(
+        "model_metrics { metric_control { histogram_options { \
+         buckets: [ 0.1, -2.5, 1e300, inf ] } } }",
+    );
+    check("version_policy { latest { num_versions: 4294967295 } }");
 }

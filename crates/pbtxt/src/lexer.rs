@@ -1,6 +1,6 @@
 //! Splits text into tokens.
 
-use crate::source::Span;
+use galatea_config_message::Span;
 
 /// The kind of a token; the span gives its text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

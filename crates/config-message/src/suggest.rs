@@ -28,7 +28,7 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
 
 /// The enumeration value with this name after its prefix, such as `TYPE_FP32` for
 /// `FP32`, or else the nearest one.
-pub(crate) fn nearest_value(name: &str, values: &[String]) -> Option<BoundedText> {
+pub fn nearest_value(name: &str, values: &[String]) -> Option<BoundedText> {
     let tail = format!("_{}", name.to_ascii_uppercase());
     let prefixed =
         values.iter().find(|value| value.ends_with(&tail)).map(|value| BoundedText::quote(value));

@@ -9,10 +9,10 @@ use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescrip
 
 use super::lexer::{Lexer, Token, TokenKind};
 use super::scalar::{expectation, short};
-use crate::diagnostic::{BoundedText, DIAGNOSTICS_MAX, Diagnostic};
-use crate::dynamic::{DynamicMessage, MessageCount};
-use crate::source::{SourceText, Span, Spans};
-use crate::suggest::nearest;
+use galatea_config_message::dynamic::{DynamicMessage, MessageCount};
+use galatea_config_message::nearest;
+use galatea_config_message::{BoundedText, DIAGNOSTICS_MAX, Diagnostic};
+use galatea_config_message::{SourceText, Span, Spans};
 
 /// The message of a file, the positions of its fields, and its errors.
 pub(super) struct ParsedMessage {

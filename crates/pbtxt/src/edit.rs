@@ -2,7 +2,7 @@
 
 use super::lexer::{self, Token, TokenKind};
 use super::literal;
-use crate::source::Span;
+use galatea_config_message::Span;
 
 /// The text of a `config.pbtxt` that is changed field by field.
 ///
