@@ -12,8 +12,8 @@
 //!   (`batch_input`) are computed from the shapes.
 //! - Controls of the sequence batcher and states of sequences are inputs of the requests. An output
 //!   that is a state returns to its sequence even if the client doesn't want it.
-//! - - Libraries with operators (`op_libraries`) are registered with each session of the models
-//!   that name them. They are never closed.
+//! - Libraries with operators (`op_libraries`) are registered with each session of the models that
+//!   name them. They are never closed.
 //! - `threads` decides which sessions share the environment's thread pool.
 //! - `graph` decides whether a model may execute inline.
 //!

@@ -1,10 +1,10 @@
 //! Memory that the server and a worker share, without a name in the file system.
 //!
-//! The worker maps it and reads tensors in place. The server copies what it writes and reads
-//! before it looks at it, so that nothing that a worker does to the memory can end the server
-//! or change what it has checked: see [`SharedMemory`]. What lies behind the part that it has
-//! mapped it writes and reads with system calls, which takes three times as long. The memory is
-//! sparse and sealed against shrinking.
+//! The worker maps the memory and reads tensors in place. The server copies the data that it
+//! writes, and copies data before it examines them, so that nothing that a worker does to the
+//! memory can crash the server or change what it has checked: see [`SharedMemory`]. The part beyond
+//! its mapping is written and read with system calls, which takes three times as long. The memory
+//! is sparse and sealed against shrinking.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,21 +20,22 @@ use rustix::io::Errno;
 
 use crate::blocks::Blocks;
 
-/// The length of an arena that nothing limits. Only what is written takes memory.
+/// The length of an unlimited arena. Only written parts take up memory.
 pub(crate) const ARENA_BYTES: u64 = 64 << 30;
 
-/// The bytes of an arena that are mapped, from its beginning, which is used first. Reading a hole
-/// there takes memory, so that this also limits what a worker can make the server take.
+/// The number of bytes of an arena that are mapped, from its beginning, which is used first.
+/// Reading a hole there allocates memory, so this also limits how much a worker can make the server
+/// take.
 const MAPPED_BYTES_MAX: u64 = 1 << 30;
 
-/// Tensors longer than this are only read if so much memory was written.
+/// Tensors longer than this are read only if that much memory has been written.
 const CHECKED_BYTES_MIN: u64 = 1 << 20;
 
-/// Shared memory of one direction.
+/// Memory that is shared in one direction.
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: OwnedFd,
-    /// `None` where the system allows no mapping.
+    /// `None` if the system allows no mapping.
     mapped: Option<SharedMemory>,
     length: u64,
     blocks: Lock<ArenaBlocks>,
@@ -43,14 +44,15 @@ pub(crate) struct Arena {
 #[derive(Debug)]
 struct ArenaBlocks {
     blocks: Blocks,
-    /// True if pages may be there in parts that are free.
+    /// True if free parts may still hold pages.
     is_dirty: bool,
-    /// The memory that blocks describe, by their offsets: it stays as long as they are in use.
+    /// The memory that blocks describe, keyed by their offsets. It stays alive as long as they are
+    /// in use.
     described: BTreeMap<u64, Buffer>,
 }
 
 impl Arena {
-    /// An empty arena of this length, a multiple of a page's.
+    /// Creates an empty arena of this length, which must be a multiple of the page size.
     pub(crate) fn new(name: &str, length: u64) -> Result<Self, Status> {
         let made = || -> Result<OwnedFd, Errno> {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -71,7 +73,7 @@ impl Arena {
         Ok(Self { memory, mapped, length, blocks: Lock::new(blocks) })
     }
 
-    /// Copies bytes into a block of their own, and returns its offset.
+    /// Copies bytes into a new block and returns its offset.
     pub(crate) fn store(&self, bytes: &[u8]) -> Result<u64, Status> {
         let length = galatea_stdx::len64(bytes.len());
         let offset =
@@ -91,13 +93,13 @@ impl Arena {
         write_all(&self.memory, bytes, offset).map_err(|error| failed("write shared memory", error))
     }
 
-    /// The mapping, if this part is in it, and the part's offset there.
+    /// The mapping, if it covers this part, and the part's offset in it.
     fn mapped(&self, offset: u64, byte_size: usize) -> Option<(&SharedMemory, usize)> {
         let (mapped, offset) = (self.mapped.as_ref()?, usize::try_from(offset).ok()?);
         mapped.contains(offset, byte_size).then_some((mapped, offset))
     }
 
-    /// Keeps memory that the block at this offset describes until the block is given back.
+    /// Keeps the memory that the block at this offset describes until the block is released.
     pub(crate) fn keep(&self, offset: u64, memory: Buffer) {
         self.blocks.lock("keep what a block describes").described.insert(offset, memory);
     }
@@ -107,19 +109,19 @@ impl Arena {
         self.blocks.lock("find what a block describes").described.get(&offset).cloned()
     }
 
-    /// Gives a block back. False if none begins there.
+    /// Releases a block. Returns false if no block begins there.
     pub(crate) fn release(&self, offset: u64) -> bool {
         let mut blocks = self.blocks.lock("give a block back");
         blocks.is_dirty = true;
         let described = blocks.described.remove(&offset);
         let was_used = blocks.blocks.release(offset);
         drop(blocks);
-        // The driver may free it now, which takes time.
+        // The driver may now free the memory, which takes time.
         drop(described);
         was_used
     }
 
-    /// Copies a part of a block that is in use; `None` if it is none.
+    /// Copies a part of a block that is in use; `None` if it is not in one.
     pub(crate) fn load_used(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Status> {
         if !self.blocks.lock("find a block").blocks.contains(offset, length) {
             return Ok(None);
@@ -127,7 +129,7 @@ impl Arena {
         self.load(offset, length)
     }
 
-    /// Copies a part of the arena; `None` if it isn't one, or was not written.
+    /// Copies a part of the arena; `None` if it is out of bounds or has not been written.
     pub(crate) fn load(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Status> {
         let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
         if !is_inside || (length > CHECKED_BYTES_MIN && length > self.memory_bytes()?) {
@@ -146,7 +148,7 @@ impl Arena {
         Ok(Some(bytes))
     }
 
-    /// The memory that the arena takes, in bytes.
+    /// The memory that the arena occupies, in bytes.
     pub(crate) fn memory_bytes(&self) -> Result<u64, Status> {
         let stat = rustix::fs::fstat(&self.memory);
         let stat = stat.map_err(|error| failed("measure shared memory", error))?;
@@ -161,7 +163,7 @@ impl Arena {
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         for (offset, length) in blocks.blocks.free_parts() {
-            // Memory that stays is used again.
+            // Memory that can't be returned is simply reused.
             let _ = rustix::fs::fallocate(&self.memory, flags, offset, length);
         }
     }
@@ -209,7 +211,7 @@ fn read_all(
             Err(error) => return Err(error),
         }
     }
-    // The vector may have room for more than was asked for.
+    // The vector may have room for more than was requested.
     bytes.truncate(length);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The backend: which interpreter serves a model, and what its workers are told.
+//! The backend, which chooses the interpreter for a model and prepares what its workers are told.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,46 +29,48 @@ use crate::worker::{Launch, ModelContext, Started};
 
 /// The file of a model if its configuration names none.
 const MODEL_FILE: &str = "model.py";
-/// The time that `finalize` of a model may take.
+/// The maximum time for a model's `finalize`.
 const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The options with which models in Python are served.
+/// The options that apply to all Python models.
 #[derive(Clone)]
 pub struct PythonOptions {
-    /// The server, of which models may ask something.
+    /// The server, to which models may send requests.
     pub server: Arc<dyn ServerAccess>,
-    /// The interpreter of models that name no environment.
+    /// The interpreter for models that name no environment.
     pub interpreter: PathBuf,
-    /// The folder into which environments in archives are extracted.
+    /// The folder into which archived environments are extracted.
     pub temporary_folder: PathBuf,
     /// The server's `LD_LIBRARY_PATH`.
     pub library_path: Option<OsString>,
-    /// The GPUs whose memory tensors may be in.
+    /// The GPUs whose memory tensors may occupy.
     pub devices: Devices,
-    /// The features that configurations may ask for.
+    /// The features that configurations may request.
     pub support: Support,
-    /// The script and the settings that the models of a backend that is written in Python share.
+    /// The script and the settings that the models of a Python-based backend share.
     pub runtime: Option<PythonRuntime>,
-    /// The time that a worker may take until it speaks.
+    /// The maximum time until a worker sends its first message.
     pub start_timeout: Duration,
-    /// The time that an execution may take; longer ones cost the worker its life. `None`: forever.
+    /// The maximum time for an execution; a longer one costs the worker its life. `None` means no
+    /// limit.
     pub execute_timeout: Option<Duration>,
-    /// The limits of workers: calls that they may not make, and amounts that they may take.
+    /// The limits of workers: the calls that they may not make, and the amounts that they may use.
     pub confinement: Confinement,
-    /// Variables that workers in the sandbox get beside those on its list.
+    /// Variables that sandboxed workers receive in addition to those on the built-in list.
     pub sandbox_variables: Vec<String>,
-    /// The variables that a process of the server inherits now.
+    /// A function that returns the variables that a process started now would inherit from the
+    /// server.
     pub inherited: fn() -> Vec<(OsString, OsString)>,
-    /// Directories in which models find modules beside their own.
+    /// Directories in which models find modules in addition to their own.
     pub module_paths: Vec<PathBuf>,
 }
 
-/// A backend that is written in Python: its file serves all models of the backend.
+/// A backend that is written in Python: its file serves all models of that backend.
 #[derive(Clone, Debug)]
 pub struct PythonRuntime {
     /// The file, `model.py` in the backend's directory.
     pub script: PathBuf,
-    /// The environment of models that name none.
+    /// The environment for models that name none.
     pub environment: Option<PathBuf>,
 }
 
@@ -77,12 +79,12 @@ pub struct PythonBackend {
     options: PythonOptions,
     environments: Environments,
     templates: Arc<Templates>,
-    /// Spreads workers over processors.
+    /// A counter that spreads workers over processors.
     turn: Arc<AtomicUsize>,
 }
 
 impl PythonBackend {
-    /// A backend with these options.
+    /// Creates a backend with these options.
     #[must_use]
     pub fn new(options: PythonOptions) -> Self {
         let interpreter = options.interpreter.clone();
@@ -119,7 +121,7 @@ impl PythonBackend {
         }
         let interpreter = self.environments.interpreter(environment, directory)?;
         let variables = interpreter.variables(self.options.library_path.clone());
-        // What a template forks has the limits and rights of the template.
+        // A worker that a template forks would have the limits and rights of the template.
         let environment = confined.is_none().then(|| {
             let options = TemplateOptions {
                 patience: self.options.start_timeout,
@@ -145,12 +147,12 @@ impl PythonBackend {
     }
 }
 
-/// The place of a model, and the interpreter that executes it.
+/// The location of a model, and the interpreter that executes it.
 struct Site {
     interpreter: Interpreter,
-    /// Of its environment, beside the server's.
+    /// The variables of the model's environment, in addition to the server's.
     variables: Vec<(&'static str, OsString)>,
-    /// The environment in which workers are forked; `None` if they start by themselves.
+    /// The environment in which workers are forked; `None` if each one starts an interpreter.
     environment: Option<Arc<Environment>>,
     model_path: PathBuf,
     directory: PathBuf,
@@ -160,7 +162,7 @@ struct Site {
 }
 
 impl Site {
-    /// The server as far as the model may ask it.
+    /// The server, restricted to what the model may ask for.
     fn server(&self) -> Arc<dyn ServerAccess> {
         let server = self.options.server.clone();
         if self.is_in_sandbox() { Arc::new(WithoutControl(server)) } else { server }
@@ -186,7 +188,7 @@ impl Site {
         Err(Status::internal(text))
     }
 
-    /// The directories of modules, in Triton's order: that of the file and, unless that is a
+    /// The module directories, in Triton's order: the directory of the file and, unless that is a
     /// backend's, the model's.
     fn module_paths(&self) -> impl Iterator<Item = &Path> {
         let count = if self.options.runtime.is_some() { 1 } else { 2 };
@@ -194,7 +196,7 @@ impl Site {
         own.chain(self.options.module_paths.iter().map(PathBuf::as_path))
     }
 
-    /// The document that tells a worker about the model.
+    /// The document that describes the model to a worker.
     fn document(&self, arguments: Value, is_decoupled: bool) -> Value {
         let paths = self.module_paths();
         let paths: Vec<_> = paths.map(|path| path.to_string_lossy()).collect();
@@ -311,12 +313,12 @@ impl Backend for PythonBackend {
     }
 }
 
-/// Returns true if a model gets inputs in the memory of GPUs as they are.
+/// Returns true if a model receives inputs in GPU memory unchanged.
 fn gets_tensors_on_gpus(force_cpu: Option<&str>) -> Result<bool, Status> {
     match force_cpu {
         None | Some("yes") => Ok(false),
         Some("no") => Ok(true),
-        // Triton's text, to the byte.
+        // Byte for byte Triton's text.
         Some(other) => Err(Status::unsupported(format!(
             "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {other}'"
         ))),
@@ -335,12 +337,12 @@ struct PythonModel {
 /// The way in which workers of a model import numpy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 enum UseOfNumpy {
-    /// Not at all, or in a way that has not been seen yet.
+    /// The workers don't import numpy, or the way in which they do is still unknown.
     #[default]
     Unknown,
-    /// As a template does.
+    /// The workers import numpy as a template does.
     Usual,
-    /// In surroundings of the model's own.
+    /// The workers import numpy in an environment that the model has changed.
     Special,
 }
 
@@ -352,7 +354,7 @@ impl Drop for PythonModel {
 
 struct LoadedPythonModel {
     shared: Arc<PythonModel>,
-    /// For readiness checks.
+    /// The instances, for readiness checks.
     instances: Lock<Vec<(String, std::sync::Weak<Supervisor>)>>,
 }
 
@@ -413,7 +415,7 @@ struct InstanceStarter {
 }
 
 impl InstanceStarter {
-    /// Starts a worker and lets it initialize the model. Returns its answer, too.
+    /// Starts a worker and lets it initialize the model. Also returns the worker's answer.
     fn initialize(
         &self,
         templates: Option<(&Environment, Imports)>,

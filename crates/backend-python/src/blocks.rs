@@ -1,17 +1,17 @@
-//! The parts of an arena that are in use. Pure: it allocates numbers, not memory.
+//! Allocation of the parts of an arena. Pure: it allocates numbers, not memory.
 
 use std::collections::BTreeMap;
 
-/// Blocks begin at multiples of this and are multiples of it long, so that arrays in them are
-/// aligned and pages can be given back.
+/// The alignment of a block's offset and length, so that arrays in blocks are aligned and pages can
+/// be returned.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 /// The blocks of an arena. Low offsets are used first.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// Length by offset.
+    /// Lengths of the used parts, keyed by offset.
     used: BTreeMap<u64, u64>,
-    /// Length by offset. Neighbors are joined.
+    /// Lengths of the free parts, keyed by offset. Adjacent parts are merged.
     free: BTreeMap<u64, u64>,
 }
 
@@ -20,7 +20,7 @@ impl Blocks {
         Self { used: BTreeMap::new(), free: BTreeMap::from([(0, arena_bytes)]) }
     }
 
-    /// Takes a block for this many bytes; `None` if no free part is long enough.
+    /// Allocates a block for this many bytes; `None` if no free part is long enough.
     pub(crate) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let wanted = bytes.max(1).checked_next_multiple_of(BLOCK_BYTES)?;
         let (&offset, &length) = self.free.iter().find(|(_, length)| **length >= wanted)?;
@@ -33,7 +33,7 @@ impl Blocks {
         Some(offset)
     }
 
-    /// Gives a block back. False if none begins there.
+    /// Frees a block. Returns false if no block begins there.
     pub(crate) fn release(&mut self, offset: u64) -> bool {
         let Some(length) = self.used.remove(&offset) else { return false };
         let (mut offset, mut length) = (offset, length);
@@ -51,14 +51,14 @@ impl Blocks {
         true
     }
 
-    /// Returns true if these bytes lie in one block that is in use.
+    /// Returns true if these bytes lie within one block that is in use.
     pub(crate) fn contains(&self, offset: u64, bytes: u64) -> bool {
         let Some(end) = offset.checked_add(bytes) else { return false };
         let block = self.used.range(..=offset).next_back();
         block.is_some_and(|(start, length)| end <= start.saturating_add(*length))
     }
 
-    /// The parts that nothing uses, as offset and length.
+    /// The unused parts, as offset and length.
     pub(crate) fn free_parts(&self) -> impl Iterator<Item = (u64, u64)> {
         self.free.iter().map(|(offset, length)| (*offset, *length))
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A new folder in `parent` that only this user can enter. `kind` begins its name.
+/// Creates a folder in `parent` that only this user can enter. Its name begins with `kind`.
 pub(crate) fn private(parent: &Path, kind: &str) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);

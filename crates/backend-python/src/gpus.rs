@@ -1,9 +1,10 @@
-//! Tensors in the memory of GPUs, which the server shows workers by handles of the driver.
+//! Tensors in GPU memory, which the server shares with workers through the driver's handles.
 //!
-//! A handle is 64 bytes that the driver gives for memory of one process and by which another
-//! opens it. What is said of a tensor ([`Description`]) lies in a block of an arena: the end of
-//! its use is told like that of any block. Workers copy their own tensors to the host's memory:
-//! to open a handle takes longer than to copy a tensor of usual size.
+//! A handle is 64 bytes that the driver issues for the memory of one process and with which another
+//! process opens that memory. The description of a tensor ([`Description`]) lies in a block of an
+//! arena, so the end of the tensor's use is reported like that of any block. Workers copy their own
+//! tensors to host memory, because opening a handle takes longer than copying a tensor of the usual
+//! size.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use galatea_devices::{Device, DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, DeviceRegion, ForeignError};
 
-/// The GPUs of the server, and what a model's processes do with them.
+/// The GPUs of the server, and the use that a model's processes make of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gpus {
     devices: Devices,
@@ -23,27 +24,27 @@ pub(crate) struct Gpus {
 /// The use that a model's processes make of GPUs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum GpuUse {
-    /// They can't reach any.
+    /// The processes can't reach any GPU.
     #[default]
     None,
-    /// Tensors are in the host's memory, unless the model asks for something else.
+    /// Tensors are in host memory, unless the model asks for GPU memory.
     Asked,
-    /// Tensors stay in the GPUs' memory.
+    /// Tensors stay in GPU memory.
     Shared,
 }
 
-/// The place of a tensor for another process.
+/// The location of a tensor, as another process needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Description {
     device: u32,
     handle: IpcHandle,
-    /// The first byte of the tensor in the memory that the handle opens.
+    /// The tensor's first byte in the memory that the handle opens.
     offset: u64,
     length: u64,
 }
 
 impl Description {
-    /// The length in bytes of what is written of it.
+    /// The length of the encoded description in bytes.
     pub(crate) const BYTES: usize = 84;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -61,12 +62,12 @@ impl Gpus {
         Self { devices, use_ }
     }
 
-    /// Returns true if the model gets tensors in GPUs' memory.
+    /// Returns true if the model receives tensors in GPU memory.
     pub(crate) fn are_shared(&self) -> bool {
         self.use_ == GpuUse::Shared
     }
 
-    /// Returns true if there are GPUs that the model's processes can use.
+    /// Returns true if the model's processes can use a GPU.
     pub(crate) fn are_reachable(&self) -> bool {
         self.use_ != GpuUse::None && !self.devices.is_empty()
     }
@@ -82,7 +83,7 @@ impl Gpus {
         Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
     }
 
-    /// A tensor in the memory of this GPU: as it is, or a copy if it is elsewhere, or if a client
+    /// A tensor in the memory of this GPU: in place, or as a copy if it is elsewhere or a client
     /// may change it.
     pub(crate) fn to_gpu(&self, data: &Buffer, number: i64) -> Result<DeviceRegion, Status> {
         let device = self.device(u32::try_from(number).unwrap_or(u32::MAX))?;
@@ -97,8 +98,9 @@ impl Gpus {
         Ok(region(copy))
     }
 
-    /// The description of a tensor for a worker, and the memory that it must find: the tensor's, or
-    /// that of a copy if the driver gives no handle for the tensor's, as for memory of a client.
+    /// The description of a tensor for a worker, and the memory that the worker must find there:
+    /// the tensor's, or that of a copy if the driver issues no handle for the tensor's memory, as
+    /// for a client's memory.
     pub(crate) fn describe(
         &self,
         region: &DeviceRegion,
@@ -124,13 +126,13 @@ fn description(memory: &DeviceBuffer, (handle, offset): (IpcHandle, usize)) -> D
     }
 }
 
-/// Memory for a copy.
+/// Allocates memory for a copy.
 fn allocate(device: &Device, byte_size: usize) -> Result<DeviceBuffer, Status> {
     let pooled = device.allocate_pooled(byte_size);
     pooled.or_else(|_| device.allocate(byte_size)).map_err(|error| failed(&error))
 }
 
-/// The memory as a tensor has it.
+/// The memory in the form that a tensor holds.
 fn region(memory: DeviceBuffer) -> DeviceRegion {
     let (device, address, byte_size) = (memory.device().number(), memory.address(), memory.len());
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory);

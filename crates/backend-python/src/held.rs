@@ -1,5 +1,5 @@
-//! The requests that a worker holds: each is answered exactly once, by the worker or, when that
-//! is gone, in its place, and counts exactly once.
+//! The requests that a worker holds. Each request is answered exactly once, by the worker or, once
+//! that is gone, on its behalf, and is counted exactly once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use galatea_stdx::{Condvar, Guard, Lock};
 /// A response, or the error in its place.
 pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
 
-/// The way back to the caller of a request that the worker holds.
+/// The reply channel of a request that the worker holds.
 #[derive(Debug)]
 pub(crate) struct HeldRequest {
     pub(crate) responder: Responder,
     count: Arc<Count>,
     /// The request's identifier, which its responses repeat.
     pub(crate) id: String,
-    /// A response that a sender has sent to a request that gets only one, until the sender says
-    /// that it is the last.
+    /// The response that a sender has sent to a request that gets only one, kept until the sender
+    /// marks it as the last.
     provisional: Option<ResponseResult>,
     trace: Option<RequestTrace>,
-    /// The trace of its execution, for the calls that are made in it.
+    /// The trace of the request's execution, for calls made during it.
     parent: Option<Arc<Trace>>,
     deadline: Deadline,
-    /// The flag that tells its sender to pause.
+    /// The flag that tells the request's sender to pause.
     flow: Backpressure,
     cancel: CancelToken,
-    /// True if the sender was told to pause.
+    /// True if the sender has been told to pause.
     is_paused: bool,
 }
 
@@ -44,8 +44,8 @@ impl HeldRequest {
     }
 }
 
-/// The place of a request in the statistics: it counts once, as what comes first of the end of
-/// its execution and the loss of its worker. These are noticed by different threads.
+/// The request's entry in the statistics. It is counted once, for whichever comes first: the end of
+/// its execution or the loss of its worker. Different threads notice these events.
 #[derive(Debug)]
 pub(crate) struct Count {
     statistics: StatisticsReporter,
@@ -61,14 +61,14 @@ impl Count {
         !self.is_done.swap(true, Ordering::Relaxed)
     }
 
-    /// Counts the request as executed, unless it was counted.
+    /// Counts the request as executed, unless it has already been counted.
     pub(crate) fn succeed(&self, execution: impl Into<ExecutionSummary>) {
         if self.is_first() {
             self.statistics.report_success(&execution.into());
         }
     }
 
-    /// Counts the request as failed, unless it was counted.
+    /// Counts the request as failed, unless it has already been counted.
     pub(crate) fn fail(&self, reason: FailureReason) {
         if self.is_first() {
             self.statistics.report_failure(reason);
@@ -76,8 +76,8 @@ impl Count {
     }
 }
 
-/// The trace of a request that was released before its last response. It ends when this is
-/// dropped.
+/// The trace of a request that was released before its last response. The trace ends when the value
+/// is dropped.
 #[derive(Debug)]
 struct RequestTrace(Arc<Trace>);
 
@@ -87,7 +87,7 @@ impl Drop for RequestTrace {
     }
 }
 
-/// Requests by their keys.
+/// The held requests, by key.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
     held: Lock<HeldByKey>,
@@ -98,42 +98,44 @@ pub(crate) struct HeldRequests {
 #[derive(Debug, Default)]
 struct HeldByKey {
     by_key: HashMap<u64, HeldRequest>,
-    /// Requests that are taken out while a response of their sender is passed on.
+    /// The number of requests that are taken out while a response of their sender is being passed
+    /// on.
     passing: usize,
-    /// True from the time on when a thread waits for the last responses: a notification is a
-    /// system call, which other requests don't pay.
+    /// True once a thread waits for the last responses: a notification is a system call, and other
+    /// requests don't pay for it.
     is_ending: bool,
     last_key: u64,
-    /// Why no more are taken: the worker is gone.
+    /// The reason why no more requests are accepted: the worker is gone.
     gone: Option<Status>,
 }
 
-/// Time between two looks of [`HeldRequests::wait_until_answered`] for clients that have left.
+/// The interval at which [`HeldRequests::wait_until_answered`] checks for clients that have left.
 const LOOK_FOR_CLIENTS: Duration = Duration::from_secs(1);
 
 impl HeldByKey {
-    /// Returns true if a client still waits for a response.
+    /// Returns true if a client is still waiting for a response.
     fn is_awaited(&self) -> bool {
         let is_awaited = |one: &HeldRequest| !one.cancel.is_cancelled();
         self.gone.is_none() && (self.passing > 0 || self.by_key.values().any(is_awaited))
     }
 }
 
-/// A part of the answer that a sender in the worker gives.
+/// A part of the answer from a sender in the worker.
 #[derive(Debug)]
 pub(crate) struct SentResponse {
     pub(crate) result: Option<ResponseResult>,
     pub(crate) is_final: bool,
-    /// True if the model sends any number of responses to a request.
+    /// True if the model may send any number of responses to a request.
     pub(crate) is_decoupled: bool,
 }
 
 impl HeldRequests {
-    /// Takes the way back out of a request, and gives it a key. Padding has no way back.
+    /// Takes the reply channel out of a request, and assigns a key to it. Padding has no reply
+    /// channel.
     ///
     /// # Errors
     ///
-    /// Why the worker is gone.
+    /// The reason why the worker is gone.
     pub(crate) fn hold(
         &self,
         pending: &mut PendingRequest,
@@ -166,7 +168,7 @@ impl HeldRequests {
         Ok((key, Some(count)))
     }
 
-    /// Lets the trace of a request end with its last response, if that is still to come.
+    /// Makes the trace of a request end with its last response, if that is yet to come.
     pub(crate) fn keep_trace(&self, key: u64, trace: Arc<Trace>) {
         let mut held = self.held.lock("keep a trace");
         match held.by_key.get_mut(&key) {
@@ -186,7 +188,7 @@ impl HeldRequests {
         taken
     }
 
-    /// Tells the thread that waits for the last responses, if there is one.
+    /// Notifies the thread that waits for the last responses, if there is one.
     fn tell(&self, held: Guard<'_, HeldByKey>) {
         let is_ending = held.is_ending;
         drop(held);
@@ -195,13 +197,14 @@ impl HeldRequests {
         }
     }
 
-    /// The trace of a request, for a call that is made while it executes.
+    /// The trace of a request, for a call that is made during its execution.
     pub(crate) fn trace_of(&self, key: u64) -> Option<Arc<Trace>> {
         self.held.lock("find a trace").by_key.get(&key)?.parent.clone()
     }
 
-    /// The deadline of a call that is made while this request executes. If that is unknown, it
-    /// is the latest of all requests that the worker holds: the call serves one of them.
+    /// The deadline for a call that is made during this request's execution. If the request is
+    /// unknown, the latest deadline of all requests that the worker holds: the call serves one of
+    /// them.
     pub(crate) fn deadline_of(&self, parent: Option<u64>) -> Deadline {
         let held = self.held.lock("find a deadline");
         if let Some(one) = parent.and_then(|key| held.by_key.get(&key)) {
@@ -216,14 +219,14 @@ impl HeldRequests {
         self.held.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
     }
 
-    /// Notes that the sender of a request is told to pause. False if it was told before, or
-    /// the request has ended.
+    /// Records that the sender of a request is told to pause. Returns false if it has already been
+    /// told, or the request has ended.
     pub(crate) fn begin_pause(&self, key: u64) -> bool {
         let mut held = self.held.lock("pause a sender");
         held.by_key.get_mut(&key).is_some_and(|one| !std::mem::replace(&mut one.is_paused, true))
     }
 
-    /// Notes that the sender of a request may go on.
+    /// Records that the sender of a request may continue.
     pub(crate) fn end_pause(&self, key: u64) {
         if let Some(one) = self.held.lock("resume a sender").by_key.get_mut(&key) {
             one.is_paused = false;
@@ -235,12 +238,12 @@ impl HeldRequests {
         self.held.lock("read an identifier").by_key.get(&key).map(|one| one.id.clone())
     }
 
-    /// Passes on what a sender in the worker sends. False if there is no such request, or the
-    /// request has had its last response.
+    /// Passes on a response from a sender in the worker. Returns false if there is no such request,
+    /// or it has already had its last response.
     pub(crate) fn respond(&self, key: u64, sent: SentResponse) -> bool {
         let SentResponse { result, is_final, is_decoupled } = sent;
-        // Taken out, so that no lock is held while the reply is delivered. Only one thread calls
-        // this, so that the order of responses is kept.
+        // The request is taken out so that no lock is held while the reply is delivered. Only one
+        // thread calls this function, so the order of responses is kept.
         let mut held = self.held.lock("take a request to respond");
         let Some(mut one) = held.by_key.remove(&key) else { return false };
         held.passing += 1;
@@ -268,7 +271,7 @@ impl HeldRequests {
     }
 
     /// Waits until each request has had its last response, its client has left, or the worker is
-    /// gone. As in Triton, a model is not finalized before.
+    /// gone. As in Triton, a model is not finalized before that.
     pub(crate) fn wait_until_answered(&self) {
         let mut held = self.held.lock("wait for responses of senders");
         held.is_ending = true;
@@ -290,7 +293,8 @@ impl HeldRequests {
         }
     }
 
-    /// The worker is gone: nothing is held any more, and the requests are returned.
+    /// Records that the worker is gone: no requests are held any more, and the held ones are
+    /// returned.
     pub(crate) fn close(&self, reason: &Status) -> Vec<HeldRequest> {
         let mut held = self.held.lock("fail what the worker held");
         held.gone.get_or_insert_with(|| reason.clone());
@@ -300,7 +304,7 @@ impl HeldRequests {
     }
 }
 
-/// The model as responses name it.
+/// The model's name and version in responses.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelLabel {
     pub(crate) name: Arc<str>,

@@ -1,4 +1,4 @@
-//! An instance: batches go to its worker.
+//! An instance, which hands batches to its worker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use galatea_infer::PendingRequest;
 use crate::supervisor::Supervisor;
 use crate::worker::{RunningExecution, Waited, Worker};
 
-/// An instance of a model in Python.
+/// An instance of a Python model.
 pub(crate) struct PythonInstance {
     supervisor: Arc<Supervisor>,
-    /// The batch that another thread has begun.
+    /// The batch that another thread began.
     begun: Option<BegunBatch>,
     /// The duration of the last execution.
     took: Duration,
 }
 
-/// A batch that this thread ends.
+/// A batch that this thread finishes.
 enum BegunBatch {
-    /// No worker has it yet.
+    /// No worker has the batch yet.
     Waiting(Vec<PendingRequest>),
     Running(Arc<Worker>, RunningExecution),
 }
@@ -30,7 +30,7 @@ impl PythonInstance {
         Self { supervisor, begun: None, took: Duration::MAX }
     }
 
-    /// Waits for the end of an execution; with a deadline until then.
+    /// Waits for the end of an execution, or for the deadline if there is one.
     fn wait(&mut self, worker: Arc<Worker>, waited: Waited, until: Option<Instant>) -> Begun {
         let waited = match waited {
             Waited::GoesOn(running) => worker.wait(running, until),
@@ -78,7 +78,7 @@ impl ResumableInstance for PythonInstance {
     ) -> Result<Begun, RefusedBatch> {
         let until = Instant::now().checked_add(patience);
         let Some(worker) = self.supervisor.shared().serving().filter(|_| until.is_some()) else {
-            // It may be started just now.
+            // The worker may be starting at this moment.
             self.begun = Some(BegunBatch::Waiting(requests));
             return Ok(Begun::GoesOn);
         };

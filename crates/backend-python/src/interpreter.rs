@@ -1,4 +1,5 @@
-//! The Python that executes a model: its own environment's, or the default one.
+//! The Python interpreter that executes a model: that of the model's environment, or the default
+//! one.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,15 +13,15 @@ use galatea_stdx::Lock;
 
 use crate::folders;
 
-/// The parameter that names the environment of a model.
+/// The parameter that names a model's environment.
 pub(crate) const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
-/// The text that stands for the model's directory in it.
+/// The placeholder for the model's directory in that parameter.
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
 
-/// Runs a command in an environment that has a script for that.
+/// A shell command that runs a program in an environment with an activation script.
 const ACTIVATED: &str = "source \"$1/bin/activate\" && shift && exec \"$@\"";
 
-/// The interpreter of a model, and the environment that it runs in.
+/// The interpreter of a model, and the environment in which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interpreter {
     pub(crate) program: PathBuf,
@@ -28,12 +29,12 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
-    /// The default interpreter.
+    /// The default interpreter, without an environment.
     pub(crate) const fn default_of(program: PathBuf) -> Self {
         Self { program, environment: None }
     }
 
-    /// The interpreter of an environment. One that has none gets the default interpreter in it.
+    /// The interpreter of an environment. An environment without one gets the default interpreter.
     fn of_environment(directory: PathBuf, default: &Path) -> Self {
         let own = ["python3", "python"].map(|name| directory.join("bin").join(name));
         let own = own.into_iter().find(|program| program.exists());
@@ -41,7 +42,7 @@ impl Interpreter {
         Self { program, environment: Some(directory) }
     }
 
-    /// The command that runs it: program and first arguments.
+    /// The command that runs the interpreter: the program and its first arguments.
     pub(crate) fn command(&self) -> Vec<OsString> {
         let program = self.program.clone().into_os_string();
         let Some(environment) = &self.environment else { return vec![program] };
@@ -54,7 +55,7 @@ impl Interpreter {
         command
     }
 
-    /// The variables of the environment, beside those of the server.
+    /// The environment's variables, in addition to the server's.
     pub(crate) fn variables(&self, inherited: Option<OsString>) -> Vec<(&'static str, OsString)> {
         let Some(environment) = &self.environment else { return Vec::new() };
         let mut libraries = environment.join("lib").into_os_string();
@@ -66,8 +67,8 @@ impl Interpreter {
     }
 }
 
-/// The environments of models. Those in archives are extracted once, into a directory that is
-/// removed when this is dropped.
+/// The environments of models. Archived ones are extracted once, into a directory that is removed
+/// when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Environments {
     default: PathBuf,
@@ -77,7 +78,7 @@ pub(crate) struct Environments {
 
 #[derive(Debug, Default)]
 struct Extracted {
-    /// The folder into which archives are extracted, once there is one.
+    /// The folder into which archives are extracted, once one has been created.
     folder: Option<PathBuf>,
     by_archive: HashMap<PathBuf, (SystemTime, PathBuf)>,
     last_number: u32,
@@ -92,7 +93,7 @@ impl Environments {
     ///
     /// # Errors
     ///
-    /// `Internal` if the environment doesn't exist, or is no archive.
+    /// `Internal` if the environment doesn't exist or is not an archive.
     pub(crate) fn interpreter(
         &self,
         environment: Option<&str>,
@@ -109,14 +110,14 @@ impl Environments {
         Ok(Interpreter::of_environment(directory, &self.default))
     }
 
-    /// The directory with what an archive holds.
+    /// The directory that holds an archive's contents.
     fn extract(&self, archive: &Path) -> Result<PathBuf, Status> {
         let failed = |what: &str, error: std::io::Error| {
             Status::internal(format!("{what}: {}: {error}", archive.display()))
         };
         let modified = archive.metadata().and_then(|metadata| metadata.modified());
         let modified = modified.map_err(|error| failed("LastModifiedTime() failed", error))?;
-        // Held while it is extracted, so that each archive is extracted once.
+        // Held during the extraction, so that each archive is extracted once.
         let mut extracted = self.extracted.lock("extract an environment");
         if let Some((known, directory)) = extracted.by_archive.get(archive)
             && *known == modified
@@ -134,7 +135,7 @@ impl Environments {
         extracted.last_number = extracted.last_number.saturating_add(1);
         let directory = folder.join(extracted.last_number.to_string());
         unpack(archive, &directory).map_err(|error| {
-            // What it left is removed with the folder.
+            // Leftover files are removed with the folder.
             let _ = fs::remove_dir_all(&directory);
             failed("archive_read_open_filename() failed", error)
         })?;
@@ -146,13 +147,13 @@ impl Environments {
 impl Drop for Environments {
     fn drop(&mut self) {
         if let Some(folder) = self.extracted.get_mut().folder.take() {
-            // The system cleans its temporary files up.
+            // The system cleans up its temporary files.
             let _ = fs::remove_dir_all(folder);
         }
     }
 }
 
-/// Unpacks a compressed archive. Entries that lead out of the directory are refused.
+/// Unpacks a compressed archive. Entries that point outside the directory are refused.
 fn unpack(archive: &Path, directory: &Path) -> std::io::Result<()> {
     fs::create_dir(directory)?;
     let mut archive = tar::Archive::new(GzDecoder::new(File::open(archive)?));
@@ -185,7 +186,7 @@ mod tests {
         folder
     }
 
-    /// An archive whose entries have these names, whatever they are.
+    /// An archive whose entries have these names, however malformed.
     fn archive(path: &Path, names: &[&str]) {
         let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for name in names {

@@ -1,11 +1,11 @@
 //! The sockets between the server and a worker.
 //!
-//! Executions have a pair of sockets each way. On one pair for both ways, the system wakes a thread
-//! that waits for bytes also when those that it has sent are read, which cost a quarter of all
-//! switches.
+//! Executions have one pair of sockets in each direction. With one pair for both directions, the
+//! system also wakes a thread that waits for bytes when the bytes that it sent are read, which
+//! accounted for a quarter of all context switches.
 //!
-//! No thread waits for a worker that doesn't read: what a socket doesn't take at once is kept, and
-//! the supervisor's thread sends it when the socket has room.
+//! No thread waits for a worker that doesn't read: bytes that a socket doesn't accept at once are
+//! kept, and the supervisor's thread sends them when the socket has room.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -21,55 +21,55 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::wire::FrameSplitter;
 
-/// The server's ends of the sockets.
+/// The server's ends of the sockets to a worker.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Executions: the thread that executes reads it.
+    /// The channel for executions, which the executing thread reads.
     pub(crate) a: Channel,
-    /// Everything else: the supervisor reads it.
+    /// The channel for everything else, which the supervisor reads.
     pub(crate) b: Channel,
-    /// Wakes the supervisor.
+    /// A descriptor that wakes the supervisor.
     waker: OwnedFd,
 }
 
-/// A way there and back: two sockets, or one for both.
+/// A channel in both directions: two sockets, or one for both.
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// The socket for outgoing frames.
     socket: UnixStream,
-    /// The socket for incoming frames; `None` if it is the same.
+    /// The socket for incoming frames; `None` if it is the same one.
     back: Option<UnixStream>,
     unsent: Lock<Vec<u8>>,
-    /// True if something is in `unsent`.
+    /// True if `unsent` is not empty.
     is_congested: AtomicBool,
 }
 
 /// The worker's ends of the sockets.
 #[derive(Debug)]
 pub(crate) struct WorkerEnds {
-    /// The socket that tells it what to execute.
+    /// The socket on which the worker receives executions.
     pub(crate) commands: UnixStream,
-    /// The socket on which it sends results.
+    /// The socket on which the worker sends results.
     pub(crate) results: UnixStream,
-    /// For everything else.
+    /// The socket for everything else.
     pub(crate) others: UnixStream,
 }
 
-/// The events while the supervisor waited.
+/// The events that occurred while the supervisor was waiting.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
-    /// The socket of executions has bytes, or has ended.
+    /// True if the socket for executions has bytes or has ended.
     pub(crate) a: bool,
-    /// The second socket has bytes, or has ended.
+    /// True if the second socket has bytes or has ended.
     pub(crate) b: bool,
-    /// The process has ended.
+    /// True if the process has ended.
     pub(crate) has_exited: bool,
-    /// Nothing happened in time.
+    /// True if nothing happened in time.
     pub(crate) is_idle: bool,
 }
 
 impl Link {
-    /// The server's ends, and the worker's.
+    /// Creates the server's ends and the worker's.
     pub(crate) fn pair() -> io::Result<(Self, WorkerEnds)> {
         let ((a, commands), (back, results)) = (UnixStream::pair()?, UnixStream::pair()?);
         let (b, others) = UnixStream::pair()?;
@@ -78,12 +78,12 @@ impl Link {
         Ok((Self { a, b, waker }, WorkerEnds { commands, results, others }))
     }
 
-    /// Sends a frame on the socket of executions. False if the worker has gone.
+    /// Sends a frame on the socket for executions. Returns false if the worker is gone.
     pub(crate) fn send_a(&self, frame: &[u8]) -> bool {
         self.send(&self.a, frame)
     }
 
-    /// Sends a frame on the other socket. False if the worker has gone.
+    /// Sends a frame on the other socket. Returns false if the worker is gone.
     pub(crate) fn send_b(&self, frame: &[u8]) -> bool {
         self.send(&self.b, frame)
     }
@@ -99,13 +99,13 @@ impl Link {
         }
     }
 
-    /// Makes the supervisor look around.
+    /// Makes the supervisor check for work.
     pub(crate) fn wake(&self) {
-        // A counter that is full wakes as well.
+        // A full counter wakes the supervisor as well.
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
 
-    /// Ends both sockets, so that their readers see the end.
+    /// Shuts down both sockets, so that their readers see the end.
     pub(crate) fn close(&self) {
         for channel in [&self.a, &self.b] {
             let _ = channel.socket.shutdown(std::net::Shutdown::Both);
@@ -113,13 +113,13 @@ impl Link {
         }
     }
 
-    /// Waits until there is something to read on the second socket, and meanwhile sends what is
-    /// left to be sent on both.
+    /// Waits until the second socket is readable, and meanwhile sends the unsent bytes of both
+    /// sockets.
     pub(crate) fn wait(&self, process: Option<&OwnedFd>, timeout: Duration) -> Events {
         self.wait_for(PollFlags::empty(), process, timeout)
     }
 
-    /// The same for both sockets.
+    /// Like [`Self::wait`], for both sockets.
     pub(crate) fn wait_for_both(&self, process: Option<&OwnedFd>, timeout: Duration) -> Events {
         self.wait_for(PollFlags::IN, process, timeout)
     }
@@ -170,12 +170,12 @@ impl Channel {
         &self.socket
     }
 
-    /// The socket on which it answers.
+    /// The socket on which the worker answers.
     fn incoming(&self) -> &UnixStream {
         self.back.as_ref().unwrap_or(&self.socket)
     }
 
-    /// Sends a frame, behind those that are left to be sent. False if some of it is left.
+    /// Sends a frame, after any unsent bytes. Returns false if part of it remains unsent.
     fn send(&self, frame: &[u8]) -> io::Result<bool> {
         let mut unsent = self.unsent.lock("send a frame");
         if !unsent.is_empty() {
@@ -190,13 +190,13 @@ impl Channel {
 
     fn flush(&self) {
         let mut unsent = self.unsent.lock("send the rest");
-        // Who reads sees the end of the socket, if that is why it fails.
+        // If sending fails because the socket has ended, its reader will see that.
         let sent = self.send_some(&unsent).unwrap_or_default();
         unsent.drain(..sent);
         self.is_congested.store(!unsent.is_empty(), Ordering::Release);
     }
 
-    /// Sends what the socket takes without waiting.
+    /// Sends as much as the socket accepts without waiting.
     fn send_some(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut sent: usize = 0;
         while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
@@ -211,17 +211,17 @@ impl Channel {
         Ok(sent)
     }
 
-    /// Limits the time that a read may wait.
+    /// Limits how long a read may wait.
     pub(crate) fn limit_reads(&self, patience: Option<Duration>) {
-        // Without it a read waits until the worker ends.
+        // If this fails, a read waits until the worker ends.
         let _ = self.incoming().set_read_timeout(patience);
     }
 
-    /// Reads what is there, or waits for it until the deadline. False if nothing came.
+    /// Reads the available bytes, or waits for some until the deadline. Returns false if none came.
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` at the end.
+    /// `UnexpectedEof` at the end of the stream.
     pub(crate) fn read_until(
         &self,
         into: &mut FrameSplitter,
@@ -248,11 +248,12 @@ impl Channel {
         }
     }
 
-    /// Reads what is there, or waits for it.
+    /// Reads the available bytes, or waits for some.
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` at the end, `WouldBlock` after the time that the socket may wait.
+    /// `UnexpectedEof` at the end of the stream, `WouldBlock` once the socket's time limit has
+    /// passed.
     pub(crate) fn read(&self, into: &mut FrameSplitter) -> io::Result<()> {
         loop {
             let space = spare_capacity(into.space());

@@ -1,5 +1,5 @@
-//! A worker that says anything, for the fuzz target and tests: no process, but the sockets, the
-//! memory and the requests of a real one.
+//! A worker that sends arbitrary bytes, for the fuzz target and tests: not a process, but with the
+//! sockets, the memory and the requests of a real worker.
 #![allow(clippy::expect_used, unreachable_pub, reason = "it only runs in tests and fuzz targets")]
 
 use std::io::Write;
@@ -24,31 +24,32 @@ use crate::tensors::Arenas;
 use crate::wire::{FrameSplitter, INLINE_BYTES_MAX};
 use crate::worker::{ModelContext, Waited, Worker};
 
-/// The requests of the batch that the worker gets. Their keys are 1 and 2.
+/// The number of requests in the worker's batch. Their keys are 1 and 2.
 const REQUESTS: usize = 2;
-/// More than the sockets take at once is not sent: nothing reads while it is sent.
+/// The number of bytes beyond which input is cut off, because it must fit in the sockets: nothing
+/// reads while it is sent.
 const SENT_BYTES_MAX: usize = 64 << 10;
 
-/// Gives a batch to a worker that says `executions` on the socket of executions and `others`
-/// on the second one, and then ends. Its requests must be answered and counted, each once.
+/// Gives a batch to a worker that sends `executions` on the socket for executions and `others` on
+/// the second one, and then ends. Each request must be answered and counted exactly once.
 ///
 /// # Panics
 ///
-/// If one is not answered or counted, or twice.
+/// If a request is not answered or counted, or is so twice.
 pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
     serve_in(GiveUp::BehindExecution, executions, others, is_decoupled);
 }
 
-/// When the supervisor's thread gives the worker up.
+/// The moment at which the supervisor's thread gives the worker up.
 #[derive(Clone, Copy, Debug)]
 enum GiveUp {
     BehindExecution,
-    /// The worker has sent all, but the lane's thread has not read it yet.
+    /// The worker has sent everything, but the lane's thread has not read it yet.
     #[cfg(test)]
     BeforeExecution,
 }
 
-/// Returns how many requests counted as executed.
+/// Returns the number of requests that were counted as executed.
 fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: bool) -> u32 {
     let (link, mut worker_ends) = Link::pair().expect("sockets can be made");
     let context = ModelContext {
@@ -97,15 +98,15 @@ fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: boo
     ends.iter().map(|ends| load(&ends.succeeded)).sum()
 }
 
-/// Sends bytes and the end.
+/// Sends bytes and shuts down the socket.
 fn say(socket: &mut UnixStream, bytes: &[u8]) {
     let bytes = bytes.get(..SENT_BYTES_MAX).unwrap_or(bytes);
-    // The server may have closed its end already.
+    // The server may already have closed its end.
     let _ = socket.write_all(bytes);
     let _ = socket.shutdown(Shutdown::Write);
 }
 
-/// A request with an input in the frame and one in shared memory, which counts its ends.
+/// A request with one input in the frame and one in shared memory, which counts how often it ends.
 fn request(ends: Arc<Ends>) -> PendingRequest {
     let input = |name: &str, length: usize| InputTensor {
         name: name.to_owned(),
@@ -128,7 +129,7 @@ fn request(ends: Arc<Ends>) -> PendingRequest {
     PendingRequest::new(request, sender, 1, times, observer)
 }
 
-/// The ends of a request.
+/// Counters of the ways in which requests end.
 #[derive(Debug, Default)]
 struct Ends {
     replies: AtomicU32,
@@ -146,7 +147,7 @@ impl RequestObserver for Ends {
     }
 }
 
-/// A server that refuses whatever a model asks for.
+/// A server that refuses everything that a model asks for.
 struct NoServer;
 
 impl ServerAccess for NoServer {
@@ -200,7 +201,7 @@ mod tests {
         frame(&[&[2, key, 0, 0, 0, 0, 0, 0, 0, is_final, 0, 0, 0, 1][..], &[0; 8]].concat())
     }
 
-    /// The result of both requests: each has a response without tensors, or none.
+    /// The result of both requests, each with or without a response that has no tensors.
     fn result(has_response: bool) -> Vec<u8> {
         let one = |key: u8| {
             let head = [key, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Senders still have requests whose execution has ended.
+    /// Senders still hold requests whose execution has ended.
     #[test]
     fn a_request_counts_as_what_comes_first_of_its_execution_and_the_loss_of_its_worker() {
         for others in [Vec::new(), sent(1, 0)] {

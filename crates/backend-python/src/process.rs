@@ -1,4 +1,4 @@
-//! The process of a worker: started, stopped, and never left behind.
+//! The process of a worker, which is started, stopped, and never left behind.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Write};
@@ -22,52 +22,53 @@ use crate::interpreter::Interpreter;
 use crate::link::WorkerEnds;
 use crate::sources;
 
-/// Reads the worker's first source from its standard input and executes it.
+/// Python code that reads the worker's first source from standard input and executes it.
 const BOOTSTRAP: &str = "import socket;s=socket.socket(fileno=0);\
     n=int.from_bytes(s.recv(4,socket.MSG_WAITALL),'little');\
     exec(compile(s.recv(n,socket.MSG_WAITALL),'<galatea worker>','exec'))";
 
-/// The time that a process may take to end after it was asked to.
+/// The time that a process has to end after it has been asked to.
 const TERMINATION_MAX: Duration = Duration::from_nanos(galatea_policy::TERMINATION_NS);
-/// The pause between two looks at a process that should end.
+/// The interval at which a process that should end is checked.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The number of descriptors that a process is given at most.
+/// The maximum number of descriptors that a process is given.
 pub(crate) const DESCRIPTORS_MAX: usize = 6;
 
-/// A running worker, or a template of workers. It is killed when this is dropped.
+/// A running worker, or a template for workers. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Process {
     origin: ProcessOrigin,
-    /// True if its number may be that of another process.
+    /// True if the process's number may now belong to another process.
     is_reaped: bool,
-    /// Tells when it ends; `None` where the system can't.
+    /// A handle that signals the end of the process; `None` if the system has none.
     pub(crate) handle: Option<OwnedFd>,
-    /// The worker is killed by the system when this is closed.
+    /// A descriptor whose closing makes the system kill the worker.
     _lifeline: OwnedFd,
-    /// Its temporary files, which end after it.
+    /// The process's temporary files, which outlive it.
     _scratch: Option<Scratch>,
 }
 
 /// The parent of a process.
 #[derive(Debug)]
 enum ProcessOrigin {
-    /// The server's.
+    /// The process is a child of the server.
     Server(Child),
-    /// A template's, which keeps its number until it is asked how it ended. It has a handle.
+    /// The process is a child of a template, which keeps its number until asked how the process
+    /// ended. The process has a handle.
     Template(Pid, Arc<dyn Parent>),
 }
 
-/// A process whose children serve the server.
+/// A process whose children work for the server.
 pub(crate) trait Parent: std::fmt::Debug + Send + Sync {
-    /// The exit status of a child, if the parent can tell. The child must have ended; its number is
-    /// free then.
+    /// Returns the exit status of a child, if the parent can tell. The child must have ended; its
+    /// number becomes free.
     fn reap(&self, pid: Pid) -> Option<ExitStatus>;
-    /// Returns true if it has ended, so that its children are those of another process.
+    /// Returns true if the parent has ended, so that its children belong to another process.
     fn has_ended(&self) -> bool;
 }
 
-/// The sockets and the memory that a worker gets when it starts.
+/// The sockets and the memory that a worker receives at its start.
 pub(crate) struct Equipment<'a> {
     pub(crate) ends: WorkerEnds,
     pub(crate) inputs: &'a Arena,
@@ -75,13 +76,13 @@ pub(crate) struct Equipment<'a> {
 }
 
 impl Process {
-    /// Starts a worker, and sends it its sources and descriptors through `server_end`, the
-    /// server's end of its standard input. `variables` are added to its environment.
-    /// Nothing of it runs before it is `confined`, if it is to be.
+    /// Starts a worker, and sends it its sources and descriptors through `server_end`, the server's
+    /// end of its standard input. `variables` are added to its environment. If the worker is to be
+    /// `confined`, no part of it runs before that.
     ///
     /// # Errors
     ///
-    /// `Internal` if there is no such interpreter or it can't be started.
+    /// `Internal` if the interpreter does not exist or can't be started.
     pub(crate) fn start(
         interpreter: &Interpreter,
         names: [&str; 2],
@@ -94,7 +95,7 @@ impl Process {
         let WorkerEnds { commands, results, others } = ends;
         let mut arguments = names.map(OsString::from).to_vec();
         if confined.is_some_and(|confined| confined.confinement.sandbox) {
-            // It closes what it has inherited by mistake.
+            // The worker closes descriptors that it has inherited by mistake.
             arguments.push(OsString::from("sandbox"));
         }
         let words = words(interpreter, arguments);
@@ -112,11 +113,11 @@ impl Process {
         Self::begin(interpreter, start, confined, given)
     }
 
-    /// Starts a template with these arguments. `input` is its standard input.
+    /// Starts a template with these arguments. `input` becomes its standard input.
     ///
     /// # Errors
     ///
-    /// `Internal` if there is no such interpreter or it can't be started.
+    /// `Internal` if the interpreter does not exist or can't be started.
     pub(crate) fn start_template(
         interpreter: &Interpreter,
         arguments: [OsString; 4],
@@ -176,11 +177,11 @@ impl Process {
         }
     }
 
-    /// A process that a template has forked.
+    /// Wraps a process that a template has forked.
     ///
     /// # Errors
     ///
-    /// The system has no handles of processes, or the template has ended.
+    /// If the system has no process handles, or the template has ended.
     pub(crate) fn forked(
         pid: Pid,
         template: Arc<dyn Parent>,
@@ -188,14 +189,15 @@ impl Process {
     ) -> io::Result<Self> {
         let handle = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
         if template.has_ended() {
-            // The number may have been another's already.
+            // The number may already have been reassigned.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let origin = ProcessOrigin::Template(pid, template);
         Ok(Self { origin, is_reaped: false, handle, _lifeline: lifeline, _scratch: None })
     }
 
-    /// Waits until it has ended; after `patience` it is asked to end, then made to.
+    /// Waits until the process has ended; after `patience`, asks it to end, then kills it. Returns
+    /// how it ended.
     pub(crate) fn stop(&mut self, patience: Duration) -> String {
         if !self.wait(patience) {
             self.terminate();
@@ -204,20 +206,20 @@ impl Process {
         self.kill()
     }
 
-    /// Asks it to end.
+    /// Asks the process to end.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Makes it end, without waiting for that.
+    /// Kills the process without waiting for its end.
     pub(crate) fn signal_to_die(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Ends it, unless it has ended, and the processes that it has left in its group. Returns
-    /// how it ended.
+    /// Ends the process, unless it has ended, along with the remaining processes of its group.
+    /// Returns how it ended.
     pub(crate) fn kill(&mut self) -> String {
-        // Before its number is given back to the system.
+        // Signalled before the number is returned to the system.
         self.signal_to_die();
         self.is_reaped = true;
         match &mut self.origin {
@@ -226,7 +228,7 @@ impl Process {
             }
             ProcessOrigin::Template(pid, template) => {
                 let Some(handle) = &self.handle else { return String::from("ended") };
-                // Only a signal interrupts it.
+                // Only a signal interrupts the wait.
                 while poll(&mut [PollFd::new(handle, PollFlags::IN)], None) == Err(Errno::INTR) {}
                 let status = template.reap(*pid).or_else(|| adopted(handle));
                 status.map_or_else(|| String::from("ended"), describe)
@@ -234,7 +236,8 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended; false if it has not in time. Its number stays taken.
+    /// Waits until the process has ended; returns false if it does not end in time. Its number
+    /// stays reserved.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -251,7 +254,7 @@ impl Process {
                 continue;
             };
             let timeout = Timespec::try_from(left).ok();
-            // Whatever ends the wait, the process is looked at.
+            // However the wait ends, the process is checked afterwards.
             let _ = poll(&mut [PollFd::new(handle, PollFlags::IN)], timeout.as_ref());
         }
     }
@@ -265,7 +268,7 @@ impl Process {
             }
             _ => {
                 let Some(pid) = self.pid() else { return true };
-                // Who can't be waited for is gone.
+                // A process that can't be waited for is gone.
                 !matches!(waitid(WaitId::Pid(pid), flags), Ok(None))
             }
         }
@@ -280,21 +283,21 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid().filter(|pid| self.has_number(*pid)) {
-            // It may have ended already.
+            // The process may already have ended.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
     }
 
-    /// Returns true if its group still has its number. Behind the end of its template the system
-    /// may reap it, and give its number to another process.
+    /// Returns true if the number still belongs to the process's group. Once its template has
+    /// ended, the system may reap the process and reassign its number.
     fn has_number(&self, pid: Pid) -> bool {
         let (ProcessOrigin::Template(..), Some(handle)) = (&self.origin, &self.handle) else {
             return true;
         };
-        // A process that has ended keeps its number until it is reaped; no signal changes it.
+        // A process that has ended keeps its number until it is reaped, and no signal affects it.
         !self.has_ended()
             || rustix::process::pidfd_send_signal(handle, Signal::KILL) != Err(Errno::SRCH)
-            // No other process has it. While the group has others, none will.
+            // No other process has the number, and none will get it while the group has members.
             || rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
     }
 }
@@ -325,7 +328,7 @@ fn handle_of(pid: Pid) -> Option<OwnedFd> {
 }
 
 /// The exit status of a process whose template is gone, if it has become the server's child: the
-/// first process of a container gets those that have lost their parents.
+/// first process of a container adopts orphans.
 fn adopted(handle: &OwnedFd) -> Option<ExitStatus> {
     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = waitid(WaitId::PidFd(handle.as_fd()), flags).ok()??;
@@ -372,7 +375,7 @@ mod tests {
 
     use super::*;
 
-    /// A template that has ended. Its workers may be reaped by another process.
+    /// A template that has ended, whose workers another process may reap.
     #[derive(Debug)]
     struct Ended;
 
@@ -386,14 +389,14 @@ mod tests {
         }
     }
 
-    /// A shell, as the leader of a group.
+    /// A shell that leads a process group.
     fn shell(script: &str) -> Child {
         let mut command = Command::new("sh");
         command.args(["-c", script]).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A worker of a template that has ended: its number, and a handle of the process that had it.
+    /// A worker whose template has ended: its number, and a handle of the process that had it.
     fn orphan(pid: Pid, handle: Option<OwnedFd>) -> Process {
         let (_, lifeline) = io::pipe().unwrap();
         Process {
@@ -433,7 +436,7 @@ mod tests {
             let process = orphan(pid, handle_of(pid));
             assert!(process.wait(Duration::MAX));
             if is_reaped {
-                // Its input stays open.
+                // The worker's input stays open.
                 let input = worker.stdin.take();
                 worker.wait().unwrap();
                 worker.stdin = input;

@@ -1,44 +1,44 @@
-//! The server as models may ask it: other models, the repository, metrics.
+//! The server's services for models: other models, the repository, metrics.
 
 use std::collections::BTreeMap;
 
 use galatea_control::LoadParameters;
 use galatea_infer::{InferenceRequest, LogLevel, ResponseSender, Status};
 
-/// The server, as models in Python see it.
+/// The server, as Python models see it.
 pub trait ServerAccess: Send + Sync {
     /// Sends a request to another model. The replies come through `sender`, on any thread.
     fn infer(&self, request: InferenceRequest, sender: ResponseSender);
 
-    /// Returns true if a model may send any number of responses.
+    /// Returns true if a model may send any number of responses to a request.
     ///
     /// # Errors
     ///
     /// `NotFound` and `Unavailable` as for requests to that model.
     fn is_decoupled(&self, model: &str, version: Option<i64>) -> Result<bool, Status>;
 
-    /// Loads a model, and waits until it is loaded.
+    /// Loads a model and waits until it is loaded.
     ///
     /// # Errors
     ///
-    /// As the repository's extension.
+    /// As for the repository extension.
     fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status>;
 
     /// Unloads a model.
     ///
     /// # Errors
     ///
-    /// As the repository's extension.
+    /// As for the repository extension.
     fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status>;
 
-    /// Returns true if a version of a model serves.
+    /// Returns true if a version of a model is serving.
     ///
     /// # Errors
     ///
-    /// `Unavailable` while the server shuts down.
+    /// `Unavailable` while the server is shutting down.
     fn is_model_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status>;
 
-    /// Makes a family of metrics, or finds the one with this name.
+    /// Creates a family of metrics, or finds the one with this name.
     ///
     /// # Errors
     ///
@@ -50,24 +50,24 @@ pub trait ServerAccess: Send + Sync {
         kind: CustomMetricKind,
     ) -> Result<Box<dyn CustomMetricFamily>, Status>;
 
-    /// Logs a line of a model, with the place in its source.
+    /// Logs a line from a model, with its source location.
     fn log(&self, level: LogLevel, file: &str, line: u32, message: &str);
 }
 
 /// The meaning of a metric's values.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum CustomMetricKind {
-    /// A value that only grows.
+    /// A value that only increases.
     Counter,
-    /// A value that goes up and down.
+    /// A value that increases and decreases.
     Gauge,
-    /// Observations, counted by size.
+    /// Observations, counted in buckets.
     Histogram,
 }
 
-/// A family of metrics. It is gone when the last owner drops it.
+/// A family of metrics. It is removed when its last owner drops it.
 pub trait CustomMetricFamily: Send + Sync {
-    /// Makes the metric with these labels, or finds it. `buckets` are the bounds of a histogram.
+    /// Creates the metric with these labels, or finds it. `buckets` are the bounds of a histogram.
     ///
     /// # Errors
     ///
@@ -79,27 +79,27 @@ pub trait CustomMetricFamily: Send + Sync {
     ) -> Result<Box<dyn CustomMetric>, Status>;
 }
 
-/// A metric. It is gone when the last owner drops it.
+/// A metric. It is removed when its last owner drops it.
 pub trait CustomMetric: Send + Sync {
-    /// Adds to its value.
+    /// Adds to the metric's value.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a histogram, `InvalidArgument` for a counter and a negative value.
+    /// `Unsupported` for a histogram; `InvalidArgument` for a counter and a negative value.
     fn increment(&self, by: f64) -> Result<(), Status>;
-    /// Replaces its value.
+    /// Replaces the metric's value.
     ///
     /// # Errors
     ///
-    /// `Unsupported` unless it is a gauge.
+    /// `Unsupported` unless the metric is a gauge.
     fn set(&self, value: f64) -> Result<(), Status>;
-    /// Adds an observation.
+    /// Records an observation.
     ///
     /// # Errors
     ///
-    /// `Unsupported` unless it is a histogram.
+    /// `Unsupported` unless the metric is a histogram.
     fn observe(&self, value: f64) -> Result<(), Status>;
-    /// Its value.
+    /// The metric's value.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The worker's sources, which travel inside the program.
+//! The worker's sources, which are embedded in the program.
 
 /// The source of a module in `workers/python`.
 macro_rules! source {
@@ -10,7 +10,7 @@ macro_rules! source {
 /// The code that a worker executes first.
 pub(crate) const BOOTSTRAP: &str = include_str!("../../../workers/python/bootstrap.py");
 
-/// Names of modules and their sources.
+/// The modules' names and sources.
 const MODULES: &[(&str, &str)] = &[
     source!("galatea_worker", "galatea_worker/__init__.py"),
     source!("galatea_worker.arena", "galatea_worker/arena.py"),

@@ -1,80 +1,83 @@
 //! Keeps the worker of an instance running: the protocol of a worker's death.
 //!
-//! [`WorkerLife`] decides when a worker is given up, ended and started anew; this is its driver,
-//! with a thread per instance. The death costs the requests that the worker holds, and each of
-//! them one error. Other instances don't notice.
+//! [`WorkerLife`] decides when a worker is given up, ended and restarted; this module is its
+//! driver, with one thread per instance. A death fails the requests that the worker holds, each
+//! with exactly one error. Other instances are not affected.
 //!
 //! # The steps
 //!
 //! 1. **A thread notices.** The lane's thread, in `Worker::begin` or `Worker::wait`: the socket of
 //!    executions has ended, brought nonsense, or was silent for `execute-timeout-seconds`
 //!    ([`Lost`]), which it reports to [`Supervised::lost`]. Or the supervisor's thread
-//!    (`Supervised::listen`): the same on the second socket, or the handle of the process tells
-//!    its end. Without a time limit, a model that loops is an execution that lasts.
-//! 2. **No batch gets this worker any more.** The event moves [`WorkerLife`] out of `Serving`
-//!    under the lock of [`SupervisorState`]. From then on [`Supervised::worker`] waits or refuses, and
-//!    [`Supervised::serving`] finds none, so that an I/O thread leaves its batch to the lane.
+//!    (`Supervised::listen`): the same on the second socket, or the process handle signals its end.
+//!    Without a time limit, a model that loops forever is simply a long execution.
+//! 2. **No more batches are given to this worker.** The event moves [`WorkerLife`] out of `Serving`
+//!    under the lock of [`SupervisorState`]. From then on [`Supervised::worker`] waits or refuses,
+//!    and [`Supervised::serving`] finds no worker, so that an I/O thread leaves its batch to the
+//!    lane.
 //! 3. **The process ends.** Nonsense and silence kill it at once. If only its sockets ended, it has
-//!    `EXIT_GRACE_NS` to end by itself, so that its exit status tells why; then it is asked, then
-//!    killed, with its group of processes.
+//!    `EXIT_GRACE_NS` to end on its own, so that its exit status tells why; then it is asked to
+//!    end, and then killed along with its process group.
 //! 4. **Its execution fails.** `WorkerAction::GiveUp` calls `Worker::give_up`: each request that
 //!    `HeldRequests` has fails for [`FailureReason::Backend`](galatea_infer::FailureReason) with
 //!    the cause in its text, the calls of other models are cancelled, the open readiness question
-//!    ends, and the sockets are shut down. That wakes the lane's thread if it still reads. It
-//!    drops the batch, whose requests have no way back any more, which releases their sequences,
-//!    and asks for the next batch.
-//! 5. **The next start.** It begins when the process has ended, never before: `WorkerLife` says
-//!    after which pause. A template forks the worker. One that ends, hangs or forks a worker that
-//!    does not speak is given up for a time ([`TemplateLife`](galatea_policy::TemplateLife)), and
-//!    in the same start the worker begins by itself (`Started::launch`).
+//!    ends, and the sockets are shut down. That wakes the lane's thread if it still reads. The lane
+//!    drops the batch, whose requests have no reply channel any more; this releases their
+//!    sequences. It then asks for the next batch.
+//! 5. **The next start.** It begins only after the process has ended, and after the pause that
+//!    `WorkerLife` chooses. A template forks the worker. A template that ends, hangs or forks a
+//!    worker that does not speak is given up for a while
+//!    ([`TemplateLife`](galatea_policy::TemplateLife)), and in the same start the worker starts an
+//!    interpreter of its own (`Started::launch`).
 //! 6. **Requests wait or fail.** The instance's next batch waits in [`Supervised::worker`] during
-//!    starts and short pauses; other batches wait in the scheduler, or go to other instances.
-//!    During long pauses, and after a start that failed, a batch is refused with the cause. The
-//!    model is not ready until the worker serves.
-//! 7. **It serves again.** `Supervised::start` puts the new worker in place, steps `Started`, and
-//!    wakes who waits.
-//! 8. **The instance ends.** The lane's thread drops its instance, and with it [`Supervisor`],
-//!    which waits until senders have answered their requests, as in Triton. A request whose client
-//!    has left is not waited for. Then `WorkerEvent::Stop` lets the worker finalize its model, then it is asked to end, then
-//!    killed. The drop waits for that.
+//!    starts and short pauses; other batches wait in the scheduler or go to other instances. During
+//!    long pauses, and after a failed start, a batch is refused with the cause. The model is not
+//!    ready until the worker serves.
+//! 7. **The worker serves again.** `Supervised::start` puts the new worker in place, passes
+//!    `Started` to the machine, and wakes the waiting threads.
+//! 8. **The instance ends.** The lane's thread drops its instance and thus [`Supervisor`], which
+//!    waits until senders have answered their requests, as in Triton. A request whose client has
+//!    left is not waited for. `WorkerEvent::Stop` then lets the worker finalize its model; after
+//!    that, the worker is asked to end, and then killed. The drop waits for all of this.
 //!
 //! # The races
 //!
-//! - **Two threads notice.** Both report under one lock, and `WorkerLife` ignores the second
-//!   event. The first cause stays (`State::loss`).
-//! - **A late report.** A lane may report a worker whose successor serves already.
-//!   [`Supervised::lost`] compares the workers and ignores it.
-//! - **The death while a batch is handed over.** `HeldRequests` is closed once, under its lock.
-//!   A request that comes later is refused and its batch goes back to the lane, which fails it.
-//!   A request that came before fails in step 4, and the send, or the read behind it, finds the
-//!   sockets ended.
-//! - **The death behind a result.** The lane may have the result while step 4 runs. The way back
-//!   to a caller is taken from `HeldRequests` by one of them, so the caller gets the answer or the
-//!   error. If a sender has the request, the lane only counts it: `Count` lets the first of the
-//!   two count, as executed or as failed. Frames on the second socket are read to their end before
-//!   the end of the process counts; a lane that waits for them waits a second at most
-//!   (`FrameProgress::wait_for`).
-//! - **The death while a sender's response is passed on.** The request is out of `HeldRequests` to
-//!   be answered without a lock. `HeldRequests::put_back` finds them closed and fails it.
+//! - **Two threads notice.** Both report under one lock, and `WorkerLife` ignores the second event.
+//!   The first cause is kept (`State::loss`).
+//! - **A late report.** A lane may report a worker whose successor is already serving.
+//!   [`Supervised::lost`] compares the workers and ignores the report.
+//! - **The death while a batch is handed over.** `HeldRequests` is closed once, under its lock. A
+//!   request that arrives later is refused, and its batch returns to the lane, which fails it. A
+//!   request that arrived earlier fails in step 4, and the send, or the read that follows, finds
+//!   the sockets closed.
+//! - **The death right after a result.** The lane may have the result while step 4 runs. Only one
+//!   of them takes the caller's reply channel from `HeldRequests`, so the caller gets either the
+//!   answer or the error. If a sender has the request, the lane only counts it: `Count` lets the
+//!   first of the two count it, as executed or as failed. Frames on the second socket are read to
+//!   the end before the end of the process takes effect; a lane that needs them waits at most a
+//!   second (`FrameProgress::wait_for`).
+//! - **The death while a sender's response is passed on.** The request has been taken out of
+//!   `HeldRequests`, so that it can be answered without a lock. `HeldRequests::put_back` finds the
+//!   collection closed and fails the request.
 //! - **The death while calls of other models are in flight.** Their replies find the sockets shut:
 //!   the memory of the reply is given back, and the reply is dropped. A call that the lane's thread
-//!   reads behind step 4 is not cancelled; it runs to its end for no one.
-//! - **The process ends, but not its sockets,** because a process that it has forked holds them.
-//!   The handle of the process tells, and `Link::close` ends the lane's read.
-//! - **The end of the instance during a death.** `Stop` is noted in each state: a process that is
-//!   ending is not followed by another, a pause is over at once, a start looks every
-//!   `CHECK_INTERVAL` and ends its process. But an instance ends behind its batch: a batch that
-//!   waits for a start lets the unload wait, too, as long as `initialize` takes.
-//! - **The unload of a version whose requests are with senders.** The scheduler is drained when its
-//!   lanes are free; step 8 waits for the senders, on the lane's thread. What a worker holds at its
-//!   end, because the client has left, fails with `the model was unloaded`.
+//!   reads after step 4 is not cancelled; it runs to completion, and its result is discarded.
+//! - **The process ends, but not its sockets,** because a process that it forked holds them. The
+//!   process handle signals the end, and `Link::close` ends the lane's read.
+//! - **The end of the instance during a death.** `Stop` takes effect in every state: no process
+//!   follows one that is ending, a pause ends at once, and a start checks for it every
+//!   `CHECK_INTERVAL` and ends its process. However, an instance ends only after its batch: a batch
+//!   that waits for a start delays the unload for as long as `initialize` takes.
+//! - **The unload of a version whose requests are with senders.** The scheduler is drained once its
+//!   lanes are free; step 8 waits for the senders on the lane's thread. Requests that a worker
+//!   still holds at its end, because their clients have left, fail with `the model was unloaded`.
 //! - **The death of a template.** Workers outlive it. A worker's number is trusted only if the
-//!   template still lived when the worker's handle was open (`Process::forked`). A template
-//!   keeps the numbers of its workers until it is asked how they ended. If it is gone, that
-//!   may be unknown, and a number that another process may have by then is not signalled
-//!   (`Process::has_number`).
+//!   template was still alive after the worker's handle had been opened (`Process::forked`). A
+//!   template keeps the numbers of its workers until it is asked how they ended. If the template is
+//!   gone, the cause may remain unknown, and a number that may belong to another process by then is
+//!   not signalled (`Process::has_number`).
 //! - **Two deaths at once.** Each instance has a supervisor, a life and a process of its own. They
-//!   share the templates of an environment, whose lock lets one start at a time ask.
+//!   share the templates of an environment, whose lock admits one start at a time.
 //! - **The death of the server.** The system closes the lifelines (`Process`), which kills
 //!   templates and workers.
 
@@ -91,18 +94,18 @@ use crate::process::Process;
 use crate::wire::{Frame, FrameSplitter, to_a};
 use crate::worker::{Lost, Started, Worker, unhealthy};
 
-/// The time that the supervisor sleeps while nothing happens. Free memory is returned after it.
+/// The time that the supervisor sleeps when nothing happens. Free memory is returned afterwards.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Starts workers of an instance.
+/// Starts an instance's workers.
 pub(crate) trait Starter: Send + Sync {
-    /// Starts one that serves, unless it is cancelled meanwhile.
+    /// Starts a worker that serves, unless the start is cancelled meanwhile.
     fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Started, Status>;
     /// The instance's name.
     fn instance(&self) -> &str;
     /// Writes a line to the log.
     fn log(&self, level: LogLevel, message: &str);
-    /// The time that `finalize` of the model may take.
+    /// The time that the model's `finalize` may take.
     fn finalize_patience(&self) -> Duration;
 }
 
@@ -111,19 +114,19 @@ pub(crate) struct Supervised {
     state: Lock<SupervisorState>,
     changed: Condvar,
     starter: Box<dyn Starter>,
-    /// When time began.
+    /// The zero point of the machine's clock.
     origin: Instant,
 }
 
 struct SupervisorState {
     life: WorkerLife,
-    /// The tasks of the supervisor's thread.
+    /// The pending actions for the supervisor's thread.
     actions: Vec<WorkerAction>,
-    /// The worker that serves, or served last.
+    /// The worker that is serving, or was the last to serve.
     worker: Arc<Worker>,
-    /// The end of the worker, in words that follow "the worker".
+    /// The cause of the worker's end, in words that follow "the worker".
     loss: Option<String>,
-    /// Why requests fail while no worker serves.
+    /// The error for requests while no worker is serving.
     reason: Status,
 }
 
@@ -133,7 +136,7 @@ struct RunningWorker {
     process: Process,
     /// The reader of the second socket.
     others: FrameSplitter,
-    /// True if the second socket was read to its end.
+    /// True if the second socket has been read to its end.
     is_drained: bool,
     has_exited: bool,
 }
@@ -149,7 +152,7 @@ impl Supervisor {
     ///
     /// # Errors
     ///
-    /// Why it could not be started.
+    /// The reason why the worker could not be started.
     pub(crate) fn start(starter: Box<dyn Starter>) -> Result<Self, Status> {
         let started = starter.start(&|| false)?;
         let finalize_ns = nanoseconds(starter.finalize_patience());
@@ -180,19 +183,19 @@ impl Drop for Supervisor {
         self.shared.wait_until_answered();
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
-            // It has logged its panic.
+            // The thread has logged its panic.
             let _ = thread.join();
         }
     }
 }
 
-/// For the threads that execute and ask.
+/// Methods for the threads that execute and ask.
 impl Supervised {
-    /// The worker, once it serves.
+    /// Waits for a serving worker and returns it.
     ///
     /// # Errors
     ///
-    /// Why there is none, and that it is tried again.
+    /// The reason why there is none, and a note that the server will try again.
     pub(crate) fn worker(&self) -> Result<Arc<Worker>, Status> {
         let mut state = self.state.lock("find the worker");
         loop {
@@ -207,13 +210,13 @@ impl Supervised {
         }
     }
 
-    /// The worker that serves, without waiting for one.
+    /// The serving worker, without waiting for one.
     pub(crate) fn serving(&self) -> Option<Arc<Worker>> {
         let state = self.state.lock("look for the worker");
         (state.life.status() == WorkerStatus::Serving).then(|| state.worker.clone())
     }
 
-    /// Gives a worker up that an execution has lost.
+    /// Gives up a worker that an execution has lost.
     pub(crate) fn lost(&self, worker: &Arc<Worker>, lost: &Lost) {
         let mut state = self.state.lock("give a worker up");
         if Arc::ptr_eq(&state.worker, worker) {
@@ -226,7 +229,7 @@ impl Supervised {
 
     fn lose(&self, state: &mut SupervisorState, lost: &Lost) {
         let event = match lost {
-            // How its process ends tells more.
+            // The way in which its process ends tells more.
             Lost::Ended => WorkerEvent::SocketsEnded,
             Lost::Malformed(_) | Lost::TimedOut => {
                 let how = lost.describe(state.worker.patience());
@@ -237,7 +240,7 @@ impl Supervised {
         state.life.step(self.now(), event, &mut state.actions);
     }
 
-    /// Waits until requests that are with senders have their last responses.
+    /// Waits until requests that senders hold have had their last responses.
     fn wait_until_answered(&self) {
         let worker = self.state.lock("find the last worker").worker.clone();
         worker.wait_until_answered();
@@ -267,7 +270,7 @@ impl Supervised {
     }
 }
 
-/// The supervisor's thread.
+/// Methods for the supervisor's thread.
 impl Supervised {
     fn run(&self, first: Started) {
         let mut running = Some(RunningWorker::new(first));
@@ -293,7 +296,7 @@ impl Supervised {
         }
     }
 
-    /// Does what was decided.
+    /// Performs the pending actions.
     fn act(&self, running: &mut Option<RunningWorker>) {
         let actions = std::mem::take(&mut self.state.lock("act").actions);
         for action in actions {
@@ -308,7 +311,7 @@ impl Supervised {
         }
     }
 
-    /// Reads what the worker says.
+    /// Reads the worker's messages.
     fn listen(&self, running: &mut RunningWorker, timeout: Duration) {
         let RunningWorker { worker, process, others, .. } = running;
         let events = worker.link.wait(process.handle.as_ref(), timeout);
@@ -322,11 +325,11 @@ impl Supervised {
             self.lose(&mut self.state.lock("lose the worker"), &lost);
             self.changed.notify_all();
         }
-        // What it sent before its end is read first.
+        // Messages that it sent before its end are read first.
         running.has_exited = events.has_exited && !events.b;
     }
 
-    /// The end of the process, when what it sent was read.
+    /// Reports the end of the process once its messages have been read.
     fn notice_exit(&self, running: &mut Option<RunningWorker>) {
         let Some(ended) = running.take_if(|running| running.has_exited) else { return };
         let how = ended.end();
@@ -334,7 +337,7 @@ impl Supervised {
         self.step("end a worker", WorkerEvent::Exited);
     }
 
-    /// Fails what the worker held.
+    /// Fails the requests that the worker held.
     fn give_up(&self) {
         let is_stopping = self.is_stopping();
         let mut state = self.state.lock("give the worker up");
@@ -381,7 +384,7 @@ impl Supervised {
         self.starter.log(LogLevel::Error, &format!("the Python worker of '{instance}' {text}"));
     }
 
-    /// Waits, unless the instance ends.
+    /// Waits, unless the instance is ending.
     fn pause(&self, pause: Duration) {
         let state = self.state.lock("wait before another start");
         if state.life.wait() == WorkerWait::Pause {
@@ -400,17 +403,17 @@ impl RunningWorker {
         self.worker.link.send_a(&Frame::new(to_a::FINALIZE).finish());
     }
 
-    /// Reads what the process has sent, and waits for its end.
+    /// Reads the messages of the process and waits for its end.
     fn wait_for_exit(&mut self, timeout: Duration) {
         self.worker.link.close();
-        // Nothing more comes: the loop ends with the bytes that are there.
+        // No more bytes will come: the loop ends with those that are available.
         while !std::mem::replace(&mut self.is_drained, true) {
             self.is_drained = self.worker.read_messages(&mut self.others).is_err();
         }
         self.has_exited = self.process.wait(timeout);
     }
 
-    /// Ends the rest of the process, and returns the words for its end.
+    /// Ends whatever remains of the process, and returns the description of its end.
     fn end(mut self) -> String {
         self.process.kill()
     }

@@ -1,4 +1,4 @@
-//! Tensors on their way between requests and the wire.
+//! Conversion of tensors between requests and the wire.
 
 use bytes::Bytes;
 use galatea_infer::{InputTensor, OutputTensor, Status};
@@ -13,15 +13,15 @@ use crate::wire::{
 /// The arenas of a worker.
 #[derive(Debug)]
 pub(crate) struct Arenas {
-    /// The server stores, the worker reads.
+    /// The arena that the server writes and the worker reads.
     pub(crate) inputs: Arena,
-    /// The worker stores, the server reads.
+    /// The arena that the worker writes and the server reads.
     pub(crate) outputs: Arena,
     gpus: Gpus,
 }
 
 impl Arenas {
-    /// Empty ones, each of at most `length_max` bytes.
+    /// Creates empty arenas, each of at most `length_max` bytes.
     pub(crate) fn new(length_max: Option<u64>, gpus: Gpus) -> Result<Self, Status> {
         let length = length_max.map_or(ARENA_BYTES, |most| most.min(ARENA_BYTES));
         let arena = |name| Arena::new(name, length);
@@ -29,8 +29,8 @@ impl Arenas {
         Ok(Self { inputs, outputs, gpus })
     }
 
-    /// Puts inputs where the worker can read them. What was stored is in `stored` even if the
-    /// last one fails.
+    /// Puts inputs where the worker can read them. Even if the last one fails, `stored` lists the
+    /// blocks that were stored.
     pub(crate) fn encode_inputs<'a>(
         &self,
         inputs: &'a [InputTensor],
@@ -44,8 +44,8 @@ impl Arenas {
         encoded.collect()
     }
 
-    /// The same for the outputs of a model that was called, which go to the memory that its
-    /// caller prefers.
+    /// Like [`Self::encode_inputs`], for the outputs of a called model, which go to the memory that
+    /// its caller prefers.
     pub(crate) fn encode_outputs<'a>(
         &self,
         outputs: &'a [OutputTensor],
@@ -61,7 +61,7 @@ impl Arenas {
     }
 
     /// Puts a tensor into the memory that a model prefers. Without GPUs, and for strings, that is
-    /// the host's.
+    /// host memory.
     fn place_in<'a>(
         &self,
         preferred: PreferredMemory,
@@ -90,7 +90,7 @@ impl Arenas {
         datatype: DataType,
         stored: &mut Vec<u64>,
     ) -> Result<ContentPlace<'a>, Status> {
-        // Strings are always copied, because Python reads them.
+        // Strings are always copied, because Python code reads them.
         if let Some(region) = data.on_device().filter(|region| region.byte_size > 0) {
             if self.gpus.are_shared() && datatype != DataType::Bytes {
                 let memory = self.gpus.to_gpu(data, i64::from(region.device))?;
@@ -111,7 +111,7 @@ impl Arenas {
         Ok(ContentPlace::Input(offset, galatea_stdx::len64(content.len())))
     }
 
-    /// Tells the worker where a tensor is in a GPU's memory.
+    /// Describes to the worker the location of a tensor in a GPU's memory.
     fn describe<'a>(
         &self,
         region: &DeviceRegion,
@@ -124,7 +124,7 @@ impl Arenas {
         Ok(ContentPlace::Device(offset, galatea_stdx::len64(region.byte_size)))
     }
 
-    /// Copies a tensor from a GPU's memory to where the worker can read it.
+    /// Copies a tensor from a GPU's memory to a place where the worker can read it.
     fn place_copy<'a>(
         &self,
         data: &Buffer,
@@ -138,14 +138,14 @@ impl Arenas {
         Ok(ContentPlace::Input(offset, galatea_stdx::len64(region.byte_size)))
     }
 
-    /// Gives back what the worker never got.
+    /// Releases blocks that the worker never received.
     pub(crate) fn discard(&self, stored: &[u64]) {
         for offset in stored {
             self.inputs.release(*offset);
         }
     }
 
-    /// The content of a tensor that the worker sent, checked against its shape.
+    /// The contents of a tensor that the worker sent, checked against its shape.
     pub(crate) fn read(&self, tensor: &mut WireTensor) -> Result<Buffer, Status> {
         let wrong = |name: &str| {
             Status::internal(format!("the content of tensor '{name}' is not in shared memory"))
@@ -184,7 +184,7 @@ impl Arenas {
     }
 }
 
-/// Checks that strings are framed as their shape says.
+/// Checks that strings are framed as their shape requires.
 fn check_elements(tensor: &WireTensor, content: &[u8]) -> Result<(), Status> {
     let found = galatea_tensor::elements::count_bytes_elements(content);
     if found.ok() == Some(tensor.shape.element_count()) {

@@ -1,7 +1,7 @@
-//! The system calls that the sandbox denies.
+//! System calls that the sandbox denies.
 //!
-//! A list of what is denied, not of what is allowed, because models use libraries that are
-//! not known here. Calls that are newer than the list don't exist in the sandbox.
+//! The list names denied calls rather than allowed ones, because models use libraries that are
+//! unknown here. Calls that are newer than the list appear not to exist in the sandbox.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -26,18 +26,19 @@ use libc::{
     SYS_unshare, SYS_userfaultfd, SYS_utimensat, SYS_vhangup,
 };
 
-/// The newest call that this list knows, `removexattrat` of Linux 6.13. Numbers of newer calls
-/// are the same on all architectures.
+/// The newest call that this list knows: `removexattrat` of Linux 6.13. Newer calls have the same
+/// number on all architectures.
 const NEWEST: u32 = 466;
-/// Calls that the library for C declarations doesn't have on all architectures.
+/// Calls that the C declarations crate lacks on some architectures.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 
-/// Connections. Pairs of connected sockets remain, which asynchronous code needs.
+/// Calls for connections. Pairs of connected sockets remain available, because asynchronous code
+/// needs them.
 const NETWORK: &[i64] = &[SYS_socket, SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4];
 
-/// Other processes, and the limits of this one.
+/// Calls that affect other processes, and the limits of this one.
 const PROCESSES: &[i64] = &[
     SYS_ptrace,
     SYS_process_vm_readv,
@@ -51,7 +52,7 @@ const PROCESSES: &[i64] = &[
     SYS_setrlimit,
 ];
 
-/// Objects outside of the file system that processes of a user share.
+/// Calls for objects outside the file system that a user's processes share.
 const SHARED: &[i64] = &[
     SYS_shmget,
     SYS_shmat,
@@ -71,7 +72,7 @@ const SHARED: &[i64] = &[
     SYS_request_key,
 ];
 
-/// The calls that change the attributes of files: Landlock doesn't decide about these.
+/// Calls that change file attributes, which Landlock does not control.
 const ATTRIBUTES: &[i64] = &[
     SYS_fchmod,
     SYS_fchmodat,
@@ -89,7 +90,7 @@ const ATTRIBUTES: &[i64] = &[
     SYS_utimensat,
 ];
 
-/// The system itself, and parts of the kernel that models need not reach.
+/// Calls that affect the system itself, and parts of the kernel that models don't need.
 const SYSTEM: &[i64] = &[
     SYS_mount,
     SYS_umount2,
@@ -151,7 +152,7 @@ const OLD: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[i64] = &[];
 
-/// The flags with which `clone` makes namespaces.
+/// The flags with which `clone` creates namespaces.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWNS,
@@ -162,16 +163,16 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
-/// Requests of file systems, by their letter, and which of them are allowed: files that were
-/// opened to read them could be changed by others. Allowed are those that read attributes, and
-/// those that share contents with files that were opened to write them.
+/// Requests of file systems, by their letter, with the allowed ones: others could change files that
+/// were opened for reading only. The allowed requests read attributes, or share contents with files
+/// that were opened for writing.
 const FILE_SYSTEM_REQUESTS: [(u64, &[u64]); 3] = [
     (0x66, &[0x8008_6601]),
     (0x58, &[0x801c_581f]),
     (0x94, &[0x4004_9409, 0x4020_940d, 0xc018_9436]),
 ];
 
-/// Calls that make files, with the places of their flags, if they have any, and of the mode.
+/// Calls that create files, with the argument positions of their flags, if any, and of the mode.
 const MAKERS: &[(i64, Option<u8>, u8)] = &[
     (libc::SYS_openat, Some(2), 3),
     (libc::SYS_mknodat, None, 2),
@@ -182,17 +183,18 @@ const MAKERS: &[(i64, Option<u8>, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_mknod, None, 1),
 ];
-/// The modes of a file that make programs change the user or the group.
+/// The mode bits of a file that make programs change the user or the group.
 const CHANGES_USER: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
-/// The flags with which a file is made. The second one is beside that of a directory.
+/// The flags that create a file. The second one includes the flag for directories, which is removed
+/// here.
 const MAKES: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
-/// The part of a socket's type that isn't flags.
+/// The part of a socket's type that excludes the flags.
 const SOCKET_TYPES: u64 = 0xf;
 
 type Error = seccompiler::BackendError;
 
-/// The filters of the sandbox. Where several deny a call, each of their errors is right.
+/// The filters of the sandbox. If several filters deny a call, any of their errors is correct.
 pub(super) fn filters() -> Result<[BpfProgram; 2], Error> {
     let lists = [NETWORK, PROCESSES, SHARED, ATTRIBUTES, SYSTEM, OLD];
     let always = lists.into_iter().flatten().map(|call| (*call, Vec::new()));
@@ -211,14 +213,14 @@ fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
     };
     let number = |value: i32| u64::from(value.unsigned_abs());
-    // Datagrams of such a pair could be sent to other sockets.
+    // A datagram socket of such a pair could send to other sockets.
     let streams = [number(libc::SOCK_STREAM), number(libc::SOCK_SEQPACKET)];
     let others = (0..=SOCKET_TYPES).filter(|kind| !streams.contains(kind));
     let pairs = others.map(|kind| rule(1, Dword, MaskedEq(SOCKET_TYPES), kind));
     let own_family = std::iter::once(rule(0, Dword, Ne, number(libc::AF_UNIX)));
     let namespaces = NAMESPACES.map(number);
     let namespaces = namespaces.map(|flag| rule(0, Qword, MaskedEq(flag), flag));
-    // What is typed at a terminal.
+    // Requests that fake terminal input.
     let typed = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| rule(1, Dword, Eq, request));
     let of_files = FILE_SYSTEM_REQUESTS.iter().map(|(kind, allowed)| {
         let kind = SeccompCondition::new(1, Dword, MaskedEq(0xff00), kind << 8)?;
@@ -229,16 +231,17 @@ fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         (libc::SYS_socketpair, own_family.chain(pairs).collect::<Result<_, _>>()?),
         (libc::SYS_clone, namespaces.into_iter().collect::<Result<_, _>>()?),
         (libc::SYS_ioctl, typed.into_iter().chain(of_files).collect::<Result<_, _>>()?),
-        // A lease makes those who write a file wait.
+        // A lease makes processes that write a file wait.
         (libc::SYS_fcntl, vec![rule(1, Dword, Eq, number(libc::F_SETLEASE))?]),
-        // Limits may be read, and the own priority lowered.
+        // Limits may be read, and a process may lower its own priority.
         (libc::SYS_prlimit64, vec![rule(2, Qword, Ne, 0)?]),
         (libc::SYS_setpriority, vec![rule(1, Dword, Ne, 0)?]),
     ])
 }
 
-/// Calls that make files, denied if these would change the user of who executes them: a program
-/// outside of the sandbox could. Without a flag that makes a file the mode doesn't count.
+/// Calls that create files, denied if the files would change the user of the process that executes
+/// them, because a program outside the sandbox could do so. Without a flag that creates a file, the
+/// mode is irrelevant.
 fn makers() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
     let has = |argument, bit: u64| {
         let operator = SeccompCmpOp::MaskedEq(bit);
@@ -257,9 +260,10 @@ fn makers() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
     MAKERS.iter().map(|(call, flags, mode)| Ok((*call, rules(*flags, *mode)?))).collect()
 }
 
-/// Calls that are newer than the list don't exist, nor those of the second way to make calls that
-/// some kernels have, whose numbers are high. `clone3` and `openat2` keep their flags in memory,
-/// where filters can't look: libraries take `clone` and `openat` then.
+/// Makes calls that are newer than the list appear not to exist, and likewise those of the
+/// alternative calling convention of some kernels, whose numbers are high. `clone3` and `openat2`
+/// keep their flags in memory, which filters can't inspect; libraries then fall back to `clone` and
+/// `openat`.
 fn newer() -> BpfProgram {
     let statement = |code: u32, k| instruction(code, (0, 0), k);
     let number_of_call = 0;

@@ -1,12 +1,12 @@
-//! Limits of a worker: calls that it may not make, and amounts that it may take.
+//! Limits of a worker: calls that it may not make, and amounts that it may use.
 //!
-//! Off by default. A thread that lives for one start takes the restrictions on itself and starts
-//! the worker, which inherits them (`start.rs`, `restrict.rs`, `calls.rs`): the server's other
-//! threads keep theirs, and no code of the server runs between `fork` and `exec`.
+//! Off by default. A short-lived thread applies the restrictions to itself and starts the worker,
+//! which inherits them (`start.rs`, `restrict.rs`, `calls.rs`). The server's other threads are
+//! unaffected, and no server code runs between `fork` and `exec`.
 //!
-//! The worker begins as a shell that waits. It becomes the interpreter when the thread has ended
-//! and the limits of the process are set, because a process can reach the threads that share its
-//! restrictions, and because limits of a process can't be set for a thread.
+//! The worker begins as a waiting shell. It becomes the interpreter once the thread has ended and
+//! the limits of the process have been set, because a process can reach the threads that share its
+//! restrictions, and because process limits can't be set for a thread.
 
 mod calls;
 mod output;
@@ -25,25 +25,25 @@ pub(crate) use server::WithoutControl;
 pub(crate) use start::{Confined, Scratch, Start, is_missing};
 pub(crate) use variables::Variables;
 
-/// The smallest limit of memory with which an interpreter can start, in MiB.
+/// The smallest memory limit with which an interpreter can start, in MiB.
 const MEMORY_MIB_MIN: u64 = 32;
-/// More is no limit.
+/// The largest memory limit in MiB; larger values count as no limit.
 const MEMORY_MIB_MAX: u64 = 1 << 30;
 
-/// Names of the settings: whether there is a sandbox, the limits of memory and processors.
+/// The names of the settings for the sandbox, the memory limit and the processor limit.
 type Names = [&'static str; 3];
 const SETTINGS: Names = ["sandbox", "memory-limit-mib", "processor-limit"];
 const PARAMETERS: Names =
     ["GALATEA_SANDBOX", "GALATEA_MEMORY_LIMIT_MIB", "GALATEA_PROCESSOR_LIMIT"];
 
-/// The limits of a model's workers: calls that they may not make, and amounts that each may take.
+/// The limits of a model's workers: calls that they may not make, and amounts that each may use.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confinement {
     /// True if workers run in the sandbox.
     pub sandbox: bool,
-    /// The private memory of each process of a worker, in MiB.
+    /// The limit on the private memory of each process of a worker, in MiB.
     pub memory_mib: Option<u64>,
-    /// On how many processors a worker may run.
+    /// The number of processors that a worker may use.
     pub processors: Option<usize>,
 }
 
@@ -54,7 +54,7 @@ impl Confinement {
         SETTINGS.contains(&name)
     }
 
-    /// Reads the settings of the command line.
+    /// Reads the command-line settings.
     ///
     /// # Errors
     ///
@@ -63,7 +63,8 @@ impl Confinement {
         Self::read(SETTINGS, setting)
     }
 
-    /// With what the configuration of a model asks for: of each setting the stricter one counts.
+    /// Combines the limits with those that a model's configuration requests: the stricter value of
+    /// each setting applies.
     ///
     /// # Errors
     ///
@@ -102,7 +103,7 @@ impl Confinement {
         })
     }
 
-    /// The limit of private memory, and of each area of shared memory.
+    /// The limit on private memory, and on each area of shared memory.
     pub(crate) fn memory_bytes(self) -> Option<u64> {
         self.memory_mib.map(|mib| mib << 20)
     }
@@ -120,12 +121,12 @@ fn number(name: &str, text: &str, least: u64) -> Result<u64, Status> {
     })
 }
 
-/// Confines the workers of one model version; `None` if nothing is asked for.
+/// Confines the workers of one model version; `None` if nothing is requested.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the version's directory lies elsewhere: what the sandbox lets its worker
-/// write must be the model's own.
+/// `InvalidArgument` if the version's directory lies outside the model: the place that the sandbox
+/// lets its worker write to must belong to the model.
 pub(crate) fn of_version(
     confinement: Confinement,
     (model, version): (&Path, &Path),

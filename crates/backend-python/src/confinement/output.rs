@@ -1,5 +1,5 @@
-//! The output of a worker in the sandbox: it has pipes, not the server's own output, which may be a
-//! file or a terminal.
+//! The output of a sandboxed worker, which goes through pipes instead of the server's own output,
+//! since that may be a file or a terminal.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::process::Stdio;
@@ -15,14 +15,14 @@ pub(super) struct WorkerOutput {
 }
 
 impl WorkerOutput {
-    /// Both, and what the worker gets.
+    /// Creates both pipes, and the ends for the worker.
     pub(super) fn new() -> io::Result<(Self, [Stdio; 2])> {
         let (out, worker_out) = io::pipe()?;
         let (error, worker_error) = io::pipe()?;
         Ok((Self { out, error }, [worker_out.into(), worker_error.into()]))
     }
 
-    /// Passes on what is printed, until the worker and its children have ended.
+    /// Passes on the output until the worker and its children have ended.
     pub(super) fn pass_on(self) -> io::Result<()> {
         let Self { out, error } = self;
         let thread = || std::thread::Builder::new().name(String::from("python-output"));
@@ -41,7 +41,7 @@ fn copy(mut from: PipeReader, mut to: impl Write) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return,
         };
-        // What can't be written is lost, as the worker's own output would be.
+        // Output that can't be written is lost, as the worker's own output would be.
         let _ = to.write_all(part.get(..count).unwrap_or_default());
         let _ = to.flush();
     }

@@ -1,4 +1,4 @@
-//! Takes restrictions on the calling thread, and on all that it starts.
+//! Applies restrictions to the calling thread and everything that it starts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,17 +12,17 @@ use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet};
 
 use super::calls;
 
-/// The version of Landlock that the sandbox needs: it knows signals and abstract sockets, since
+/// The version of Landlock that the sandbox needs: it covers signals and abstract sockets, since
 /// Linux 6.12.
 const LANDLOCK: ABI = ABI::V6;
 const NEEDED: &str = "the sandbox of Python models needs Linux 6.12 or later with Landlock and \
     seccomp";
-/// The type of the file system of processes.
+/// The file system type of `/proc`.
 const PROC: rustix::fs::FsWord = 0x9fa0;
-/// Files in which programs write what is not wanted.
+/// Files to which programs write unwanted output.
 const SINKS: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
-/// The calling thread has the sandbox from now on. It may write beneath `writable`.
+/// Puts the calling thread into the sandbox. It may then write only below `writable`.
 pub(super) fn enter_sandbox(writable: &[&Path]) -> Result<(), String> {
     drop_capabilities().map_err(|error| {
         format!("the sandbox of Python models can't drop the privileges of root: {error}")
@@ -35,12 +35,13 @@ pub(super) fn enter_sandbox(writable: &[&Path]) -> Result<(), String> {
     Ok(())
 }
 
-/// Root gets its capabilities back with a new program, unless the bounding set lacks them.
+/// Drops the capabilities. Root would regain them with a new program, unless the bounding set lacks
+/// them.
 fn drop_capabilities() -> Result<(), Errno> {
     let is_root = rustix::process::geteuid().is_root() || rustix::process::getuid().is_root();
     for capability in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // An older kernel doesn't know it.
+            // An older kernel doesn't know the capability.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(_) if !is_root => {}
             Err(error) => {
@@ -70,7 +71,7 @@ fn restrict_files(writable: &[&Path]) -> Result<(), String> {
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(LANDLOCK))?
-            // No socket can be made, which is another wall.
+            // No socket can be created anyway, which is a second barrier.
             .handle_access(AccessNet::from_all(LANDLOCK))?
             .scope(Scope::from_all(LANDLOCK))?
             .create()?;
@@ -86,15 +87,15 @@ fn restrict_files(writable: &[&Path]) -> Result<(), String> {
     }
 }
 
-/// Everything may be read. The file system of processes can't be listed, because that would tell
-/// which descriptors others have open, so the root directory can't be either: its rights are
-/// those of all that it holds.
+/// The paths that may be read: everything except listing the file system of processes, because that
+/// would reveal which descriptors other processes have open. The root directory can't be listed
+/// either, because its rights extend to everything below it.
 fn readable(read: BitFlags<AccessFs>) -> Result<Vec<PathBeneath<PathFd>>, String> {
     let failed = |error: std::io::Error| format!("failed to list '/' for the sandbox: {error}");
     let mut rules = Vec::new();
     for entry in std::fs::read_dir("/").map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        // A link that leads nowhere is nothing to read.
+        // A dangling link is nothing to read.
         let Ok(metadata) = path.metadata() else { continue };
         let access = if !metadata.is_dir() {
             read & AccessFs::from_file(LANDLOCK)
@@ -108,7 +109,7 @@ fn readable(read: BitFlags<AccessFs>) -> Result<Vec<PathBeneath<PathFd>>, String
     Ok(rules)
 }
 
-/// True of a directory in the file system of processes.
+/// Returns true if the path is a directory in the file system of processes.
 fn is_of_processes(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|status| status.f_type == PROC)
 }
@@ -119,14 +120,14 @@ fn rule(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, 
     Ok(PathBeneath::new(folder, access))
 }
 
-/// All that concerns files, directories and links; no devices and no sockets.
+/// The rights that concern files, directories and links, but no devices or sockets.
 fn write_access() -> BitFlags<AccessFs> {
     let special =
         AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock | AccessFs::IoctlDev;
     AccessFs::from_write(LANDLOCK) & !special
 }
 
-/// The calling thread runs on at most `count` processors from now on, of those that it may use. `turn`
+/// Restricts the calling thread to at most `count` of the processors that it may use. `turn`
 /// spreads the workers over them.
 pub(super) fn limit_processors(count: usize, turn: &AtomicUsize) -> Result<(), String> {
     let failed = |error: Errno| format!("failed to limit the processors of a worker: {error}");

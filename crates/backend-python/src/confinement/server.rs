@@ -1,4 +1,4 @@
-//! The server as a model in the sandbox may ask it.
+//! The server as a sandboxed model may use it.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use galatea_infer::{InferenceRequest, LogLevel, ResponseSender, Status};
 
 use crate::server::{CustomMetricFamily, CustomMetricKind, ServerAccess};
 
-/// The server without the control of models: a load could change what the model itself is, or
-/// bring files that it has written into the server.
+/// The server without model control: a load could change the model itself, or bring files that the
+/// model has written into the server.
 pub(crate) struct WithoutControl(pub(crate) Arc<dyn ServerAccess>);
 
 fn refused(what: &str) -> Status {

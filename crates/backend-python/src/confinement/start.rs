@@ -1,4 +1,4 @@
-//! Starts a worker that is confined.
+//! Starts a confined worker.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +18,8 @@ use super::output::WorkerOutput;
 use super::{Confinement, Variables, restrict};
 use crate::folders;
 
-/// Waits for a line, sets the variables that stand before `--`, and becomes what stands behind.
+/// A shell that waits for a line, sets the variables listed before `--`, and becomes the program
+/// listed after it.
 const SHELL: &str = "/bin/sh";
 const WAITING: &str = "read -r begin || exit 1\n\
     while [ \"$1\" != -- ]; do export \"$1\"; shift; done\n\
@@ -28,28 +29,28 @@ const WAITING: &str = "read -r begin || exit 1\n\
 #[derive(Clone, Debug)]
 pub(crate) struct Confined {
     pub(crate) confinement: Confinement,
-    /// The directory of the version, which its worker may write.
+    /// The directory of the version, to which its worker may write.
     pub(super) own: PathBuf,
     pub(super) temporary_folder: PathBuf,
-    /// Spreads workers over processors.
+    /// A counter that spreads workers over processors.
     pub(super) turn: Arc<AtomicUsize>,
-    /// The variables that the sandbox leaves of the server's environment.
+    /// The variables of the server's environment that the sandbox passes on.
     pub(super) variables: Variables,
 }
 
 /// A process to start.
 pub(crate) struct Start<'a> {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub(crate) words: Vec<OsString>,
-    /// Added to its environment.
+    /// The variables to add to its environment.
     pub(crate) variables: Vec<(&'static str, OsString)>,
-    /// Its standard input, and the server's end of that.
+    /// The process's standard input, and the server's end of it.
     pub(crate) input: UnixStream,
     pub(crate) server_end: &'a UnixStream,
 }
 
 impl Start<'_> {
-    /// Starts the process as it is.
+    /// Starts the process without confinement.
     pub(crate) fn spawn(self) -> io::Result<Child> {
         let mut words = self.words.into_iter();
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -59,13 +60,13 @@ impl Start<'_> {
     }
 }
 
-/// The directory for temporary files of one worker. It is removed with this.
+/// The directory for one worker's temporary files. Dropping the value removes it.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The system cleans its temporary files up.
+        // The system cleans up its temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -101,14 +102,14 @@ impl Confined {
             server_end.write_all(b"\n")
         };
         if let Err(error) = begin() {
-            // It has not begun.
+            // The worker has not begun.
             let _ = (child.kill(), child.wait());
             return Err(failed("begin the work", error));
         }
         Ok((child, scratch))
     }
 
-    /// Starts a command on a thread that is confined and ends.
+    /// Starts a command on a short-lived thread that is confined.
     fn spawn(&self, mut command: Command, scratch: Option<&Scratch>) -> Result<Child, Status> {
         let confined_spawn = || {
             if let Some(count) = self.confinement.processors {
@@ -138,8 +139,8 @@ impl Confined {
     }
 }
 
-/// A shell that waits for the server before it becomes the program. It has no variable of the
-/// model's yet, since a library could come with `LD_LIBRARY_PATH`.
+/// A shell that waits for the server before it becomes the program. It does not have the model's
+/// variables yet, because `LD_LIBRARY_PATH` could load a library into it.
 fn waiting(words: &[OsString], variables: &[(&'static str, OsString)]) -> Command {
     let mut command = Command::new(SHELL);
     command.args(["-c", WAITING, "sh"]);
@@ -153,7 +154,7 @@ fn waiting(words: &[OsString], variables: &[(&'static str, OsString)]) -> Comman
     command
 }
 
-/// Returns true if a program can't be there: the shell's error would say less.
+/// Returns true if a program can't exist at this path: the shell's own error would be less helpful.
 pub(crate) fn is_missing(program: &Path) -> bool {
     program.components().count() > 1 && !program.exists()
 }

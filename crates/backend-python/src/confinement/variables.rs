@@ -1,11 +1,12 @@
-//! The variables that a worker in the sandbox has.
+//! Environment variables of a sandboxed worker.
 //!
-//! A list of what is allowed: the environment of a server holds keys of clouds and caches.
+//! The list names allowed variables, because a server's environment holds keys for clouds and
+//! caches.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Paths of programs and libraries, and what people read.
+/// The variables for programs, libraries, caches, the user, and the language.
 const NAMES: [&str; 22] = [
     "CONDA_PREFIX",
     "HF_DATASETS_OFFLINE",
@@ -31,20 +32,20 @@ const NAMES: [&str; 22] = [
     "XDG_CACHE_HOME",
 ];
 
-/// Of Python, languages, and the threads of libraries.
+/// Prefixes of variables for Python, languages, and the threads of libraries.
 const BEGINNINGS: [&str; 7] = ["GOMP_", "KMP_", "LC_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON"];
 
-/// The variables of the server that its workers in the sandbox get.
+/// The server's variables that its sandboxed workers receive.
 #[derive(Clone, Debug)]
 pub(crate) struct Variables {
-    /// Those of the server now.
+    /// A function that returns the server's current variables.
     pub(crate) inherited: fn() -> Vec<(OsString, OsString)>,
-    /// Names that an operator allows beside the list.
+    /// Names that an operator allows in addition to the list.
     pub(crate) further: Vec<String>,
 }
 
 impl Variables {
-    /// Those that a worker gets that starts now.
+    /// The variables for a worker that starts now.
     pub(super) fn allowed(&self) -> impl Iterator<Item = (OsString, OsString)> {
         (self.inherited)().into_iter().filter(|(name, _)| self.allows(name))
     }

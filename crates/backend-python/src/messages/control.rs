@@ -1,4 +1,4 @@
-//! Models that load, unload and ask for other models.
+//! Requests of models to load, unload and query other models.
 
 use galatea_control::LoadParameters;
 use galatea_infer::Status;
@@ -6,10 +6,10 @@ use galatea_infer::Status;
 use super::Members;
 use crate::server::ServerAccess;
 
-/// The prefix of files' paths, as in requests of clients.
+/// The prefix for file paths, as in clients' requests.
 const FILE: &str = "file:";
 
-/// Does what a document asks for, and returns the answer.
+/// Performs the operation that a document requests, and returns the answer.
 pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<String, Status> {
     let members = Members::parse(document)?;
     let name = members.text("name")?;
@@ -41,7 +41,7 @@ pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<Strin
     }
 }
 
-/// The version that a text begins with, as in Triton, which leaves what follows the digits.
+/// The leading version number of a text. As in Triton, whatever follows the digits is ignored.
 fn parse_version(text: &str) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::server::{CustomMetricFamily, CustomMetricKind};
 
-    /// Records what is loaded.
+    /// Records the loads.
     #[derive(Default)]
     struct RecordingServer {
         loads: Lock<Vec<(String, LoadParameters)>>,

@@ -1,4 +1,4 @@
-//! Metrics of models.
+//! Metrics that models create.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use galatea_infer::Status;
 use super::Members;
 use crate::server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};
 
-/// The families and metrics of a worker, by the numbers that it knows them by. They are gone
+/// The families and metrics of a worker, keyed by the worker's numbers for them. They are removed
 /// with the worker.
 #[derive(Default)]
 pub(crate) struct Metrics {
@@ -17,7 +17,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Does what a document asks for, and returns the answer.
+    /// Performs the operation that a document requests, and returns the answer.
     pub(crate) fn serve(
         &mut self,
         server: &dyn ServerAccess,

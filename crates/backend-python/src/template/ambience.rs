@@ -1,4 +1,4 @@
-//! The surroundings that a process has from the thread that starts it.
+//! The environment that a process inherits from the thread that starts it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -7,18 +7,19 @@ use std::path::PathBuf;
 
 use rustix::thread::CpuSet;
 
-/// A template only forks for threads in whose surroundings it was started.
+/// The environment of a thread. A template forks only for threads whose environment equals the one
+/// it was started in.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Ambience {
     variables: Vec<(OsString, OsString)>,
     folder: Option<PathBuf>,
     processors: Option<CpuSet>,
-    /// On which nodes memory is placed.
+    /// The nodes on which memory is placed.
     memory: Option<String>,
 }
 
 impl Ambience {
-    /// Those of the calling thread, with these variables of the server.
+    /// The calling thread's environment, with these variables of the server.
     pub(super) fn of_this_thread(mut variables: Vec<(OsString, OsString)>) -> Self {
         variables.sort();
         Self {
@@ -30,7 +31,7 @@ impl Ambience {
     }
 }
 
-/// The policy of the thread's memory, as the line of any mapping begins with it.
+/// The memory policy of the thread, taken from the beginning of any mapping's line.
 fn memory_policy() -> Option<String> {
     let mut line = String::new();
     BufReader::new(File::open("/proc/thread-self/numa_maps").ok()?).read_line(&mut line).ok()?;

@@ -1,15 +1,15 @@
-//! The files that a template has read.
+//! Records the files that a template has read.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The files, and what they were: a template must not fork when one has changed, because a worker
-/// that starts by itself would read it.
+/// The files and their identities. A template must not fork once one has changed, because a worker
+/// with an interpreter of its own would read the new file.
 #[derive(Debug)]
 pub(super) struct Files(Vec<(PathBuf, Option<Identity>)>);
 
-/// Changes when a file is written or replaced.
+/// The identity of a file, which changes when it is written or replaced.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -19,12 +19,12 @@ struct Identity {
 }
 
 impl Files {
-    /// The files as they are now.
+    /// Records the current state of the files.
     pub(super) fn now(paths: impl Iterator<Item = PathBuf>) -> Self {
         Self(paths.map(|path| (identity(&path), path)).map(|(one, path)| (path, one)).collect())
     }
 
-    /// Returns true if one was written, replaced, made or removed since.
+    /// Returns true if a file has been written, replaced, created or removed since.
     pub(super) fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, known)| identity(path) != *known)
     }

@@ -1,10 +1,11 @@
-//! Templates: processes that have imported what workers need, and fork them.
+//! Templates, which are processes that have imported the modules that workers need, and fork
+//! workers.
 //!
-//! An interpreter's start and its imports cost a hundred times what a fork does. Each environment
-//! has a template, which is started when its first worker is, and a second one with numpy as soon
-//! as a worker is started for whose model that was seen to change nothing
-//! (`workers/python/galatea_worker/template.py`). Workers that are confined have none. Without a
-//! template, or when it fails, a worker starts by itself.
+//! Starting an interpreter and importing modules costs a hundred times as much as a fork. Each
+//! environment has a template, which starts with its first worker. A second template with numpy
+//! starts as soon as a worker starts for a model to which an earlier import of numpy is known to
+//! make no difference (`workers/python/galatea_worker/template.py`). Confined workers have no
+//! template. Without a template, or if it fails, a worker starts an interpreter of its own.
 
 mod ambience;
 mod files;
@@ -27,8 +28,8 @@ use crate::server::ServerAccess;
 use ambience::Ambience;
 use process::{TemplateError, TemplateProcess};
 
-/// The environments that models use. One is kept for the model that comes next, since a model's
-/// configuration is completed before it is loaded.
+/// The environments that models use. One is kept for the next model, because a model's
+/// configuration is completed before the model is loaded.
 #[derive(Default)]
 pub(crate) struct Templates {
     environments: Lock<Known>,
@@ -43,18 +44,18 @@ struct Known {
 /// The parts of the server that templates need.
 #[derive(Clone)]
 pub(crate) struct TemplateOptions {
-    /// The time that one may take until it can fork.
+    /// The time that a template may take until it can fork.
     pub(crate) patience: Duration,
-    /// The server, whose log tells that one can't.
+    /// The server, whose log reports a template that can't fork.
     pub(crate) server: Arc<dyn ServerAccess>,
-    /// The variables that a process would inherit now.
+    /// A function that returns the variables that a process started now would inherit.
     pub(crate) inherited: fn() -> Vec<(OsString, OsString)>,
 }
 
-/// The facts that tell environments apart: the command of the interpreter, and its variables.
+/// The key of an environment: the interpreter's command and its variables.
 type Name = (Vec<OsString>, Vec<(&'static str, OsString)>);
 
-/// The templates of an environment. They end when neither models nor workers use it.
+/// The templates of an environment. They end when neither models nor workers use the environment.
 pub(crate) struct Environment {
     interpreter: Interpreter,
     variables: Vec<(&'static str, OsString)>,
@@ -62,19 +63,19 @@ pub(crate) struct Environment {
     by_ambience: Lock<Vec<(Ambience, Arc<TemplateSlot>)>>,
 }
 
-/// The imports that a template shall have done.
+/// The imports that a template should make.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Imports {
-    /// Those of every worker.
+    /// The imports of every worker.
     Own,
-    /// numpy too.
+    /// The imports of every worker, and numpy.
     Numpy,
 }
 
-/// Forks workers, or has to be given up.
+/// A template that forks workers until it has to be given up.
 pub(crate) struct Template(TemplateProcess);
 
-/// The templates that were started in the same surroundings.
+/// The templates that were started in the same environment of the calling thread.
 pub(crate) struct TemplateSlot {
     origin: Instant,
     state: Lock<SlotState>,
@@ -118,7 +119,7 @@ impl Templates {
         environment
     }
 
-    /// A model is gone: none is expected that uses what it used.
+    /// Reports that a model is gone, so no further model is expected to use its environment.
     pub(crate) fn expect_none(&self) {
         let last = self.environments.lock("forget an environment").last.take();
         drop(last);
@@ -126,7 +127,7 @@ impl Templates {
 }
 
 impl Environment {
-    /// Forks a worker; `None` if it has to be started by itself, with other equipment.
+    /// Forks a worker; `None` if the worker has to start on its own, with other equipment.
     pub(crate) fn fork(
         &self,
         imports: Imports,
@@ -150,7 +151,7 @@ impl Environment {
         }
     }
 
-    /// A worker that was forked doesn't speak.
+    /// Reports that a forked worker doesn't speak.
     pub(crate) fn suspect(&self, forked: &Lineage) {
         let mut guard = forked.slot.state.lock("suspect a template");
         let (state, now) = (&mut *guard, forked.slot.now());
@@ -175,7 +176,7 @@ impl Environment {
             return slot.clone();
         }
         let slot = Arc::new(TemplateSlot { origin: Instant::now(), state: Lock::default() });
-        // The oldest surroundings are the least likely to come back.
+        // The oldest entry is the least likely to be needed again.
         if all.len() >= AMBIENCES_MAX {
             all.remove(0);
         }
@@ -183,7 +184,7 @@ impl Environment {
         slot
     }
 
-    /// A template that can fork. One with numpy is a fork of one without.
+    /// A template that can fork. One with numpy is forked from one without.
     fn template(
         &self,
         slot: &TemplateSlot,
@@ -224,7 +225,7 @@ impl Environment {
 
     fn failed(&self, place: &mut TemplatePlace, now: Time, failure: TemplateError) {
         if let Some(template) = place.template.take() {
-            // Others may hold it.
+            // Other threads may hold the template.
             template.0.end();
         }
         let (event, why) = match failure {
@@ -241,11 +242,11 @@ impl Environment {
     }
 }
 
-/// The number of surroundings of an environment that have templates. They differ where host
-/// policies bind instances to processors or memory.
+/// The maximum number of distinct thread environments with templates. They differ if host policies
+/// bind instances to processors or memory.
 const AMBIENCES_MAX: usize = 64;
 
-/// A worker that was forked.
+/// A forked worker.
 pub(crate) struct Forked {
     pub(crate) process: Process,
     slot: Arc<TemplateSlot>,
@@ -253,7 +254,7 @@ pub(crate) struct Forked {
     is_with_numpy: bool,
 }
 
-/// The origin of a worker that was forked.
+/// The origin of a forked worker.
 pub(crate) struct Lineage {
     slot: Arc<TemplateSlot>,
     template: Arc<Template>,
@@ -268,7 +269,7 @@ impl Forked {
 }
 
 impl Lineage {
-    /// The worker speaks.
+    /// Reports that the worker speaks.
     pub(crate) fn approve(&self) {
         let mut state = self.slot.state.lock("approve of a template");
         let place = if self.is_with_numpy { &mut state.numpy } else { &mut state.own };

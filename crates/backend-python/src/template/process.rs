@@ -1,4 +1,4 @@
-//! The process of a template, and the questions to it.
+//! The process of a template, and the requests to it.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Read};
@@ -23,29 +23,29 @@ use super::files::Files;
 use crate::interpreter::Interpreter;
 use crate::process::{DESCRIPTORS_MAX, Equipment, Process};
 
-/// The time that a template may take for an answer.
+/// The maximum time for a template's answer.
 const ANSWER_PATIENCE: Duration = Duration::from_nanos(TEMPLATE_ANSWER_NS);
-/// No answer is longer: the longest names the files that were read.
+/// The maximum length of an answer: the longest one names the files that were read.
 const ANSWER_BYTES_MAX: u32 = 4 << 20;
-/// Room for the names of a worker, which take the place of the template's arguments.
+/// The room for a worker's names, which replace the template's arguments.
 const NAMES_BYTES: usize = 1024;
 
-/// Why there is no template, or no worker of it.
+/// The reason why there is no template, or no worker from it.
 #[derive(Debug)]
 pub(super) enum TemplateError {
-    /// The interpreter can't be started. A worker can't, either, and says why.
+    /// The interpreter can't be started. Nor can a worker, whose own start reports why.
     NotStarted,
-    /// It ended, hangs, or can't fork.
+    /// The template has ended, hangs, or can't fork.
     Lost(String),
-    /// It says that workers can't be forked soundly.
+    /// The template reports that workers can't be forked safely.
     Unsuitable(String),
 }
 
-/// A template's process, and the socket of its questions.
+/// A template's process, and the socket for requests to it.
 pub(super) struct TemplateProcess {
     process: Process,
     control: Lock<UnixStream>,
-    /// Set when an answer may still come to a question that is not awaited any more.
+    /// Set if an answer may still arrive to a request that is no longer awaited.
     is_lost: AtomicBool,
     pub(super) files: Files,
 }
@@ -64,7 +64,7 @@ impl TemplateProcess {
         Self::ready(process, own, patience)
     }
 
-    /// Lets a template fork another one, which imports numpy.
+    /// Makes a template fork another one, which imports numpy.
     pub(super) fn fork_template(
         template: &Arc<Template>,
         patience: Duration,
@@ -78,7 +78,7 @@ impl TemplateProcess {
         Self::ready(process, own, patience)
     }
 
-    /// Lets a template fork a worker.
+    /// Makes a template fork a worker.
     pub(super) fn fork_worker(
         template: &Arc<Template>,
         names: [&str; 2],
@@ -145,7 +145,7 @@ impl TemplateProcess {
         answer
     }
 
-    /// It answers no more.
+    /// Closes the template for requests.
     pub(super) fn end(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
         self.process.signal_to_die();
@@ -179,7 +179,7 @@ fn send(socket: &UnixStream, message: &Value, given: &[BorrowedFd<'_>]) -> io::R
     }
     let sent =
         rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    // Nothing else is on its way to it, and a question is short.
+    // No other bytes are on their way to the template, and a request is short.
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
@@ -202,7 +202,7 @@ fn read(mut socket: &UnixStream, into: &mut [u8], deadline: Option<Instant>) -> 
     while !rest.is_empty() {
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
-            // Zero would be no limit.
+            // Zero would mean no limit.
             socket.set_read_timeout(Some(left.max(Duration::from_micros(1))))?;
         }
         match socket.read(rest) {

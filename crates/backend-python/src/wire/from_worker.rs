@@ -1,4 +1,4 @@
-//! Frames of a worker, decoded and checked.
+//! Frames from a worker, decoded and checked.
 
 use galatea_infer::{Code, CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
 use galatea_tensor::{DataType, Shape};
@@ -6,16 +6,16 @@ use galatea_tensor::{DataType, Shape};
 use super::numbers::{from_a, from_b, place, response as kind};
 use super::{Fields, Malformed};
 
-/// The place of a tensor's content.
+/// The location of a tensor's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WirePlace {
-    /// It came with the frame.
+    /// The contents came with the frame.
     Inline(Vec<u8>),
     /// In the arena of inputs.
     Input { offset: u64, length: u64 },
     /// In the arena of outputs.
     Output { offset: u64, length: u64 },
-    /// An input in a GPU's memory as it came: its description is in the arena of inputs.
+    /// An unchanged input in a GPU's memory, whose description is in the arena of inputs.
     DeviceInput { offset: u64, length: u64 },
 }
 
@@ -30,7 +30,7 @@ impl WirePlace {
         }
     }
 
-    /// Its block in the arena of outputs.
+    /// The tensor's block in the arena of outputs.
     pub(crate) const fn output_block(&self) -> Option<u64> {
         match self {
             Self::Output { offset, .. } => Some(*offset),
@@ -40,7 +40,7 @@ impl WirePlace {
 }
 
 impl WireResponse {
-    /// Its blocks in the arena of outputs.
+    /// The response's blocks in the arena of outputs.
     pub(crate) fn output_blocks(&self) -> impl Iterator<Item = u64> {
         let outputs = match self {
             Self::Tensors { outputs, .. } => &outputs[..],
@@ -50,7 +50,7 @@ impl WireResponse {
     }
 }
 
-/// A tensor of which the content was not read yet.
+/// A tensor whose contents have not been read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WireTensor {
     pub(crate) name: String,
@@ -62,27 +62,27 @@ pub(crate) struct WireTensor {
 /// A response of a model.
 #[derive(Debug)]
 pub(crate) enum WireResponse {
-    /// None: the request has another one, or none at all.
+    /// No response: the request gets another one, or none at all.
     Nothing,
     /// Tensors and parameters.
     Tensors { parameters: Vec<Parameter>, outputs: Vec<WireTensor> },
-    /// An error in its place.
+    /// An error instead of a response.
     Error(Status),
 }
 
-/// The result of a request of a batch.
+/// The result for one request of a batch.
 #[derive(Debug)]
 pub(crate) struct WireResult {
     pub(crate) key: u64,
-    /// True if the model wants to execute it again.
+    /// True if the model wants to execute the request again.
     pub(crate) is_rescheduled: bool,
     pub(crate) response: WireResponse,
 }
 
-/// The result of a batch.
+/// The result for a batch.
 #[derive(Debug)]
 pub(crate) enum BatchResult {
-    /// The requests of which it has something to say.
+    /// Results for those requests that the worker reports on.
     Results(Vec<WireResult>),
     /// The model failed as a whole.
     Failed(Status),
@@ -92,9 +92,9 @@ pub(crate) enum BatchResult {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: u64,
-    /// True if its responses may be any number.
+    /// True if the call may get any number of responses.
     pub(crate) wants_stream: bool,
-    /// The request in whose execution it is made.
+    /// The request during whose execution the call is made.
     pub(crate) parent: Option<u64>,
     pub(crate) model: String,
     pub(crate) version: Option<i64>,
@@ -103,7 +103,7 @@ pub(crate) struct Call {
     pub(crate) flags: SequenceFlags,
     pub(crate) timeout_microseconds: u64,
     pub(crate) priority: u64,
-    /// The memory in which its responses are to be.
+    /// The memory for the call's responses.
     pub(crate) preferred: PreferredMemory,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) outputs: Vec<String>,
@@ -113,7 +113,7 @@ pub(crate) struct Call {
 /// The memory in which a model wants the responses to a call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PreferredMemory {
-    /// Any: the responses stay in theirs.
+    /// Any memory: the responses stay where they are.
     Any,
     /// In the host's memory.
     Host,
@@ -121,10 +121,10 @@ pub(crate) enum PreferredMemory {
     Gpu(i64),
 }
 
-/// A frame on the socket of executions.
+/// A frame on the socket for executions.
 #[derive(Debug)]
 pub(crate) enum FromWorkerA {
-    /// The end of an execution, and the blocks of the arena of inputs that are free again.
+    /// The end of an execution, and the blocks in the arena of inputs that are free again.
     Result {
         batch_result: BatchResult,
         released: Vec<u64>,
@@ -160,7 +160,7 @@ pub(crate) enum FromWorkerB {
         id: u64,
         document: String,
     },
-    /// The model's answer to the question if it is ready.
+    /// The model's answer to a readiness check.
     Ready {
         question: u64,
         answer: Result<bool, Status>,
@@ -260,13 +260,13 @@ fn status(fields: &mut Fields<'_>) -> Result<Status, Malformed> {
         5 => Code::Unsupported,
         6 => Code::AlreadyExists,
         7 => Code::Cancelled,
-        // Triton's number of internal errors, and whatever else a model makes up.
+        // Triton's number for internal errors, and any number that a model makes up.
         _ => Code::Internal,
     };
     Ok(Status::new(code, fields.owned_text()?))
 }
 
-/// Triton's number of an error's code.
+/// Triton's number for an error code.
 pub(super) const fn code_number(code: Code) -> u8 {
     match code {
         Code::Unknown => 0,
@@ -315,7 +315,7 @@ fn parameters(fields: &mut Fields<'_>) -> Result<Vec<Parameter>, Malformed> {
             serde_json::Value::String(value) => ParameterValue::String(value),
             serde_json::Value::Number(number) => match number.as_i64() {
                 Some(value) => ParameterValue::Int64(value),
-                // The worker refuses numbers that are too large, as Triton does.
+                // The worker refuses overly large numbers, as Triton does.
                 None if !number.is_f64() => return Err(wrong),
                 None => ParameterValue::Double(number.as_f64().ok_or(wrong)?),
             },

@@ -1,12 +1,13 @@
 //! Frames between the server and a worker: encoding and decoding, without I/O.
 //!
 //! A frame is the length of its body and the body: a kind and fields in little-endian order.
-//! Strings and bytes follow their length. The worker is not trusted: whatever it sends is
-//! checked here, and a mistake is a [`Malformed`] frame, which costs the worker its life.
+//! Strings and bytes follow their length. The worker is not trusted: everything that it sends is
+//! checked here, and an error makes the frame a [`Malformed`] frame, which costs the worker its
+//! life.
 //!
-//! Kinds, places and bounds are one table for both ends (`numbers.rs`). The order of the fields is
-//! written twice, because each end reads into structures of its own: the worker's is made for few
-//! instructions of Python.
+//! Both ends share one table of kinds, places and bounds (`numbers.rs`). The order of the fields is
+//! written twice, because each end reads into its own structures: the worker's code is designed to
+//! take few Python instructions.
 
 mod from_worker;
 mod numbers;
@@ -22,10 +23,10 @@ pub(crate) use numbers::bounds::INLINE_BYTES_MAX;
 pub(crate) use numbers::{to_a, to_b};
 pub(crate) use to_worker::{CallReply, ContentPlace, EncodedInput, Frame};
 
-/// The longest body of a frame. Long tensors don't travel in frames.
+/// The maximum length of a frame's body. Long tensors don't travel in frames.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// A frame that no worker of ours sends.
+/// A frame that no worker of Galatea sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -88,7 +89,7 @@ impl<'a> Fields<'a> {
         self.text().map(str::to_owned)
     }
 
-    /// A list; `bytes_min` is what one of its elements takes at least.
+    /// Reads a list; `bytes_min` is the minimum size of an element.
     fn list<T>(
         &mut self,
         bytes_min: usize,
@@ -111,12 +112,12 @@ impl<'a> Fields<'a> {
 #[derive(Default)]
 pub(crate) struct FrameSplitter {
     buffer: Vec<u8>,
-    /// The length of the part of the buffer that was returned as frames.
+    /// The length of the part of the buffer that has been returned as frames.
     used: usize,
 }
 
 impl FrameSplitter {
-    /// The space for the next bytes from the socket, behind those that are there.
+    /// The space for the next bytes from the socket, after the existing ones.
     pub(crate) fn space(&mut self) -> &mut Vec<u8> {
         if self.used > 0 {
             self.buffer.drain(..self.used);
@@ -127,7 +128,7 @@ impl FrameSplitter {
         &mut self.buffer
     }
 
-    /// The number of bytes that lack until the next frame is whole, if its length is known.
+    /// The number of bytes that are missing from the next frame, if its length is known.
     fn missing(&self) -> Option<usize> {
         let rest = self.buffer.get(self.used..)?;
         let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length))?;
@@ -135,7 +136,7 @@ impl FrameSplitter {
         Some(whole.min(FRAME_BYTES_MAX).saturating_sub(rest.len()))
     }
 
-    /// The body of the next frame; `None` if it is not whole yet.
+    /// The body of the next frame; `None` if it is incomplete.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
         let rest = self.buffer.get(self.used..).unwrap_or_default();
         let Some((length, behind)) = rest.split_first_chunk() else { return Ok(None) };
@@ -149,7 +150,7 @@ impl FrameSplitter {
     }
 }
 
-/// The number of bytes that are read from a socket at once.
+/// The maximum number of bytes to read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

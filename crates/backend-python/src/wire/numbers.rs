@@ -1,9 +1,9 @@
-//! The numbers on the wire, in one table for both ends.
+//! Numbers on the wire, in one table for both ends.
 //!
-//! `workers/python/galatea_worker/numbers.py` is made from it. A test compares the two, and
-//! another writes the file anew.
+//! `workers/python/galatea_worker/numbers.py` is generated from this table. One test compares the
+//! two, and another rewrites the file.
 
-/// Declares modules of constants, and the lines of a module of Python with the same.
+/// Declares modules of constants, and the lines of a Python module with the same constants.
 macro_rules! numbers {
     ($(
         $(#[doc = $about:literal])*
@@ -18,7 +18,7 @@ macro_rules! numbers {
             }
         )*
 
-        /// The groups as text of Python.
+        /// The groups as Python source.
         #[cfg(test)]
         fn python() -> String {
             let mut text = String::new();
@@ -35,7 +35,7 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// Frames of the server on the socket of executions.
+    /// Frames from the server on the socket for executions.
     mod to_a: u8, "" {
         EXECUTE = 1,
         CALL_REPLY = 2,
@@ -44,7 +44,7 @@ numbers! {
         INITIALIZE = 5,
     }
 
-    /// Frames of the worker on the socket of executions.
+    /// Frames from the worker on the socket for executions.
     mod from_a: u8, "" {
         RESULT = 1,
         CALL = 2,
@@ -54,7 +54,7 @@ numbers! {
         HELLO = 20,
     }
 
-    /// Frames of the server on the other socket.
+    /// Frames from the server on the other socket.
     mod to_b: u8, "B_" {
         CALL_REPLY = 1,
         CANCELLED = 2,
@@ -65,7 +65,7 @@ numbers! {
         IS_READY = 7,
     }
 
-    /// Frames of the worker on the other socket.
+    /// Frames from the worker on the other socket.
     mod from_b: u8, "B_" {
         LOG = 1,
         RESPONSE = 2,
@@ -77,7 +77,7 @@ numbers! {
         READY = 8,
     }
 
-    /// Places of a tensor's content.
+    /// Locations of a tensor's contents.
     mod place: u8, "" {
         INLINE = 0,
         IN_INPUTS = 1,

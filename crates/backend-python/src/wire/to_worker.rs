@@ -1,4 +1,4 @@
-//! Frames of the server.
+//! Frames from the server.
 
 use galatea_infer::{
     CorrelationId, InferenceRequest, Parameter, ParameterValue, SequenceFlags, Status,
@@ -11,18 +11,18 @@ use super::numbers::{place, response};
 /// A frame that is being written.
 pub(crate) struct Frame(Vec<u8>);
 
-/// The place of a tensor's content.
+/// The location of a tensor's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentPlace<'a> {
     /// In the frame.
     Inline(&'a [u8]),
     /// At this offset in the arena of inputs, with this length.
     Input(u64, u64),
-    /// In a GPU's memory, with this length. The arena of inputs has its description there.
+    /// In a GPU's memory; the arena of inputs has its description at this offset, with this length.
     Device(u64, u64),
 }
 
-/// An input whose content has its place.
+/// An input whose contents have been placed.
 pub(crate) struct EncodedInput<'a> {
     pub(crate) name: &'a str,
     pub(crate) datatype: DataType,
@@ -30,10 +30,10 @@ pub(crate) struct EncodedInput<'a> {
     pub(crate) place: ContentPlace<'a>,
 }
 
-/// Parameters and outputs, or the error in their place.
+/// Parameters and outputs, or the error instead.
 pub(crate) type EncodedResponse<'a> = Result<(&'a [Parameter], &'a [EncodedInput<'a>]), &'a Status>;
 
-/// A reply to a call of a model.
+/// A reply to a model's call.
 pub(crate) struct CallReply<'a> {
     pub(crate) call: u64,
     pub(crate) is_last: bool,
@@ -45,14 +45,14 @@ impl Frame {
         Self(vec![0, 0, 0, 0, kind])
     }
 
-    /// A frame with a JSON document.
+    /// Creates a frame with a JSON document.
     pub(crate) fn json(kind: u8, document: &str) -> Self {
         let mut frame = Self::new(kind);
         frame.text(document);
         frame
     }
 
-    /// The bytes for the socket.
+    /// Finishes the frame and returns the bytes for the socket.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let length = self.0.len().saturating_sub(4);
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -131,7 +131,7 @@ impl Frame {
         }
     }
 
-    /// A request of a batch.
+    /// Appends a request of a batch.
     pub(crate) fn request(
         &mut self,
         key: u64,
@@ -162,13 +162,13 @@ impl Frame {
         }
     }
 
-    /// An error.
+    /// Appends an error.
     pub(crate) fn status(&mut self, status: &Status) {
         self.u8(code_number(status.code()));
         self.text(status.message());
     }
 
-    /// A reply to a call.
+    /// Creates a frame with the reply to a call.
     pub(crate) fn call_reply(kind: u8, reply: &CallReply<'_>) -> Self {
         let mut frame = Self::new(kind);
         frame.u64(reply.call);
@@ -190,7 +190,7 @@ impl Frame {
     }
 }
 
-/// Parameters as the JSON object that models see.
+/// The JSON object of parameters that models see.
 fn json_of(parameters: &[Parameter]) -> String {
     let value = |value: &ParameterValue| match value {
         ParameterValue::Bool(value) => serde_json::Value::from(*value),

@@ -10,12 +10,12 @@ use galatea_infer::{
 use super::Worker;
 use crate::wire::{Call, CallReply, Frame, PreferredMemory, to_a, to_b};
 
-/// The socket on which a call came and is answered.
+/// The socket on which a call came and on which it is answered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
-    /// That of executions: the thread that executes waits for the answer.
+    /// The socket for executions: the executing thread waits for the answer.
     Executions,
-    /// The other one.
+    /// The other socket.
     Others,
 }
 
@@ -26,16 +26,16 @@ struct WorkerCallSink {
     model: String,
     version: Option<i64>,
     via: Via,
-    /// True if each response is passed on as it comes.
+    /// True if each response is passed on as it arrives.
     is_stream: bool,
-    /// The memory in which the responses are to be.
+    /// The preferred memory for the responses.
     preferred: PreferredMemory,
-    /// The only response to a call that gets one.
+    /// The only response, for a call that gets exactly one.
     single: Option<Result<InferenceResponse, Status>>,
 }
 
 impl Worker {
-    /// Sends a call to its model. It is answered in any case.
+    /// Sends a call to its model. The call is always answered.
     pub(crate) fn begin_call(self: &Arc<Self>, call: Call, via: Via) {
         let via = if call.wants_stream { Via::Others } else { via };
         let (id, is_stream) = (call.id, call.wants_stream);
@@ -59,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// The error of a call that no model received, as Triton words it.
+    /// The error for a call that no model received, as Triton words it.
     fn refusal(&self, sink: &WorkerCallSink, status: &Status) -> Status {
         let WorkerCallSink { model, version, .. } = sink;
         let may_be_unready = matches!(status.code(), Code::NotFound | Code::Unavailable);
@@ -120,7 +120,7 @@ impl Worker {
         })
     }
 
-    /// Tells the worker that blocks of the arena of outputs were read.
+    /// Tells the worker that blocks in the arena of outputs have been read.
     pub(crate) fn free_outputs(&self, offsets: &[u64]) {
         if offsets.is_empty() {
             return;

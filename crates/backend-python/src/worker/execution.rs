@@ -17,7 +17,8 @@ use crate::wire::{
     BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, to_a, to_b,
 };
 
-/// The time that the thread that waits for a model may spend on executing a model that it calls.
+/// The time that a thread waiting for a model may spend on executing another model that the first
+/// one calls.
 const CALL_BUDGET: Duration = Duration::from_micros(50);
 
 /// An execution in progress.
@@ -27,16 +28,16 @@ pub(crate) struct RunningExecution {
     ended: Option<Ended>,
 }
 
-/// The state of an execution after a wait for it.
+/// The state of an execution after a wait.
 pub(crate) enum Waited {
-    /// After this time.
+    /// The execution ended after this time.
     Ended(Duration),
     GoesOn(RunningExecution),
-    /// The worker is lost, and what it held fails when it is given up.
+    /// The worker is lost; the requests that it held fail when it is given up.
     Lost(Lost),
 }
 
-/// A batch that the worker has.
+/// A batch that has been handed to the worker.
 struct Batch {
     requests: Vec<BatchRequest>,
     batch_size: u64,
@@ -45,14 +46,14 @@ struct Batch {
 }
 
 impl Batch {
-    /// Also what a sender has answered has failed.
+    /// Requests that a sender has already answered count as failed, too.
     fn lose(self, lost: Lost) -> Waited {
         self.requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
         Waited::Lost(lost)
     }
 }
 
-/// A request of a batch. The way back to its caller is among those that the worker holds.
+/// A request of a batch. Its reply channel is among those that the worker holds.
 struct BatchRequest {
     key: u64,
     pending: PendingRequest,
@@ -70,7 +71,7 @@ impl BatchRequest {
 struct Ended {
     batch_result: BatchResult,
     released: Vec<u64>,
-    /// The number of frames that it had sent on the other socket before.
+    /// The number of frames that the worker had sent on the other socket before this message.
     sent: u64,
 }
 
@@ -85,7 +86,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The batch, if the worker did not get it.
+    /// The batch, if the worker did not receive it.
     pub(crate) fn begin(
         self: &Arc<Self>,
         requests: Vec<PendingRequest>,
@@ -105,7 +106,7 @@ impl Worker {
             .map(|one| u64::from(one.pending.batch_size()))
             .fold(0, u64::saturating_add);
         let batch = Batch { requests, batch_size, start, compute_start: Instant::now() };
-        // It is there: an instance executes one batch at a time.
+        // The reader is present, because an instance executes one batch at a time.
         let Some(reader) = self.executions.lock("begin an execution").take() else {
             return Ok(batch.lose(Lost::Ended));
         };
@@ -115,9 +116,8 @@ impl Worker {
         Ok(Waited::GoesOn(RunningExecution { batch, reader, ended: None }))
     }
 
-    /// Waits for the end of an execution, and replies to the requests that the worker has
-    /// answered by then. With a deadline it waits until then for the worker, and for nothing
-    /// else.
+    /// Waits for the end of an execution, and replies to the requests that the worker has answered
+    /// by then. With a deadline, waits only for the worker, and no longer than that.
     pub(crate) fn wait(
         self: &Arc<Self>,
         mut running: RunningExecution,
@@ -197,7 +197,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Tells the worker when a client cancels.
+    /// Notifies the worker when a client cancels.
     fn watch_cancellation(self: &Arc<Self>, requests: &[BatchRequest]) {
         for BatchRequest { key, pending, .. } in requests {
             let cancel = &pending.request().cancel;
@@ -222,8 +222,8 @@ impl Worker {
         restored.collect()
     }
 
-    /// The end of an execution; `None` if it is still to come at the deadline, or if the model
-    /// calls another one before.
+    /// Waits for the end of an execution; `None` if the deadline passes or the model calls another
+    /// model first.
     fn read_result(
         self: &Arc<Self>,
         reader: &mut FrameSplitter,
@@ -269,12 +269,12 @@ impl Worker {
         let Ended { batch_result, released, sent } = ended;
         let Batch { requests, batch_size, start, compute_start } = batch;
         let compute_end = Instant::now();
-        // What its senders sent before comes before.
+        // Frames that the model's senders sent earlier are served first.
         self.progress.wait_for(sent);
         let answers = self.answers(&requests, batch_result).inspect_err(|_| {
             requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
         })?;
-        // Behind the answers: outputs may lie in blocks that are released with them.
+        // Released after the answers, because outputs may lie in the released blocks.
         let are_known = released.iter().all(|offset| self.arenas.inputs.release(*offset));
         let times = ExecutionTimes { start, compute_start, compute_end, end: Instant::now() };
         if let Some(host) = &self.model.host {
@@ -289,7 +289,7 @@ impl Worker {
         if are_known { Ok(()) } else { Err(Malformed("a block that is not in use")) }
     }
 
-    /// The answers to the requests of a batch, in their order.
+    /// The answers to the requests of a batch, in batch order.
     fn answers(
         &self,
         requests: &[BatchRequest],
@@ -325,7 +325,7 @@ impl Worker {
         let BatchRequest { key, mut pending, count } = request;
         match (self.held.take(key), count) {
             (Some(one), _) => pending.restore_responder(one.responder),
-            // The worker is given up, or a sender has answered it.
+            // The worker has been given up, or a sender has answered the request.
             (None, Some(count)) if result.is_ok() => count.succeed(times),
             (None, Some(count)) => count.fail(FailureReason::Backend),
             (None, None) => {}
@@ -333,7 +333,7 @@ impl Worker {
         pending.complete(result, times);
     }
 
-    /// Releases a request that a sender answers, or has answered.
+    /// Releases a request that a sender will answer or has answered.
     fn release(&self, request: BatchRequest, times: &ExecutionTimes) {
         let BatchRequest { key, mut pending, count } = request;
         if let Some(count) = count {
@@ -357,7 +357,7 @@ impl Worker {
             if let Some(host) = &self.model.host {
                 host.log(LogLevel::Error, &text);
             }
-            // Otherwise it counts when it is dropped.
+            // Otherwise the request is counted when it is dropped.
             if let Some(count) = count.filter(|_| is_answered) {
                 count.fail(FailureReason::Other);
             }

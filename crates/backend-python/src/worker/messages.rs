@@ -1,4 +1,4 @@
-//! Messages of a worker on its second socket.
+//! Messages that a worker sends on its second socket.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::held::SentResponse;
 use crate::wire::{Frame, FrameSplitter, FromWorkerB, Malformed, WireResponse, to_b};
 
 impl Worker {
-    /// Reads what is there, and serves it.
+    /// Reads the available messages and serves them.
     pub(crate) fn read_messages(self: &Arc<Self>, reader: &mut FrameSplitter) -> Result<(), Lost> {
         self.link.b.read(reader).map_err(|_| Lost::Ended)?;
         while let Some(body) = reader.next().map_err(Lost::Malformed)? {
@@ -50,7 +50,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Passes on what a sender in the model sends.
+    /// Passes on a response from a sender in the model.
     fn pass_on(self: &Arc<Self>, key: u64, is_final: bool, response: WireResponse) {
         let Some(id) = self.held.id_of(key) else { return };
         let blocks: Vec<u64> = response.output_blocks().collect();
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// Makes the sender of a request wait until its client has read more.
+    /// Pauses the sender of a request until its client has read more.
     fn pause(self: &Arc<Self>, key: u64, flow: Backpressure) {
         if !self.held.begin_pause(key) {
             return;
@@ -79,14 +79,14 @@ impl Worker {
         });
     }
 
-    /// Sends a frame about a request.
+    /// Sends a frame that concerns a request.
     pub(crate) fn send_key(&self, kind: u8, key: u64) {
         let mut frame = Frame::new(kind);
         frame.u64(key);
         self.link.send_b(&frame.finish());
     }
 
-    /// Loads and unloads may take long and wait for this very model: each has a thread.
+    /// Starts a thread for a load or unload, which may take long and wait for this very model.
     fn begin_control(self: &Arc<Self>, id: u64, document: String) {
         let worker = self.clone();
         let thread = std::thread::Builder::new().name(String::from("python-control"));

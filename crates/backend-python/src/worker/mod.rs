@@ -27,8 +27,8 @@ pub(crate) use execution::{RunningExecution, Waited};
 use readiness::ReadinessCheck;
 pub(crate) use start::{Launch, Started};
 
-/// The time that an execution waits for the frames that the worker sent before its end. Workers of
-/// the fuzz target have sent all that they will.
+/// The time that an execution waits for frames that the worker sent before the end. Workers in the
+/// fuzz target have sent everything already.
 const PROGRESS_PATIENCE: Duration =
     if cfg!(feature = "fuzzing") { Duration::ZERO } else { Duration::from_secs(1) };
 
@@ -37,10 +37,10 @@ pub(crate) struct ModelContext {
     pub(crate) label: ModelLabel,
     /// True if a request may get any number of responses.
     pub(crate) is_decoupled: bool,
-    /// `None` while the configuration is completed.
+    /// `None` while the configuration is being completed.
     pub(crate) host: Option<Arc<dyn Host>>,
     pub(crate) server: Arc<dyn ServerAccess>,
-    /// The outputs' names, in the order of the configuration.
+    /// The outputs' names, in configuration order.
     pub(crate) outputs: Vec<Arc<str>>,
     pub(crate) gpus: Gpus,
 }
@@ -50,15 +50,15 @@ pub(crate) struct Worker {
     pub(crate) link: Link,
     arenas: Arenas,
     held: HeldRequests,
-    /// The calls of other models that are not answered yet.
+    /// The calls to other models that have not been answered yet.
     calls: Lock<HashMap<u64, CancelToken>>,
     metrics: Lock<Metrics>,
     model: Arc<ModelContext>,
-    /// The number of its instance's GPU, if it is on one.
+    /// The number of the instance's GPU, if it is on one.
     gpu: Option<u32>,
-    /// The reader of the socket of executions; `None` during one.
+    /// The reader of the socket for executions; `None` during an execution.
     executions: Lock<Option<FrameSplitter>>,
-    /// The number of the second socket's frames that were served.
+    /// The progress of serving the second socket's frames.
     progress: FrameProgress,
     /// The time that an execution may take.
     execute_timeout: Option<Duration>,
@@ -67,11 +67,12 @@ pub(crate) struct Worker {
     readiness: ReadinessCheck,
 }
 
-/// The number of the second socket's frames that were served, and the thread that waits for it.
+/// The number of frames on the second socket that have been served, and the thread that waits for
+/// it.
 #[derive(Default)]
 struct FrameProgress {
     served: AtomicU64,
-    /// True if a thread waits, which holds the lock meanwhile.
+    /// True if a thread waits; it holds the lock meanwhile.
     is_awaited: Lock<bool>,
     changed: Condvar,
 }
@@ -79,18 +80,19 @@ struct FrameProgress {
 impl FrameProgress {
     fn served_one(&self) {
         self.served.fetch_add(1, Ordering::SeqCst);
-        // Most of the time no thread waits: waking none costs a system call as well.
+        // Most of the time no thread waits, and even waking none costs a system call.
         if *self.is_awaited.lock("see whether a frame is awaited") {
             self.changed.notify_all();
         }
     }
 
-    /// Returns true if this many frames were served.
+    /// Returns true if this many frames have been served.
     fn has_reached(&self, count: u64) -> bool {
         self.served.load(Ordering::SeqCst) >= count
     }
 
-    /// Waits until this many frames were served, which is in moments unless the worker is gone.
+    /// Waits until this many frames have been served, which takes only moments unless the worker is
+    /// gone.
     fn wait_for(&self, count: u64) {
         if self.has_reached(count) {
             return;
@@ -105,19 +107,19 @@ impl FrameProgress {
     }
 }
 
-/// Why a worker has to be given up.
+/// The reason why a worker has to be given up.
 #[derive(Debug)]
 pub(crate) enum Lost {
-    /// Its socket ended.
+    /// The worker's socket ended.
     Ended,
-    /// It sent what no worker sends.
+    /// The worker sent a frame that no worker sends.
     Malformed(Malformed),
-    /// It took too long.
+    /// The worker took too long.
     TimedOut,
 }
 
 impl Worker {
-    /// A worker behind these sockets.
+    /// Creates the server's side of a worker behind these sockets.
     pub(crate) fn new(
         link: Link,
         arenas: Arenas,
@@ -141,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Fails everything that the worker holds and gives no more to it.
+    /// Fails all requests and calls that the worker holds, and gives it no more.
     pub(crate) fn give_up(&self, reason: &Status) {
         for one in self.held.close(reason) {
             one.fail(reason.clone());
@@ -154,7 +156,8 @@ impl Worker {
         self.link.close();
     }
 
-    /// Waits until the senders in the worker have answered all requests whose clients wait.
+    /// Waits until the senders in the worker have answered all requests whose clients are still
+    /// waiting.
     pub(crate) fn wait_until_answered(&self) {
         self.held.wait_until_answered();
     }
@@ -164,12 +167,12 @@ impl Worker {
         self.execute_timeout.unwrap_or_default()
     }
 
-    /// Returns memory to the system that nothing uses.
+    /// Returns unused memory to the system.
     pub(crate) fn trim(&self) {
         self.arenas.inputs.trim();
     }
 
-    /// An output as the server passes it on.
+    /// Converts an output to the form that the server passes on.
     fn output(&self, mut tensor: WireTensor) -> Result<OutputTensor, Status> {
         let data = self.arenas.read(&mut tensor)?;
         let known = self.model.outputs.iter().find(|name| ***name == *tensor.name);
@@ -177,7 +180,7 @@ impl Worker {
         Ok(OutputTensor { name, datatype: tensor.datatype, shape: tensor.shape, data })
     }
 
-    /// A response as the server passes it on; `None` if the worker sent none.
+    /// Converts a response to the form that the server passes on; `None` if the worker sent none.
     fn response(
         &self,
         id: &str,
@@ -203,8 +206,8 @@ impl Worker {
     }
 }
 
-/// The error of what a worker that is gone can't do: Triton's text, and behind it what happened to
-/// the worker.
+/// The error for an operation that a lost worker can't perform: Triton's text, followed by the
+/// worker's fate.
 pub(crate) fn unhealthy(instance: &str, what: &str) -> Status {
     Status::internal(format!("Stub process '{instance}' is not healthy. The worker {what}."))
 }

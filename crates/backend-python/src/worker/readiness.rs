@@ -1,6 +1,7 @@
-//! Questions to a model if it is ready, which are asked beside executions.
+//! Readiness checks of a model, which run alongside executions.
 //!
-//! A thread that asks while another question is open waits for that one's answer, as in Triton.
+//! A thread that asks while another question is open waits for that question's answer, as in
+//! Triton.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,13 +12,13 @@ use galatea_stdx::{Condvar, Lock};
 use super::Worker;
 use crate::wire::{Malformed, to_b};
 
-/// The time that a readiness check of a model may take, as in Triton.
+/// The time limit for a model's readiness check, as in Triton.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The answer of a model, or the error of its check.
+/// A model's answer, or the error of its check.
 pub(crate) type Readiness = Result<bool, Status>;
 
-/// The questions to one worker.
+/// The readiness questions to one worker.
 #[derive(Debug, Default)]
 pub(super) struct ReadinessCheck {
     state: Lock<CheckState>,
@@ -26,23 +27,23 @@ pub(super) struct ReadinessCheck {
 
 #[derive(Debug, Default)]
 struct CheckState {
-    /// The number of questions that were asked.
+    /// The number of questions asked so far.
     asked: u64,
-    /// True if the last one is open.
+    /// True if the last question is still open.
     is_open: bool,
-    /// The answer to the last one that was answered.
+    /// The answer to the most recently answered question.
     answer: Option<Readiness>,
     is_gone: bool,
 }
 
-/// The thread that asks the worker: this one, or another one before it.
+/// The thread that asks the worker: this one, or an earlier one.
 enum Asker {
     This(u64),
     Another,
 }
 
 impl ReadinessCheck {
-    /// Begins a question unless one is open.
+    /// Begins a question, unless one is already open.
     fn begin(&self) -> Asker {
         let mut state = self.state.lock("ask for readiness");
         if state.is_open {
@@ -57,7 +58,7 @@ impl ReadinessCheck {
     ///
     /// # Errors
     ///
-    /// The time is over.
+    /// If the time is over.
     fn wait(&self, patience: Duration) -> Result<Option<Readiness>, TimedOut> {
         let deadline = Instant::now().checked_add(patience);
         let mut state = self.state.lock("wait for readiness");
@@ -95,15 +96,15 @@ impl ReadinessCheck {
     }
 }
 
-/// A question was not answered in time.
+/// The failure to answer a question in time.
 struct TimedOut;
 
 impl Worker {
-    /// Asks the model whether it is ready.
+    /// Asks the model if it is ready.
     ///
     /// # Errors
     ///
-    /// The error of its check; `Unavailable` if it takes too long.
+    /// The error of the model's check; `Unavailable` if it takes too long.
     pub(crate) fn is_ready(&self) -> Readiness {
         self.is_ready_within(CHECK_PATIENCE)
     }
@@ -134,12 +135,12 @@ impl Worker {
         self.readiness.wait(patience).map_err(late)?.unwrap_or_else(unhealthy)
     }
 
-    /// Takes an answer.
+    /// Accepts an answer.
     pub(super) fn take_readiness(&self, number: u64, answer: Readiness) -> Result<(), Malformed> {
         self.readiness.answer(number, answer)
     }
 
-    /// No answer comes any more.
+    /// Ends the open question, because no answer will come.
     pub(super) fn end_readiness(&self) {
         self.readiness.close();
     }

@@ -1,4 +1,5 @@
-//! A worker's start: its process, its sockets, and what it is asked before it serves.
+//! Startup of a worker: its process, its sockets, and the questions that it answers before it
+//! serves.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -17,39 +18,39 @@ use crate::template::{Environment, Imports};
 use crate::tensors::Arenas;
 use crate::wire::{Frame, FrameSplitter, FromWorkerA, Malformed};
 
-/// The pause between two looks at the clock of a start that waits.
+/// The interval at which a waiting start checks the clock.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Characters that no worker's name has.
+/// Characters that a worker's name must not contain.
 const SHELL_CHARACTERS: [char; 21] = [
     ';', '|', '&', '$', '`', '<', '>', '(', ')', '[', ']', '{', '}', '\\', '"', '\'', '*', '?',
     '~', '#', '!',
 ];
 
-/// The parts that starting a worker needs.
+/// The parameters for starting a worker.
 pub(crate) struct Launch<'a> {
     pub(crate) interpreter: &'a Interpreter,
-    /// The instance's name, which the list of processes shows.
+    /// The instance's name, which appears in the list of processes.
     pub(crate) instance: &'a str,
-    /// The time that the interpreter may take until the worker speaks.
+    /// The maximum time until the worker sends its first message.
     pub(crate) patience: Duration,
-    /// Variables of its environment, beside the server's.
+    /// Variables of the worker's environment, in addition to the server's.
     pub(crate) variables: Vec<(&'static str, OsString)>,
-    /// The time that an execution may take.
+    /// The maximum time for an execution.
     pub(crate) execute_timeout: Option<Duration>,
-    /// The limits of the worker: calls that it may not make, and amounts that it may take.
+    /// The limits of the worker: calls that it may not make, and amounts that it may use.
     pub(crate) confined: Option<&'a Confined>,
     pub(crate) model: Arc<ModelContext>,
     /// The number of the instance's GPU, if it is on one.
     pub(crate) gpu: Option<u32>,
-    /// The environment whose template may fork it, and the imports of the fork; `None` if it starts
-    /// by itself.
+    /// The environment whose template may fork the worker, and the imports of the fork; `None` if
+    /// the worker starts on its own.
     pub(crate) templates: Option<(&'a Environment, Imports)>,
-    /// Returns true if the worker is not needed any more.
+    /// Returns true if the worker is no longer needed.
     pub(crate) is_cancelled: &'a dyn Fn() -> bool,
 }
 
-/// A worker that speaks, and its process.
+/// A worker that has sent its first message, and its process.
 pub(crate) struct Started {
     pub(crate) worker: Arc<Worker>,
     pub(crate) process: Process,
@@ -64,7 +65,7 @@ impl Started {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a name that Triton's command line of a worker could not hold,
+    /// `InvalidArgument` for a name that the command line of Triton's worker could not hold,
     /// `Internal` with what prevented the start.
     pub(crate) fn launch(launch: &Launch<'_>) -> Result<Self, Status> {
         check_name(launch.instance)?;
@@ -88,7 +89,7 @@ impl Started {
         Ok(started)
     }
 
-    /// The same with a process that a template forks; `None` if none can.
+    /// Like [`Self::launch`], with a process that a template forks; `None` if no template can.
     fn fork(
         launch: &Launch<'_>,
         environment: &Environment,
@@ -127,7 +128,7 @@ impl Started {
     ///
     /// # Errors
     ///
-    /// The error of the model; `Internal` if the worker is lost meanwhile.
+    /// The model's error; `Internal` if the worker is lost meanwhile.
     pub(crate) fn ask(
         &mut self,
         kind: u8,
@@ -138,13 +139,13 @@ impl Started {
         self.answer(None, is_cancelled)
     }
 
-    /// The worker serves from now on. `has_check`: its model has a readiness check.
+    /// Puts the worker into service. `has_check`: its model has a readiness check.
     pub(crate) fn begin_serving(&self, has_check: bool) {
         self.worker.has_check.store(has_check, Ordering::Relaxed);
         self.worker.link.a.limit_reads(self.worker.execute_timeout);
     }
 
-    /// Waits for an answer, and serves the worker meanwhile.
+    /// Waits for an answer while serving the worker's requests.
     fn answer(
         &mut self,
         patience: Option<Duration>,
@@ -168,7 +169,7 @@ impl Started {
     }
 
     fn lost(&mut self, lost: &Lost, patience: Duration) -> Status {
-        // What ended by itself tells how.
+        // The exit status of a process that ended on its own explains the loss.
         let grace = if matches!(lost, Lost::Ended) { CHECK_INTERVAL } else { Duration::ZERO };
         let how = self.process.stop(grace);
         let what = match lost {
@@ -178,13 +179,13 @@ impl Started {
         super::unhealthy(&self.instance, &what)
     }
 
-    /// Waits a moment for messages, and serves them.
+    /// Waits briefly for messages and serves them.
     fn look(&mut self) -> Result<Option<Result<String, Status>>, Lost> {
         let worker = &self.worker;
         let events = worker.link.wait_for_both(self.process.handle.as_ref(), CHECK_INTERVAL);
         if events.b {
             match worker.read_messages(&mut self.others) {
-                // Its end shows on the other socket too.
+                // The end shows on the other socket, too.
                 Ok(()) | Err(Lost::Ended) => {}
                 Err(lost) => return Err(lost),
             }
