@@ -1,10 +1,9 @@
-//! The activity of a connection: the thing that it waits for, and since when.
+//! The activity of a connection: the event that it waits for, and the start of the wait.
 //!
-//! Code that reads from a client or writes to it says when it begins and ends to wait
-//! ([`Activity::client`]). That costs two stores in memory, and no timer: once a second a
-//! task of the I/O thread looks at all of its connections (`watch.rs`), and ends the
-//! waits that took too long. The same state tells which connections can be closed when
-//! there are too many.
+//! Code that reads from a client or writes to it reports the start and the end of each wait
+//! ([`Activity::client`]). That costs two stores in memory, and no timer: once a second a task of
+//! the I/O thread checks all of its connections (`watch.rs`), and ends the waits that have taken
+//! too long. The same state tells which connections can be closed when there are too many.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -19,7 +18,7 @@ use galatea_stdx::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub struct Tick(pub u32);
 
 impl Tick {
-    /// The seconds from `earlier` to this, which may be up to one second too many.
+    /// The seconds from `earlier` to this time; may be up to one second too many.
     const fn since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
@@ -28,30 +27,30 @@ impl Tick {
 /// The next step that a client must take.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Begin a request. The connection may be closed at any time.
+    /// The client may begin a request. The connection may be closed at any time.
     Idle,
-    /// Send the rest of a request's head.
+    /// The client must send the rest of a request's head.
     Head,
-    /// Send more of a request's body.
+    /// The client must send more of a request's body.
     Body,
-    /// Read more of a response.
+    /// The client must read more of a response.
     Response,
 }
 
-/// The number of seconds that a client may take; `None` is for ever.
+/// The number of seconds that a client may take; `None` means no limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Timeouts {
-    /// From the end of a response to the next request.
+    /// The time from the end of a response to the next request.
     pub idle: Option<u32>,
-    /// From the first byte of a head to its last one.
+    /// The time from the first byte of a head to its last one.
     pub head: Option<u32>,
-    /// Without a byte of a body or a response that is read.
+    /// The time without progress on a body or a response.
     pub stall: Option<u32>,
 }
 
 impl Timeouts {
-    /// Returns true if a wait that began at `since` is over at `now`. It has lasted at least as
-    /// long as it may, and at most two seconds longer.
+    /// Returns true if a wait that began at `since` is overdue at `now`. It has then lasted for at
+    /// least the permitted time, and for at most two seconds more.
     #[must_use]
     pub const fn is_over(&self, waiting: Waiting, since: Tick, now: Tick) -> bool {
         let seconds_max = match waiting {
@@ -66,31 +65,31 @@ impl Timeouts {
     }
 }
 
-/// A wait was ended: it took too long, or the connection has to make room.
+/// An error: the wait took too long, or the connection had to make room.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Overdue;
 
-/// The activity of a connection. It is shared with those who decide that a wait ends.
+/// The activity of a connection, which is shared with the code that may end a wait.
 #[derive(Debug)]
 pub struct Activity {
-    /// A [`ActivityState`] in bits.
+    /// An [`ActivityState`], encoded in bits.
     state: AtomicU64,
-    /// The time, as the connection's I/O thread reads it now and then.
+    /// The time, as last read by the connection's I/O thread.
     now: Arc<AtomicU32>,
     /// Wakes the connection's task.
     waker: Lock<Option<Waker>>,
 }
 
-/// The states of a connection: `Serving` ⇄ `Waiting` → `Overdue` → `Serving`, and
-/// `Waiting(Idle)` → `Evicted`, from which there is no way back.
+/// The states of a connection: `Serving` ⇄ `Waiting` → `Overdue` → `Serving`, and `Waiting(Idle)` →
+/// `Evicted`, which is final.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ActivityState {
-    /// The server works, or the connection doesn't say what it waits for.
+    /// The server is working, or the connection has not said what it waits for.
     Serving,
     Waiting(Waiting, Tick),
     /// The wait took too long.
     Overdue,
-    /// Another connection has its place.
+    /// Another connection has taken its place.
     Evicted,
 }
 
@@ -124,30 +123,30 @@ impl ActivityState {
 }
 
 impl Default for Activity {
-    /// A connection that is not watched.
+    /// An unwatched connection.
     fn default() -> Self {
         Self::new(Arc::default())
     }
 }
 
 impl Activity {
-    /// A connection that is served, on a thread with this clock.
+    /// A connection that is being served, on a thread with this clock.
     pub(crate) fn new(now: Arc<AtomicU32>) -> Self {
         Self { state: AtomicU64::new(ActivityState::Serving.bits()), now, waker: Lock::new(None) }
     }
 
-    /// The time now.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Tick {
         Tick(self.now.load(Ordering::Relaxed))
     }
 
-    /// Whom to wake when a wait ends: the task that waits. A task sets it once.
+    /// Sets the task to wake when a wait ends: the waiting one. A task sets it once.
     pub fn attach(&self, waker: &Waker) {
         *self.waker.lock("attach a task") = Some(waker.clone());
     }
 
-    /// From `since` on, the client must act.
+    /// Begins a wait: starting at `since`, the client must act.
     pub fn begin(&self, waiting: Waiting, since: Tick) {
         let state = ActivityState::Waiting(waiting, since).bits();
         // An eviction is final.
@@ -156,11 +155,12 @@ impl Activity {
         });
     }
 
-    /// The client has acted.
+    /// Ends a wait: the client has acted.
     ///
     /// # Errors
     ///
-    /// If another connection has got this one's place meanwhile, so it must be closed.
+    /// If another connection has taken this one's place in the meantime, so that this one must be
+    /// closed.
     pub fn end(&self) -> Result<(), Overdue> {
         let served = ActivityState::Serving.bits();
         match ActivityState::of(self.state.swap(served, Ordering::AcqRel)) {
@@ -172,14 +172,14 @@ impl Activity {
         }
     }
 
-    /// Returns true if the wait was ended.
+    /// Returns true if the wait has been ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let state = ActivityState::of(self.state.load(Ordering::Acquire));
         matches!(state, ActivityState::Overdue | ActivityState::Evicted)
     }
 
-    /// Since when the connection has been idle, if it is.
+    /// The time since when the connection has been idle, if it is idle.
     pub(crate) fn idle_since(&self) -> Option<Tick> {
         match ActivityState::of(self.state.load(Ordering::Acquire)) {
             ActivityState::Waiting(Waiting::Idle, since) => Some(since),
@@ -190,12 +190,12 @@ impl Activity {
         }
     }
 
-    /// Tells if at least this many seconds have passed since then.
+    /// Returns true if at least this many seconds have passed since then.
     pub(crate) fn has_passed(&self, since: Tick, seconds: u32) -> bool {
         self.now().since(since) > seconds
     }
 
-    /// Takes the place of a connection that has been idle since then, if it still is.
+    /// Takes the place of a connection that has been idle since then, if it is still idle.
     pub(crate) fn evict(&self, idle_since: Tick) -> bool {
         self.change(ActivityState::Waiting(Waiting::Idle, idle_since), ActivityState::Evicted)
     }
@@ -220,7 +220,7 @@ impl Activity {
         changed.is_ok()
     }
 
-    /// Waits for something that the client must do.
+    /// Waits for an action of the client.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Activity {
         self.client_since(waiting, self.now(), future).await
     }
 
-    /// The same for something that the client should have begun at `since`.
+    /// Like [`Self::client`], for an action that the client should have begun at `since`.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ mod tests {
         check(Waiting::Head, 3, false);
     }
 
-    /// Polls a wait for something that happens if `happens`.
+    /// Polls a wait for an event that happens if `happens`.
     fn wait(activity: &Activity, happens: bool, meanwhile: impl FnOnce()) -> Option<bool> {
         let context = &mut Context::from_waker(Waker::noop());
         let mut is_first = true;
@@ -328,7 +328,7 @@ mod tests {
         let it = activity();
         assert_eq!(wait(&it, false, || it.expire(&timeouts, Tick(8))), None);
         assert_eq!(wait(&it, false, || it.expire(&timeouts, Tick(9))), Some(false));
-        // What happens at the last moment counts.
+        // An event at the last moment counts.
         assert_eq!(wait(&it, true, || it.expire(&timeouts, Tick(9))), Some(true));
         assert!(!it.is_over());
     }

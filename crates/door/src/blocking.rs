@@ -1,31 +1,31 @@
-//! A bound on the threads that wait for backends, or compute for long.
+//! A bound on the threads that wait for backends, or perform long computations.
 //!
-//! Some requests of clients, such as readiness checks of models, call a backend, which may
-//! block. That happens on threads for blocking work, of which a door uses a bounded number:
-//! a backend that hangs holds up further requests of the kind, and nothing else.
+//! Some requests of clients, such as readiness checks of models, call a backend, which may block.
+//! That happens on threads for blocking work, of which a door uses a bounded number: a backend that
+//! hangs delays further requests of the same kind, and nothing else.
 
 use std::num::NonZero;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The maximum number of calls to load models that a door executes at a time, and the
-/// same for unloads. Further calls wait.
+/// The maximum number of load calls that a door executes at a time, and also the maximum number of
+/// unload calls. Further calls wait.
 ///
-/// Each takes a thread that waits. This is far above the number of threads that load.
+/// Each call occupies a waiting thread. The limit is far above the number of threads that load.
 const REPOSITORY_CALLS_MAX: usize = 64;
-/// The maximum number of repository indexes that a door makes at a time.
+/// The maximum number of repository indexes that a door builds at a time.
 const REPOSITORY_INDEXES_MAX: usize = 8;
 
-/// The number of threads that may wait for backends for a door. Further calls wait for a
-/// permit; each connection bounds how many of its calls do.
+/// The maximum number of threads that may wait for backends on behalf of a door. Further calls wait
+/// for a permit; each connection bounds the number of its waiting calls.
 const THREADS_MAX: usize = 16;
 
 /// Permits to wait for a backend, or to compute.
 #[derive(Clone, Debug)]
 pub struct BlockingPermits(Arc<Semaphore>);
 
-/// The permit of one thread, until it is dropped.
+/// The permit of one thread, held until this is dropped.
 #[derive(Debug)]
 #[must_use = "the permit is given back when this is dropped"]
 pub struct BlockingPermit {
@@ -40,15 +40,15 @@ impl Default for BlockingPermits {
 }
 
 impl BlockingPermits {
-    /// Permits for work that computes: one for each processor.
+    /// Permits for computations: one for each processor.
     #[must_use]
     pub fn per_processor() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self::new(processors)
     }
 
-    /// The permit of one thread, for documents that take long to render: clients that ask for
-    /// many of them hold up each other, and nothing else.
+    /// A single permit, for documents that take long to render: clients that request many of them
+    /// only delay each other.
     #[must_use]
     pub fn single() -> Self {
         Self::new(1)
@@ -58,29 +58,29 @@ impl BlockingPermits {
         Self(Arc::new(Semaphore::new(threads_max)))
     }
 
-    /// A permit, if one is free.
+    /// Takes a permit, if one is free.
     #[must_use]
     pub fn try_acquire(&self) -> Option<BlockingPermit> {
         let permit = self.0.clone().try_acquire_owned().ok()?;
         Some(BlockingPermit { _permit: Some(permit) })
     }
 
-    /// Waits for a permit. It moves to the thread that blocks, because that outlasts a
-    /// client that goes away.
+    /// Waits for a permit. The permit moves to the blocking thread, because the work continues even
+    /// if the client disconnects.
     pub async fn acquire(&self) -> BlockingPermit {
         BlockingPermit { _permit: self.0.clone().acquire_owned().await.ok() }
     }
 }
 
-/// Permits for calls about the repositories. Each kind has its own, so that slow loads hold
-/// up neither the unload that ends them nor the index.
+/// Permits for calls about the repositories. Each kind has its own, so that slow loads delay
+/// neither the unload that ends them nor the index.
 #[derive(Clone, Debug)]
 pub struct RepositoryPermits {
-    /// For loads.
+    /// Permits for loads.
     pub loads: BlockingPermits,
-    /// For unloads.
+    /// Permits for unloads.
     pub unloads: BlockingPermits,
-    /// For indexes.
+    /// Permits for indexes.
     pub indexes: BlockingPermits,
 }
 

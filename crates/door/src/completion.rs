@@ -1,8 +1,8 @@
 //! Finished requests on their way back to the I/O thread of their connection.
 //!
-//! A batch completes many requests at once, on the thread of its lane. Waking a runtime
-//! from outside costs a system call each time. So completions go into a queue of the
-//! I/O thread, and only the first of a burst wakes it, at the end of the lane's wake batch.
+//! A batch completes many requests at once, on the thread of its lane. Waking a runtime from
+//! outside costs a system call each time. So completions go to a queue of the I/O thread, and only
+//! the first of a burst wakes it, at the end of the lane's wake batch.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 /// The completion queue of one I/O thread; `T` is the result of a request.
 pub struct CompletionQueue<T> {
-    /// The I/O thread, once it runs.
+    /// The I/O thread, once it is running.
     thread: OnceLock<ThreadId>,
     inbox: Arc<Inbox<Completion<T>>>,
 }
@@ -29,7 +29,7 @@ struct Completion<T> {
 
 impl<T> Completion<T> {
     fn deliver(self) {
-        // The receiver is gone if the client is.
+        // The receiver is dropped with its client.
         let _ = self.receiver.send(self.result);
     }
 }
@@ -48,8 +48,8 @@ impl<T: Send + 'static> CompletionQueues<T> {
         Self(workers.iter().map(start).collect())
     }
 
-    /// The queue of the current thread. There is none before its runtime has run; results
-    /// then go to their requests one by one.
+    /// The queue of the current thread. `None` until its runtime has run; results then go to their
+    /// requests one by one.
     #[must_use]
     pub fn current(&self) -> Option<Arc<CompletionQueue<T>>> {
         self.0.iter().find(|queue| queue.is_current()).cloned()
@@ -65,7 +65,7 @@ impl<T: Send + 'static> CompletionQueue<T> {
         let _ = self.thread.set(std::thread::current().id());
         poll_fn(|context| {
             self.inbox.begin(context.waker());
-            // Fresh memory each time: a burst leaves none behind.
+            // Uses fresh memory each time, so that a burst leaves none allocated.
             let mut completions = VecDeque::new();
             self.inbox.take(&mut completions);
             completions.into_iter().for_each(Completion::deliver);
@@ -81,8 +81,8 @@ impl<T: Send + 'static> CompletionQueue<T> {
         self.thread.get().is_some_and(|thread| *thread == std::thread::current().id())
     }
 
-    /// Sends `result` to `receiver`: at once on the I/O thread itself, through the queue
-    /// from other threads.
+    /// Sends `result` to `receiver`: directly on the I/O thread itself, through the queue from
+    /// other threads.
     pub fn complete(&self, receiver: oneshot::Sender<T>, result: T) {
         let completion = Completion { receiver, result };
         if self.is_current() {

@@ -24,7 +24,7 @@ impl Connections {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Waits until there is none.
+    /// Waits until no connection is counted.
     pub(crate) async fn drained(&self) {
         loop {
             let mut emptied = std::pin::pin!(self.emptied.notified());
@@ -37,7 +37,7 @@ impl Connections {
     }
 }
 
-/// A connection that was made while its door served. It counts until this is dropped.
+/// A connection that was accepted while its door was serving. It counts until this is dropped.
 #[must_use = "the connection counts until this is dropped"]
 pub struct OpenConnection(Arc<Connections>);
 

@@ -19,10 +19,10 @@ use crate::stream::Stream;
 use crate::tls::Tls;
 use crate::watch::{Place, Watch, Watched};
 
-/// The number of clients that are told at once that there is no place for them.
+/// The maximum number of clients that are being refused at the same time.
 const REFUSED_MAX: usize = 64;
 
-/// The system probes connections on which nothing happens.
+/// The settings with which the system probes inactive connections.
 const fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new()
         .with_time(Duration::from_secs(300))
@@ -30,20 +30,20 @@ const fn keepalive() -> TcpKeepalive {
         .with_retries(4)
 }
 
-/// The treatment of a door's connections.
+/// The protocol of a door's connections.
 pub trait Protocol: Send + Sync + 'static {
     /// Serves a connection to its end, on the I/O thread that keeps it.
     ///
-    /// The connection ends by itself when [`Connection::phase`] is `Closed`. The protocol
-    /// decides what it does when that is `Draining`.
+    /// The connection is ended when [`Connection::phase`] is `Closed`. While the phase is
+    /// `Draining`, the protocol decides what to do.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send;
 
-    /// The bytes for a connection for which there is no place, before it is closed.
+    /// The bytes to send to a connection that is refused for lack of a place, before it is closed.
     fn refusal(&self) -> &'static [u8] {
         &[]
     }
 
-    /// The door has moved on to `phase`. This is called on the thread that moved it.
+    /// Reports that the door has moved on to `phase`, on the thread that moved it.
     fn phase_changed(&self, phase: Phase) {
         let _ = phase;
     }
@@ -55,33 +55,34 @@ pub trait Protocol: Send + Sync + 'static {
     }
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its bytes. The socket sends without delay.
+    /// The connection's bytes. The socket sends without delay.
     pub stream: Stream,
     /// The index of the I/O thread that serves the connection.
     pub worker: usize,
     /// The phase of the door.
     pub phase: PhaseWatch,
-    /// `None` if the connection was made while the door was draining: its
-    /// requests are refused, and a drain doesn't wait for it.
+    /// The drain counter's share; `None` if the connection was made while the door was draining, so
+    /// that its requests are refused, and the drain doesn't wait for it.
     pub open: Option<OpenConnection>,
-    /// The connection's place. Dropped last: a place is free when its socket is closed.
+    /// The connection's place. Dropped last: a place becomes free only when the socket is closed.
     pub place: Place,
 }
 
 /// The settings for a door's connections.
 #[derive(Clone, Debug)]
 pub struct DoorOptions {
-    /// The times that clients may take.
+    /// The time limits for clients.
     pub timeouts: Timeouts,
     /// The limits on the number of connections. Several doors may share one.
     pub limits: Vec<Arc<ConnectionLimit>>,
-    /// When the clock of the connections began: the same for doors that share a limit, which
-    /// compares how long their connections have been idle.
+    /// The start of the connections' clock. Doors that share a limit also share this time, because
+    /// the limit compares the idle times of their connections.
     pub epoch: Instant,
-    /// The number of refused clients that have a second to read why. Each needs a descriptor.
+    /// The maximum number of refused clients that get a second to read the reason. Each needs a
+    /// descriptor.
     pub refused_max: usize,
 }
 
@@ -96,7 +97,7 @@ impl Default for DoorOptions {
     }
 }
 
-/// A door before it listens.
+/// A door that is not listening yet.
 pub struct Door {
     phase: PhaseSender,
     connections: Arc<Connections>,
@@ -111,36 +112,36 @@ impl Default for Door {
 }
 
 impl Door {
-    /// A door that is about to serve, without limits.
+    /// A door without limits.
     #[must_use]
     pub fn new() -> Self {
         Self::with(DoorOptions::default())
     }
 
-    /// A door that is about to serve.
+    /// A door with these options.
     #[must_use]
     pub fn with(options: DoorOptions) -> Self {
         Self { phase: PhaseSender::new(), connections: Arc::default(), tls: None, options }
     }
 
-    /// The same door, whose connections are encrypted if there is TLS.
+    /// Encrypts the door's connections if TLS is given.
     #[must_use]
     pub fn with_tls(self, tls: Option<Tls>) -> Self {
         Self { tls, ..self }
     }
 
-    /// Shows the phase of this door.
+    /// A watch on the phase of this door.
     #[must_use]
     pub fn phase(&self) -> PhaseWatch {
         self.phase.watch()
     }
 
-    /// Listens. Connections are handed to the `workers` in rotation; each is the handle of
-    /// a runtime with I/O and time that a thread drives. The first worker also accepts.
+    /// Starts listening. Connections are handed to the `workers` in rotation; each is the handle of
+    /// a runtime with I/O and timers that some thread drives. The first worker also accepts.
     ///
     /// # Errors
     ///
-    /// If there is no worker, or the listener can't be used.
+    /// If there are no workers, or the listener can't be used.
     pub fn listen<P: Protocol>(
         self,
         workers: &[Handle],
@@ -172,7 +173,7 @@ impl Door {
         Ok(RunningDoor { address, door: self, watches, phase_changed })
     }
 
-    /// Has each worker look after its connections until the door is closed.
+    /// Makes each worker watch its connections until the door is closed.
     fn watch(&self, workers: &[Handle]) -> Vec<DoorWorker> {
         let watch = |runtime: &Handle| {
             let watch = Arc::new(Watch::new(self.options.timeouts, self.options.epoch));
@@ -196,26 +197,26 @@ struct DoorWorker {
     watch: Arc<Watch>,
 }
 
-/// A door that listens. Dropping it closes it.
+/// A listening door. Dropping it closes it.
 pub struct RunningDoor {
     address: SocketAddr,
     door: Door,
-    /// Those of the workers.
+    /// The watches of the workers.
     watches: Vec<Arc<Watch>>,
-    /// [`Protocol::phase_changed`].
+    /// Calls [`Protocol::phase_changed`].
     phase_changed: Box<dyn Fn(Phase) + Send + Sync>,
 }
 
 impl RunningDoor {
-    /// The address on which it listens, with the port that the system chose if none was
+    /// The address on which the door listens, with the port that the system chose if none was
     /// given.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Begins to drain: connections that are made from now on are not counted, and the protocol
-    /// decides when the others end.
+    /// Begins to drain: new connections are not counted from now on, and the protocol decides when
+    /// the others end.
     pub fn stop_accepting(&self) {
         self.advance(Phase::Draining);
     }
@@ -227,8 +228,8 @@ impl RunningDoor {
         self.door.connections.count()
     }
 
-    /// Closes all connections if each has been idle for so long. One on which a request arrives
-    /// at this moment stays.
+    /// Closes all connections if each has been idle for this many seconds. A connection on which a
+    /// request arrives at this moment stays.
     pub fn close_if_idle(&self, seconds: u32) {
         let mut idle = Vec::new();
         self.watches.iter().for_each(|watch| watch.add_idle(&mut idle));
@@ -240,7 +241,7 @@ impl RunningDoor {
         }
     }
 
-    /// Waits until [`RunningDoor::connections`] is zero; callers bound the wait.
+    /// Waits until [`RunningDoor::connections`] is zero. The caller must bound the wait.
     pub async fn drained(&self) {
         self.door.connections.drained().await;
     }
@@ -296,7 +297,7 @@ impl<P: Protocol> Acceptor<P> {
                     self.hand_over(stream, number, worker);
                 }
                 (Ok(_), None) => return,
-                // The client left between connecting and being accepted.
+                // The client disconnected before it was accepted.
                 (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 (Err(_), _) => {
                     scarcity.relieve(&listener, &self.limits, self.refusal()).await;
@@ -305,23 +306,23 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    /// The text for a connection for which there is no place. Inside TLS nothing can be said
+    /// The text for a connection that is refused for lack of a place. Under TLS nothing can be sent
     /// without a handshake.
     fn refusal(&self) -> &'static [u8] {
         if self.tls.is_some() { &[] } else { self.protocol.refusal() }
     }
 
-    /// Moves a connection to the worker that keeps it. Failures concern its client only.
+    /// Moves a connection to the worker that keeps it. Failures affect only its client.
     fn hand_over(&self, stream: TcpStream, number: usize, worker: &DoorWorker) {
         let Some(places) = take_places(&self.limits) else {
             return self.refusals.refuse(stream, self.refusal());
         };
-        // A peer that is gone, for example without power, is noticed in the end.
+        // A peer that has vanished, for example after a power failure, is eventually noticed.
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive());
-        // Responses are whole when they are written; waiting for more to send with them
-        // only delays them.
+        // Responses are complete when they are written; waiting for more data would only delay
+        // them.
         let _ = stream.set_nodelay(true);
-        // A socket belongs to the runtime that it was made in, so it leaves this one
+        // A socket belongs to the runtime in which it was made, so it must leave this runtime
         // before it enters the other.
         let Ok(stream) = stream.into_std() else { return };
         let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
@@ -334,7 +335,7 @@ impl<P: Protocol> Acceptor<P> {
                 None => Stream::Tcp(stream),
                 Some(tls) => {
                     let reply = protocol.reply_to_plain_text();
-                    // The state of a handshake is large, and gone when it is done.
+                    // The state of a handshake is large, and is freed when it is done.
                     let accepting = Box::pin(tls.accept(stream, &mut phase, &mut open, reply));
                     let Some(stream) = accepting.await else { return };
                     Stream::Tls(stream)
@@ -354,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    /// Says which worker serves a connection and in which phase, and ends with the door.
+    /// Reports the worker that serves a connection and the phase, and ends with the door.
     struct Echo(mpsc::Sender<Phase>);
 
     impl Protocol for Echo {

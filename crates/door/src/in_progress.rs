@@ -1,8 +1,9 @@
 //! A bounded number of things in progress, such as handshakes and refusals.
 //!
-//! A client that begins a handshake and stops costs memory until the time limit. Refusing new
-//! handshakes when there are many would let such clients keep all others out. So the oldest
-//! one makes room: one that goes on takes milliseconds, and is never the oldest of a thousand.
+//! A client that begins a handshake and stops costs memory until the time limit. If new handshakes
+//! were refused when there are many, such clients could keep all others out. So the oldest one
+//! makes room: a handshake that progresses takes milliseconds, and is never the oldest of a
+//! thousand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,13 +21,13 @@ pub(crate) struct InProgress {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// The number of those that were ever begun.
+    /// The number of entries that have ever begun.
     begun: u64,
-    /// By their numbers; dropping the sender ends one.
+    /// The entries by number; dropping the sender ends one.
     in_progress: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }
 
-/// One of them, until this is dropped.
+/// An entry, in progress until this is dropped.
 pub(crate) struct InProgressEntry {
     all: Arc<InProgress>,
     number: u64,
@@ -38,7 +39,7 @@ impl InProgress {
         Self { count_max, open: Lock::default() }
     }
 
-    /// Begins another; the oldest one is given up if there are too many.
+    /// Begins an entry. If there are too many, the oldest one is given up.
     pub(crate) fn begin(self: &Arc<Self>) -> InProgressEntry {
         let (sender, given_up) = oneshot::channel();
         let mut open = self.open.lock("begin another");
@@ -53,7 +54,7 @@ impl InProgress {
 }
 
 impl InProgressEntry {
-    /// Waits until this one has to make room.
+    /// Waits until this entry has to make room.
     pub(crate) async fn given_up(&mut self) {
         let _ = (&mut self.given_up).await;
     }

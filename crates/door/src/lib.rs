@@ -1,10 +1,10 @@
-//! The needs of every network front end, and nothing of a protocol.
+//! The parts that every network front end needs, independent of the protocol.
 //!
-//! A door listens on a port and hands each connection to one of the I/O threads that it
-//! is given, where the connection stays. This crate has the parts that don't depend on
-//! what the bytes mean: the accept loop, the phases in which a door stops, the count of
-//! connections that a drain waits for, TLS ([`tls`]), and small tools for protocols: threads
-//! for work that blocks, and for documents that take long to render.
+//! A door listens on a port and hands each connection to one of the I/O threads that it is given,
+//! where the connection stays. This crate has the parts that don't depend on the meaning of the
+//! bytes: the accept loop, the phases in which a door stops, the count of connections that a drain
+//! waits for, TLS ([`tls`]), and small tools for protocols: threads for work that blocks, and for
+//! documents that take long to render.
 //!
 //! Not its part: it reads and writes no byte of a protocol, knows no request and owns no
 //! thread.
@@ -41,10 +41,10 @@
 //! # Stopping
 //!
 //! A door has two transitions, [`RunningDoor::stop_accepting`] and [`RunningDoor::close`]; in
-//! between, [`RunningDoor::drained`] waits for the connections that were made before the first.
-//! The port stays open until the second, so that new clients can be told why they are not served.
-//! The protocol decides what ends meanwhile: connections of `grpc` end after their calls, those of
-//! `http` are served until their clients close them. The stop of the whole server is in
+//! between, [`RunningDoor::drained`] waits for the connections that were made before the first. The
+//! port stays open until the second, so that new clients can be told why they are not served. In
+//! the meantime the protocol decides which connections end: those of `grpc` end after their calls,
+//! those of `http` are served until their clients close them. The stop of the whole server is in
 //! `crates/galatea/src/shutdown.rs`.
 
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! The number of connections that there may be.
+//! Limits on the number of connections.
 //!
-//! Each connection needs a file descriptor, and so do models. Without a limit, clients
-//! could take all of them. A connection takes a place of each limit that holds for its
-//! door. When one has no place left, the connections that have been idle for longest are
-//! closed; if none is idle, the new connection is refused.
+//! Each connection needs a file descriptor, and so do models. Without a limit, clients could take
+//! all of them. A connection takes a place in each limit that applies to its door. When a limit has
+//! no place left, the connections that have been idle the longest are closed; if none is idle, the
+//! new connection is refused.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,19 +14,19 @@ use crate::activity::Tick;
 use crate::places::{PlaceCount, Places};
 use crate::watch::{Watch, Watched};
 
-/// When the places are taken, one of this many connections is closed, at least one: looking
-/// for those that have been idle for longest takes a while if there are many.
+/// When all places are taken, one in this many connections is closed, but at least one: finding the
+/// longest idle ones takes a while if there are many.
 const EVICTED_SHARE: usize = 64;
 
-/// After no connection was idle, so long passes before another look for one.
+/// The pause before the next search after no connection was idle.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A limit on connections, of one door or of several.
+/// A limit on the connections of one or several doors.
 pub struct ConnectionLimit {
     count: Arc<PlaceCount>,
-    /// The connections that have places of it.
+    /// The watches of the connections that hold places.
     watches: Lock<Vec<Weak<Watch>>>,
-    /// When no connection was idle.
+    /// The time at which no connection was idle.
     none_idle: Lock<Option<Instant>>,
 }
 
@@ -41,7 +41,7 @@ impl ConnectionLimit {
         })
     }
 
-    /// The number of connections that have places.
+    /// The number of connections that hold places.
     #[must_use]
     pub fn open(&self) -> usize {
         self.count.taken()
@@ -53,7 +53,7 @@ impl ConnectionLimit {
         watches.push(Arc::downgrade(watch));
     }
 
-    /// Closes connections that are idle; returns whether there was one.
+    /// Closes idle connections; returns true if there were any.
     pub(crate) fn make_room(&self, now: Instant) -> bool {
         let pause_since = *self.none_idle.lock("look when none was idle");
         if pause_since.is_some_and(|since| now.saturating_duration_since(since) < PAUSE) {
@@ -77,8 +77,8 @@ impl std::fmt::Debug for ConnectionLimit {
     }
 }
 
-/// Closes the connections that have been idle for longest, up to `count`, and returns how
-/// many were still idle.
+/// Closes the connections that have been idle the longest, up to `count`, and returns the number of
+/// those that were still idle.
 fn evict_oldest(idle: &mut [(Tick, Watched)], count: usize) -> usize {
     let last = count.min(idle.len()).saturating_sub(1);
     if last < idle.len() {
@@ -87,7 +87,7 @@ fn evict_oldest(idle: &mut [(Tick, Watched)], count: usize) -> usize {
     let mut evicted: usize = 0;
     for (since, watched) in idle.iter().take(count) {
         if watched.activity.evict(*since) {
-            // Its socket is closed soon; its place is free now.
+            // Its socket closes soon; its place is free now.
             watched.places.release();
             evicted = evicted.saturating_add(1);
         }
@@ -95,8 +95,8 @@ fn evict_oldest(idle: &mut [(Tick, Watched)], count: usize) -> usize {
     evicted
 }
 
-/// Takes a place of each limit, and makes room if that is needed and possible. `None` if
-/// there is no place.
+/// Takes a place in each limit, making room if necessary and possible. Returns `None` if there is
+/// no place.
 pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<Places> {
     let mut places = Places::default();
     for limit in limits {
@@ -168,7 +168,7 @@ mod tests {
         let fifth = world.open(None).unwrap();
         assert_eq!(evicted(), [true, true, false]);
         assert!(world.open(None).is_none());
-        // The places of the evicted ones are not given back a second time.
+        // The places of evicted connections are not returned a second time.
         drop(open);
         assert_eq!(world.counts(), (2, 2));
         drop((fourth, fifth));

@@ -1,13 +1,13 @@
-//! Panics end at the request that they are about.
+//! Containment of panics within a single request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The work panicked. The panic was reported where it happened.
+/// An error: the work panicked. The panic has been reported where it happened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Panicked;
 
-/// Runs `work`, which serves one request, and makes an error of a panic: the requests of
-/// other clients go on.
+/// Runs `work`, which serves one request, and turns a panic into an error, so that other clients'
+/// requests continue.
 ///
 /// # Errors
 ///

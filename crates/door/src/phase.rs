@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::watch;
 
-/// The phase of a door on its way: `Serving` → `Draining` → `Closed`. It never goes back.
+/// The phase of a door: `Serving` → `Draining` → `Closed`. It never goes back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Connections and requests are served.
     Serving,
-    /// Connections are still accepted, so that clients can be told, but no drain waits for them.
-    /// The protocol decides what it refuses, and when a connection ends.
+    /// Connections are still accepted, so that clients can be told, but the drain doesn't wait for
+    /// them. The protocol decides which requests to refuse, and when a connection ends.
     Draining,
     /// The port is closed, and connections end at once.
     Closed,
@@ -19,7 +19,7 @@ pub enum Phase {
 
 /// Moves a door from phase to phase.
 pub(crate) struct PhaseSender {
-    /// The phase once more, because it is read for every request.
+    /// A copy of the phase that is cheap to read, as is done for every request.
     now: Arc<AtomicU8>,
     sender: watch::Sender<Phase>,
 }
@@ -30,7 +30,7 @@ impl PhaseSender {
         Self { now, sender: watch::Sender::new(Phase::Serving) }
     }
 
-    /// Moves on to `phase`; returns whether the door was not that far.
+    /// Advances to `phase`; returns true unless the door was already there.
     pub(crate) fn advance(&self, phase: Phase) -> bool {
         self.sender.send_if_modified(|now| {
             let moves = *now < phase;
@@ -55,7 +55,7 @@ pub struct PhaseWatch {
 }
 
 impl PhaseWatch {
-    /// The phase of the door now.
+    /// The door's current phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         const DRAINING: u8 = Phase::Draining as u8;
@@ -67,13 +67,13 @@ impl PhaseWatch {
         }
     }
 
-    /// Returns true if the door drains or is closed.
+    /// Returns true if the door is draining or closed.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.phase() != Phase::Serving
     }
 
-    /// Waits until the door drains or is closed.
+    /// Waits until the door is draining or closed.
     pub async fn stopping(&mut self) {
         self.after(Phase::Serving).await;
     }
@@ -83,7 +83,7 @@ impl PhaseWatch {
         self.after(Phase::Draining).await;
     }
 
-    /// Waits until the door is beyond `passed`. A door that is gone is beyond all phases.
+    /// Waits until the door is beyond `passed`. A dropped door is beyond all phases.
     async fn after(&mut self, passed: Phase) {
         drop(self.receiver.wait_for(|phase| *phase > passed).await);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A number of places, of which some are taken.
+/// A number of places, some of which are taken.
 pub(crate) struct PlaceCount {
     max: usize,
     taken: AtomicUsize,
@@ -14,7 +14,7 @@ impl PlaceCount {
         Self { max, taken: AtomicUsize::new(0) }
     }
 
-    /// The number of those that are taken.
+    /// The number of taken places.
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Acquire)
     }
@@ -26,7 +26,7 @@ impl std::fmt::Debug for PlaceCount {
     }
 }
 
-/// The places of one connection, one of each kind. They are given back once.
+/// The places of one connection, one of each kind. They are returned once.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     counts: Vec<Arc<PlaceCount>>,
@@ -34,7 +34,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Takes a place, if there is one.
+    /// Takes a place, if one is free.
     pub(crate) fn take(&mut self, count: &Arc<PlaceCount>) -> bool {
         let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let one_more = |taken: usize| (taken < count.max).then(|| taken.saturating_add(1));
@@ -45,7 +45,7 @@ impl Places {
         has_place
     }
 
-    /// Gives them back.
+    /// Returns the places.
     pub(crate) fn release(&self) {
         if !self.is_released.swap(true, Ordering::AcqRel) {
             for count in &self.counts {

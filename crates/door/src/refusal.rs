@@ -1,9 +1,9 @@
-//! Telling clients that there is no place for them.
+//! Refusal of clients for which there is no place.
 //!
-//! A socket that is closed while its client is still sending is reset, and the client may
-//! not see what was sent before. So the socket is closed for sending, and read until the
-//! client has closed it or some time has passed. Few refused connections are kept so at
-//! once, because they need descriptors: the oldest makes room for the next.
+//! A socket that is closed while its client is still sending is reset, and the client may not see
+//! data that was sent before. So the socket is closed for sending, and read until the client has
+//! closed it or some time has passed. Only a few refused connections are kept at a time, because
+//! they need descriptors: the oldest makes room for the next.
 
 use std::io::Read;
 use std::net::Shutdown;
@@ -16,17 +16,17 @@ use tokio::net::TcpStream;
 
 use crate::in_progress::InProgress;
 
-/// The time that a client has to read the refusal.
+/// The time that a client has for reading the refusal.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The bytes that are read at once from a connection that makes room.
+/// The maximum number of bytes that are read in one go from a connection that makes room.
 const LAST_BYTES_MAX: usize = 64 << 10;
 
 /// The connections that are being refused.
 pub(crate) struct Refusals(Arc<InProgress>);
 
 impl Refusals {
-    /// At most this many clients have time to read their refusals.
+    /// Gives at most this many clients time to read their refusals.
     pub(crate) fn new(count_max: usize) -> Self {
         Self(Arc::new(InProgress::new(count_max)))
     }
@@ -49,10 +49,10 @@ impl Refusals {
     }
 }
 
-/// Sends `text`, and no more after it. Returns if the client may read it.
+/// Sends `text`, and nothing after it. Returns true if the client may read it.
 ///
 /// The socket is new and has room for a short text. Its runtime may not know that yet, so it is
-/// not asked.
+/// bypassed.
 pub(crate) fn tell(stream: &TcpStream, text: &[u8]) -> bool {
     let socket = SockRef::from(stream);
     let is_told = !text.is_empty() && matches!(socket.send(text), Ok(sent) if sent == text.len());
@@ -64,7 +64,7 @@ async fn read_to_end(stream: &mut TcpStream) {
     while let Ok(1..) = stream.read(&mut ignored).await {}
 }
 
-/// Reads what the client has sent until now: unread bytes would reset the connection.
+/// Reads the data that the client has sent so far: unread bytes would reset the connection.
 pub(crate) fn read_what_is_there(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let mut reader = (&*socket).take(LAST_BYTES_MAX as u64);

@@ -1,12 +1,11 @@
 //! Documents that take long to render, such as metrics and statistics.
 //!
-//! Rendering on an I/O thread would hold up every connection of that thread, so it happens
-//! on another one: one for all documents of a [`Renderer`], however many clients ask.
+//! Rendering on an I/O thread would hold up every connection of that thread, so it happens on
+//! another one, which is shared by all documents of a [`Renderer`], however many clients ask.
 //! Clients that ask for the same document while the thread is busy share one rendering.
 //!
-//! A document is never older than the request for it: a rendering that has begun is not
-//! given to a client that asks afterwards. So a client that infers and then reads
-//! statistics sees its inference.
+//! A document is never older than the request for it: a client never gets a rendering that began
+//! before it asked. So a client that infers and then reads statistics sees its inference.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::panic::catch_panic;
 
-/// Renders documents that are named by `K`, on a thread of its own.
+/// Renders documents identified by `K`, on a thread of its own.
 pub struct Renderer<K, T> {
     shared: Arc<SharedRendering<K, T>>,
 }
@@ -26,14 +25,14 @@ struct SharedRendering<K, T> {
     queue: Lock<Queue<K, T>>,
 }
 
-/// The documents to render. Its length is bounded by the number of requests that wait.
+/// The documents to render, bounded by the number of waiting requests.
 struct Queue<K, T> {
     documents: VecDeque<Wanted<K, T>>,
-    /// True if a thread works on the queue.
+    /// True if a thread is working on the queue.
     is_active: bool,
 }
 
-/// A document with the clients that wait for it.
+/// A document, with the clients that wait for it.
 struct Wanted<K, T> {
     key: K,
     waiters: Vec<oneshot::Sender<T>>,
@@ -50,7 +49,7 @@ where
         Self { shared: Arc::new(SharedRendering { render: Box::new(render), queue }) }
     }
 
-    /// The document as it is after this was called. `None` if rendering it panics.
+    /// Renders a document no older than this call. Returns `None` if rendering it panics.
     pub async fn render(&self, key: K) -> Option<T> {
         let (waiter, document) = oneshot::channel();
         if self.shared.push(key, waiter) {
@@ -62,7 +61,7 @@ where
 }
 
 impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
-    /// Adds a client that waits; returns whether a thread must be started.
+    /// Adds a waiting client; returns true if a thread must be started.
     fn push(&self, key: K, waiter: oneshot::Sender<T>) -> bool {
         let mut queue = self.queue.lock("want a document");
         match queue.documents.iter_mut().find(|wanted| wanted.key == key) {
@@ -79,10 +78,10 @@ impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
             if waiters.is_empty() {
                 continue;
             }
-            // Without a document the waiters are dropped, which tells the clients.
+            // Dropping the waiters tells the clients that there is no document.
             let Ok(document) = catch_panic(|| (self.render)(&key)) else { continue };
             for waiter in waiters {
-                // The receiver is gone if the client is.
+                // The receiver is dropped with its client.
                 let _ = waiter.send(document.clone());
             }
         }
@@ -111,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// A renderer of numbers that counts up, each after a word of the test. The receiver
-    /// tells that a rendering has begun.
+    /// A renderer of ascending numbers, each of which the test releases. The receiver signals that
+    /// a rendering has begun.
     struct Counter {
         renderer: Renderer<&'static str, u32>,
         begun: mpsc::Receiver<()>,

@@ -1,8 +1,8 @@
-//! Accepting when the process has no file descriptors left.
+//! Accepting connections when the process has run out of file descriptors.
 //!
-//! Models may have taken them. Idle connections are closed for new ones then. If none is idle for
-//! a while, clients are refused, instead of waiting for a connection that never comes: a
-//! descriptor that is kept for this is given up while a client is told.
+//! Models may have taken them. Idle connections are then closed to make room for new ones. If none
+//! is idle for a while, clients are refused, so that they don't wait for a connection that never
+//! comes. A descriptor is reserved for this, and given up while a client is being told.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tokio::net::TcpListener;
 use crate::limit::ConnectionLimit;
 use crate::refusal::{read_what_is_there, tell};
 
-/// The pause in which a connection that makes room is closed.
+/// The pause during which a connection that makes room closes.
 const CLOSING_PAUSE: Duration = Duration::from_millis(2);
 
-/// The pause if no connection is idle: only connections that close help then.
+/// The pause if no connection is idle, so that only closing connections help.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The time for which new clients wait before they are refused.
@@ -33,7 +33,7 @@ impl Scarcity {
         Self { spare: spare(), since: None }
     }
 
-    /// A connection was accepted.
+    /// Notes that a connection was accepted.
     pub(crate) fn is_over(&mut self) {
         self.since = None;
         if self.spare.is_none() {
@@ -41,7 +41,7 @@ impl Scarcity {
         }
     }
 
-    /// No connection could be accepted. Makes room, or refuses a client with `text`.
+    /// Handles a failure to accept. Makes room, or refuses a client with `text`.
     pub(crate) async fn relieve(
         &mut self,
         listener: &TcpListener,
@@ -55,7 +55,7 @@ impl Scarcity {
         }
         let since = *self.since.get_or_insert(now);
         let has_waited = now.saturating_duration_since(since) >= PATIENCE;
-        // Clients that can't be told go on waiting.
+        // Clients that can't be told keep waiting.
         if text.is_empty() || !has_waited || self.spare.take().is_none() {
             tokio::time::sleep(PAUSE).await;
             self.spare = self.spare.take().or_else(spare);

@@ -1,7 +1,7 @@
-//! The stream of bytes of a connection: plain, or inside TLS.
+//! The byte stream of a connection: plain, or inside TLS.
 //!
-//! The two kinds are told apart by one branch for each call of the system, which is
-//! not to be measured beside it. Nothing else of TLS lies on the way of a plain connection.
+//! One branch per system call distinguishes the two kinds, at a cost too small to measure. TLS
+//! costs a plain connection nothing else.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,37 +13,37 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::tls::TlsStream;
 
-/// The stream of a connection.
+/// The byte stream of a connection.
 #[derive(Debug)]
 pub enum Stream {
     /// The bytes of the socket.
     Tcp(TcpStream),
-    /// The bytes inside TLS, whose handshake is done.
+    /// The bytes inside TLS, after the handshake.
     Tls(Box<TlsStream>),
 }
 
 /// The reading half of a [`Stream`].
 #[derive(Debug)]
 pub enum StreamReadHalf {
-    /// Of a plain one.
+    /// The half of a plain stream.
     Tcp(OwnedReadHalf),
-    /// Of one inside TLS.
+    /// The half of a stream inside TLS.
     Tls(ReadHalf<TlsStream>),
 }
 
 /// The writing half of a [`Stream`].
 ///
-/// A half that writes. Bytes through TLS have left only after a flush.
+/// Bytes through TLS have only been sent after a flush.
 #[derive(Debug)]
 pub enum StreamWriteHalf {
-    /// Of a plain one.
+    /// The half of a plain stream.
     Tcp(OwnedWriteHalf),
-    /// Of one inside TLS.
+    /// The half of a stream inside TLS.
     Tls(WriteHalf<TlsStream>),
 }
 
 impl Stream {
-    /// Splits the stream into halves that live apart.
+    /// Splits the stream into independent halves.
     #[must_use]
     pub fn into_split(self) -> (StreamReadHalf, StreamWriteHalf) {
         match self {
@@ -65,7 +65,7 @@ impl From<TcpStream> for Stream {
     }
 }
 
-/// Hands reads on to whichever kind of stream it is.
+/// Delegates reads to the actual kind of stream.
 macro_rules! read_through {
     ($type:ty) => {
         impl AsyncRead for $type {
@@ -83,7 +83,7 @@ macro_rules! read_through {
     };
 }
 
-/// Hands writes on to whichever kind of stream it is.
+/// Delegates writes to the actual kind of stream.
 macro_rules! write_through {
     ($type:ty) => {
         impl AsyncWrite for $type {

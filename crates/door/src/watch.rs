@@ -1,8 +1,8 @@
-//! The connections of one I/O thread, and the task that looks after them.
+//! The connections of one I/O thread, and the task that watches over them.
 //!
-//! The task sleeps while there is no connection. Otherwise it looks at all of them once a
-//! second: a timer for each connection, set anew with each request, would cost more than
-//! the request's other bookkeeping.
+//! The task sleeps while there are no connections. Otherwise it checks all of them once a second: a
+//! timer for each connection, reset with each request, would cost more than the request's other
+//! bookkeeping.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,28 +15,28 @@ use tokio::sync::Notify;
 use crate::activity::{Activity, Tick, Timeouts};
 use crate::places::Places;
 
-/// The time between two looks at connections.
+/// The interval between checks of the connections.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections that an I/O thread serves for one door.
 pub(crate) struct Watch {
     timeouts: Timeouts,
-    /// When the clock began.
+    /// The start of the clock.
     epoch: Instant,
     now: Arc<AtomicU32>,
     connections: Lock<Slab<Watched>>,
-    /// Notified when there is a connection again.
+    /// Notified when the first connection opens.
     opened: Notify,
 }
 
-/// A connection, as those see it who may end it.
+/// A connection, as seen by the code that may end it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     pub(crate) activity: Arc<Activity>,
     pub(crate) places: Arc<Places>,
 }
 
-/// A connection that has its places and is watched, until this is dropped.
+/// The place of a watched connection, held until this is dropped.
 #[must_use = "the connection's place is free when this is dropped"]
 pub struct Place {
     watch: Arc<Watch>,
@@ -58,7 +58,7 @@ impl Watch {
 
     /// Watches a connection that has these places.
     pub(crate) fn open(self: &Arc<Self>, places: Places) -> Place {
-        // The task may have slept until now.
+        // The task may have been asleep until now.
         self.read_clock();
         let activity = Arc::new(Activity::new(self.now.clone()));
         let watched = Watched { activity, places: Arc::new(places) };
@@ -74,7 +74,7 @@ impl Watch {
         Tick(seconds)
     }
 
-    /// Looks after the connections for ever.
+    /// Watches over the connections forever.
     pub(crate) async fn run(&self) {
         loop {
             if self.is_empty() {
@@ -90,7 +90,7 @@ impl Watch {
         self.connections.lock("look for connections").is_empty()
     }
 
-    /// Ends the waits that have taken too long.
+    /// Ends overdue waits.
     fn expire(&self, now: Tick) {
         // Waking a task takes no lock of this crate, so it may happen under this one.
         let connections = self.connections.lock("end waits");
@@ -99,7 +99,7 @@ impl Watch {
         }
     }
 
-    /// Adds the connections that are idle, and since when.
+    /// Adds the idle connections, each with the time since when it has been idle.
     pub(crate) fn add_idle(&self, idle: &mut Vec<(Tick, Watched)>) {
         let connections = self.connections.lock("look for idle connections");
         idle.extend(

@@ -1,7 +1,7 @@
-//! The catalog: where the models of a server come from.
+//! The catalog: the source of a server's models.
 //!
-//! The engine reads no file. It asks the catalog for the models that there are, in the
-//! vocabulary of the crate `repository`, and has those defined that it is going to load.
+//! The engine reads no files. It asks the catalog for the available models, in the types of the
+//! crate `repository`, and has it define those that are about to be loaded.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use galatea_infer::Status;
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan};
 
-/// The models that can be loaded. Every method may take as long as disks do.
+/// The loadable models. Every method may block for disk I/O.
 pub trait Catalog: Send + Sync {
-    /// The names of all models, sorted.
+    /// The sorted names of all models.
     fn names(&self) -> Vec<ListedModel>;
 
     /// Reads all models.
     fn scan(&self) -> Scan<CatalogModel>;
 
-    /// Looks up the models of one name. The name may be any text.
+    /// Looks up the models with a name. The name may be any text.
     fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel>;
 
-    /// Adds a repository. A catalog without repositories refuses.
+    /// Adds a repository. A catalog without repositories refuses this.
     ///
     /// # Errors
     ///
-    /// Why it can't be added, in Triton's words.
+    /// The reason why it can't be added, in Triton's words.
     fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         let _ = names;
         Err(Status::unsupported(format!("there are no repositories to add '{path}' to")))
@@ -42,28 +42,28 @@ pub trait Catalog: Send + Sync {
         Err(Status::unsupported(format!("there are no repositories to take '{path}' from")))
     }
 
-    /// Frees memory that only loads need. Called when the last load under way has ended.
+    /// Frees memory that only loads need. Called when the last load in progress has ended.
     fn release_memory(&self) {}
 }
 
-/// A model that the catalog holds.
+/// A model in the catalog.
 pub struct CatalogModel {
-    /// Its namespace, if there are any.
+    /// The model's namespace, if namespaces are on.
     pub namespace: Option<Arc<str>>,
-    /// Its name.
+    /// The model's name.
     pub name: String,
-    /// The directory of its files, behind all links. A model of the same name in another directory is
-    /// another model, even if its files are older.
+    /// The directory of its files, with all links resolved. A model of the same name in another
+    /// directory is another model, even if its files are older.
     pub path: PathBuf,
-    /// When its files changed last.
+    /// The modification times of the model's files.
     pub modified: ModificationTimes,
-    /// The parts of the model that the parameters of the load replace.
+    /// The parts of the model that the load's parameters replace.
     pub overrides: LoadOverride,
-    /// Reads its configuration. The error says what is wrong with it.
+    /// Reads the model's configuration. The error describes the fault in it.
     pub define: Box<dyn FnOnce() -> Result<ModelDefinition, String> + Send>,
 }
 
-/// The parts of the model in the repository that the parameters of a load replace.
+/// The parts of the repository's model that a load's parameters replace.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LoadOverride {
     /// Nothing.

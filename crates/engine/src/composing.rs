@@ -12,9 +12,9 @@ use galatea_policy::ModelName;
 use crate::handle::ModelHandle;
 use crate::registry::Snapshot;
 
-/// The versions that execute the steps of an ensemble: those that it was checked with, for
-/// as long as it lives. A version that is replaced or taken out of service serves on for
-/// it, so no request changes models halfway.
+/// The versions that execute the steps of an ensemble: for its whole life, those with which it was
+/// checked. A version that is replaced or taken out of service keeps serving the ensemble, so no
+/// request changes models halfway.
 #[derive(Debug)]
 pub(crate) struct PinnedModels {
     models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>>,
@@ -26,7 +26,7 @@ impl PinnedModels {
     ///
     /// # Errors
     ///
-    /// The models that the ensemble needs and doesn't have, in Triton's words.
+    /// The needed models that are missing, in Triton's words.
     pub(crate) fn new(
         id: &str,
         needed: &[NeededModel],
@@ -59,8 +59,7 @@ impl PinnedModels {
     }
 }
 
-/// Why an ensemble fails to load that needs a version which its model doesn't have. The text
-/// is Triton's.
+/// The error of an ensemble that needs a missing version of a model. The text is Triton's.
 #[must_use]
 pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
     Status::invalid_argument(format!(

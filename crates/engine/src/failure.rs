@@ -9,6 +9,6 @@ pub struct LoadFailure {
     pub name: String,
     /// The version; `None` if the model failed as a whole.
     pub version: Option<i64>,
-    /// Why it failed.
+    /// The reason for the failure.
     pub status: Status,
 }

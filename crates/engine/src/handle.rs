@@ -9,10 +9,11 @@ use galatea_dispatch::LoadedModel;
 use crate::agent_lease::AgentLease;
 use crate::reaper::{Reaper, RetiredVersion};
 
-/// A version that requests can be sent to. The reaper destroys the version when the last
-/// share of its handle is dropped.
+/// A version to which requests can be sent. The reaper destroys the version when the last share of
+/// its handle is dropped.
 pub(crate) struct ModelHandle {
-    /// `None` once it is dropped: the reaper gets the only share, and so the destruction.
+    /// The version; `None` once this is dropped: the reaper gets the only share, and with it the
+    /// task of destruction.
     model: Option<Arc<LoadedModel>>,
     lease: Option<Arc<AgentLease>>,
     reaper: Reaper,
@@ -21,8 +22,7 @@ pub(crate) struct ModelHandle {
 }
 
 impl ModelHandle {
-    /// The handle of a version that was loaded. `lease` is that of its model's repository
-    /// agents.
+    /// A handle of a loaded version. `lease` is that of its model's repository agents.
     pub(crate) fn new(
         model: Arc<LoadedModel>,
         lease: Option<Arc<AgentLease>>,
@@ -32,21 +32,21 @@ impl ModelHandle {
         Arc::new(Self { model: Some(model), lease, reaper, is_counted })
     }
 
-    /// The version is about to serve. From now on the reaper counts it until it is destroyed: what
-    /// finds it in a snapshot, such as a readiness check or a change of its instances, may hold
-    /// this handle after the version went out of service.
+    /// Marks the version as about to serve. From now on the reaper counts it until it is destroyed:
+    /// code that finds it in a snapshot, such as a readiness check or a change of its instances,
+    /// may hold this handle after the version has gone out of service.
     pub(crate) fn begin_service(&self) {
         if !self.is_counted.swap(true, Ordering::SeqCst) {
             self.reaper.expect_version();
         }
     }
 
-    /// Identifies the version when it is destroyed.
+    /// A weak reference that identifies the version when it is destroyed.
     pub(crate) fn downgrade(&self) -> Weak<LoadedModel> {
         Arc::downgrade(self.model())
     }
 
-    /// The lease of the model's repository agents, if it has any.
+    /// The lease of the model's repository agents, if any.
     pub(crate) const fn lease(&self) -> Option<&Arc<AgentLease>> {
         self.lease.as_ref()
     }
@@ -66,7 +66,7 @@ impl Deref for ModelHandle {
 
 impl Drop for ModelHandle {
     fn drop(&mut self) {
-        // A version that never served is counted from its end on.
+        // A version that has never served is counted from its end on.
         self.begin_service();
         let lease = self.lease.take().map(|lease| lease as Arc<dyn Send + Sync>);
         if let Some(model) = self.model.take() {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::testing::{FakeBackend, LONG, load_version};
 
-    /// Agents whose end waits for the test.
+    /// Agents whose end the test delays.
     struct SlowAgents(Mutex<mpsc::Receiver<()>>);
 
     impl ModelAgents for SlowAgents {

@@ -3,10 +3,10 @@
 //! [`InferenceService`](galatea_infer::InferenceService) and
 //! [`ServerControl`](galatea_control::ServerControl).
 //!
-//! The models that shall serve are chosen by the pure lifecycle of `galatea-policy`; this crate
-//! drives it. How one version executes its requests is up to `galatea-dispatch`.
+//! The pure lifecycle of `galatea-policy` chooses the models that shall serve; this crate drives
+//! it. `galatea-dispatch` executes the requests of each version.
 //!
-//! The engine is no front end: it never sees bytes of a protocol. It reads no file: models
+//! The engine is not a front end: it never sees the bytes of a protocol. It reads no files: models
 //! come from a [`Catalog`]. It knows no backend by name: a catalog defines models as
 //! [`ModelDefinition`](galatea_dispatch::ModelDefinition)s.
 //!
@@ -19,7 +19,7 @@
 //!
 //! # A load
 //!
-//! `manager/mod.rs` tells it in steps, with its races.
+//! `manager/mod.rs` describes its steps and races.
 //!
 //! # Example
 //!

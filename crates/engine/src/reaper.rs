@@ -1,15 +1,15 @@
 //! The reaper: the thread on which retired model versions are drained and destroyed.
 //!
-//! Every holder of a [`ModelHandle`](crate::handle::ModelHandle) may send requests to a
-//! version: the registry's snapshots, which a request holds while it looks its model up,
-//! and the ensembles that the version is part of. The last handle retires the version when
-//! it is dropped. No request can arrive after that, so only then is the queue drained, and
-//! then the instances and the model are destroyed. All of that happens here, never on the
-//! thread of a request; a thread beside it waits for the ends of the instances. So no request takes a lock to keep its model alive, and ensembles
-//! end before the models that they are made of.
+//! Every holder of a [`ModelHandle`](crate::handle::ModelHandle) may send requests to a version:
+//! the registry's snapshots, one of which a request holds while it looks up its model, and the
+//! ensembles that the version is part of. The last handle retires the version when it is dropped.
+//! No request can arrive after that, so only then is the queue drained, and then the instances and
+//! the model are destroyed. All of that happens here, never on the thread of a request; a separate
+//! thread waits for the instances to end. So no request takes a lock to keep its model alive, and
+//! ensembles end before their composing models.
 //!
-//! Its part in a reload is step 9 in `manager/mod.rs`; in the stop of the server it is steps 7 and
-//! 8 in `crates/galatea/src/shutdown.rs`.
+//! Its part in a reload is step 9 in `manager/mod.rs`; its part in shutdown is steps 7 and 8 in
+//! `crates/galatea/src/shutdown.rs`.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use galatea_dispatch::{LoadedModel, LogSink};
 use galatea_infer::Status;
 use galatea_stdx::{Condvar, Inbox, Lock};
 
-/// A version that no request can be sent to any more.
+/// A version to which no more requests can be sent.
 pub(crate) struct RetiredVersion {
     pub(crate) model: Arc<LoadedModel>,
     /// Dropped after the model: its files may belong to its repository agents.
     pub(crate) lease: Option<Arc<dyn Send + Sync>>,
 }
 
-/// Called after a version was destroyed, with its model's id and its number.
+/// Called after a version has been destroyed, with its model's id and its number.
 pub(crate) type OnDestroyed = Box<dyn Fn(&str, i64, &Weak<LoadedModel>) + Send>;
 
 /// A handle of the thread. The thread ends when the last handle is dropped and nothing is
@@ -40,8 +40,8 @@ pub(crate) struct Reaper {
 #[derive(Default)]
 struct ReaperQueue {
     inbox: Arc<Inbox<ReaperMessage>>,
-    /// Versions that have served, those that were handed over, and agents: none of them is
-    /// destroyed yet.
+    /// The number of versions that have served or were handed over, and of agents, that have not
+    /// been destroyed yet.
     unfinished: Lock<usize>,
     finished: Condvar,
 }
@@ -82,7 +82,7 @@ impl Reaper {
         Ok(Self { queue, _closer: closer })
     }
 
-    /// Counts a version that will be retired, until it is destroyed.
+    /// Counts a version that will be retired, until it has been destroyed.
     pub(crate) fn expect_version(&self) {
         self.queue.begin();
     }
@@ -99,7 +99,7 @@ impl Reaper {
     }
 
     /// Waits until nothing is left to destroy, for at most `timeout`. Returns the number of
-    /// versions that are left, among them those that serve.
+    /// remaining versions, including those in service.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout;
         let mut unfinished = self.queue.unfinished.lock("wait until all is destroyed");
@@ -116,7 +116,7 @@ impl Reaper {
 
 impl ReaperQueue {
     fn send(&self, message: ReaperMessage) {
-        // The inbox is never closed: what drains may end after the last handle.
+        // The inbox is never closed: a drain may end after the last handle has been dropped.
         let _ = self.inbox.push_and_wake(message);
     }
 
@@ -171,8 +171,8 @@ impl ReaperThread {
         }
     }
 
-    /// Waits for the threads of a version beside the reaper's: an instance ends when its last
-    /// stream has, and may take its time to finalize. Other versions don't wait for that.
+    /// Waits for the threads of a version on a thread of its own: an instance ends after its last
+    /// stream, and may take long to finalize. Other versions don't wait for that.
     fn stop(&self, version: RetiredVersion) {
         let slot = Arc::new(Lock::new(Some(version)));
         let (queue, taken) = (self.queue.clone(), slot.clone());
@@ -183,7 +183,7 @@ impl ReaperThread {
             }
         };
         let thread = std::thread::Builder::new().name(String::from("galatea-stop"));
-        // Without a thread, the reaper's own waits.
+        // If no thread can be started, the reaper's own thread waits.
         if let Err(wait) = thread.spawn(wait.clone()).map_err(|_| wait) {
             wait();
         }

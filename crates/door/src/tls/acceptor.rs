@@ -1,4 +1,4 @@
-//! Performs handshakes.
+//! TLS handshakes.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -19,19 +19,20 @@ use crate::connections::OpenConnection;
 use crate::in_progress::InProgress;
 use crate::phase::PhaseWatch;
 
-/// The time that a client may take for the handshake of TLS.
+/// The time that a client may take for the TLS handshake.
 ///
-/// It is two round trips, so this is long even for a client at the other end of a
-/// satellite link. Triton's gRPC door waits 120 s.
+/// A handshake takes two round trips, so this is long even for a client behind a satellite link.
+/// Triton's gRPC door waits 120 s.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
-/// The maximum number of handshakes of TLS in progress at one door; beyond it the oldest
-/// is given up. Each holds some 30 KiB, so all of them hold 30 MiB.
+/// The maximum number of TLS handshakes in progress at one door; beyond it the oldest is given up.
+/// Each holds some 30 KiB, 30 MiB in total.
 const HANDSHAKES_MAX: usize = 1024;
 
-/// The time for which a client that doesn't speak TLS may go on sending before it is closed.
+/// The time for which a client that doesn't speak TLS may continue to send before it is
+/// disconnected.
 const PLAIN_TEXT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The number of bytes that are read of it meanwhile.
+/// The maximum number of bytes that are read from it in that time.
 const PLAIN_TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// TLS at a door: a configuration that can be replaced, and the handshakes in progress.
@@ -45,7 +46,7 @@ struct AcceptorShared {
 }
 
 impl Tls {
-    /// TLS with this configuration. `report` is told why handshakes fail.
+    /// TLS with this configuration. Failures of handshakes are passed to `report`.
     pub fn new(
         config: TlsConfig,
         report: impl Fn(&HandshakeFailure) + Send + Sync + 'static,
@@ -57,14 +58,15 @@ impl Tls {
         }))
     }
 
-    /// Replaces the configuration for handshakes that begin from now on. Connections live on.
+    /// Replaces the configuration for future handshakes. Existing connections are unaffected.
     pub fn replace(&self, config: TlsConfig) {
         self.0.config.store(Arc::new(config));
     }
 
     /// Performs the handshake of a connection; `None` if it failed or the door closed.
     ///
-    /// A drain doesn't wait for it: a client without a handshake has sent no request.
+    /// A drain doesn't wait for it: a client that has not completed a handshake has sent no
+    /// request.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -124,8 +126,8 @@ impl Tls {
         let config = self.0.config.load_full();
         let accepting = TlsAcceptor::from(config.server.clone()).accept(Socket::new(stream));
         let stream = accepting.await.map_err(|error| HandshakeFailure::from_io(&error))?;
-        // The client names the protocols that it knows, or none; rustls has ended the handshake
-        // if none of them suits.
+        // The client may name the protocols that it knows; if none of them is acceptable, rustls
+        // has already ended the handshake.
         let names_none = stream.get_ref().1.alpn_protocol().is_none();
         if names_none && config.protocol == ApplicationProtocol::Http2 {
             let reason = "the client didn't name the protocol h2";
@@ -135,19 +137,19 @@ impl Tls {
     }
 }
 
-/// Returns true if a client speaks a protocol of text, as HTTP does, instead of TLS.
+/// Returns true if a client speaks a text protocol, such as HTTP, instead of TLS.
 async fn begins_with_a_letter(stream: &TcpStream) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1) if first.iter().all(u8::is_ascii_uppercase))
 }
 
-/// Answers a client that doesn't speak TLS, if there is an answer that it understands.
+/// Responds to a client that doesn't speak TLS, if it can understand a response.
 async fn refuse_plain_text(stream: &mut TcpStream, reply: &[u8]) {
     if reply.is_empty() || stream.write_all(reply).await.is_err() {
         return;
     }
     let _ = stream.shutdown().await;
-    // If the socket were closed with bytes unread, the client might not see the answer.
+    // If the socket were closed with bytes unread, the client might not see the response.
     let mut piece = [0; 1024];
     let reading = async {
         let mut length: usize = 0;
@@ -167,7 +169,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// A stream inside TLS, whose handshake is done.
+/// A stream inside TLS, after the handshake.
 #[derive(Debug)]
 pub struct TlsStream(server::TlsStream<Socket>);
 

@@ -1,28 +1,28 @@
 //! The few fields of a certificate that are needed here.
 //!
-//! rustls verifies certificates of version 3. What else is in use, such as the certificates of
-//! version 1 that `openssl x509 -req` makes, is read with this.
+//! rustls verifies certificates of version 3. Other certificates in use, such as those of version 1
+//! that `openssl x509 -req` makes, are read with this.
 
 use std::time::Duration;
 
-/// The parts of a certificate, as they are encoded.
+/// The parts of a certificate, in encoded form.
 #[derive(Debug)]
 pub(super) struct Certificate<'d> {
-    /// True if it is of version 1, which has no extensions.
+    /// True if the certificate is of version 1, which has no extensions.
     pub(super) is_version_1: bool,
     pub(super) issuer: &'d [u8],
     pub(super) subject: &'d [u8],
     pub(super) validity: Validity,
     /// The public key with its algorithm: a `SubjectPublicKeyInfo`.
     pub(super) public_key: &'d [u8],
-    /// The part that the issuer signed.
+    /// The part that the issuer has signed.
     pub(super) signed: &'d [u8],
-    /// The algorithm of the signature, without the tag of its sequence.
+    /// The signature algorithm, without the tag of its sequence.
     pub(super) signature_algorithm: &'d [u8],
     pub(super) signature: &'d [u8],
 }
 
-/// When a certificate is valid, in seconds since 1970.
+/// The validity period of a certificate, in seconds since 1970.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) not_before: i64,
@@ -38,7 +38,7 @@ impl Validity {
 }
 
 impl<'d> Certificate<'d> {
-    /// Reads a certificate; `None` if it isn't one.
+    /// Parses a certificate; returns `None` if it isn't one.
     pub(super) fn parse(der: &'d [u8]) -> Option<Self> {
         let mut outside = DerReader(der);
         let mut whole = DerReader(outside.value(SEQUENCE)?.content);
@@ -84,12 +84,12 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
-/// Reads values in the distinguished encoding rules (DER), one after the other.
+/// Reads values in the distinguished encoding rules (DER), one after another.
 struct DerReader<'d>(&'d [u8]);
 
 struct DerValue<'d> {
     content: &'d [u8],
-    /// With its tag and length.
+    /// The value with its tag and length.
     encoded: &'d [u8],
 }
 
@@ -108,7 +108,7 @@ impl<'d> DerReader<'d> {
     }
 }
 
-/// A length, and what is behind it.
+/// A length, and the remaining bytes.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
@@ -124,7 +124,7 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((length, rest))
 }
 
-/// The bits of a bit string of whole bytes.
+/// The bits of a bit string that consists of whole bytes.
 fn bits<'d>(value: &DerValue<'d>) -> Option<&'d [u8]> {
     let (&unused, bits) = value.content.split_first()?;
     (unused == 0).then_some(bits)
@@ -135,7 +135,8 @@ fn validity(value: &DerValue<'_>) -> Option<Validity> {
     Some(Validity { not_before: time(&mut times)?, not_after: time(&mut times)? })
 }
 
-/// A time in seconds since 1970, in one of its two forms, which differ in the digits of the year.
+/// A time in seconds since 1970, in either of two forms, which differ in the number of digits of
+/// the year.
 fn time(times: &mut DerReader<'_>) -> Option<i64> {
     if let Some(short) = times.value(UTC_TIME) {
         let (year, rest) = number(short.content, 2)?;
@@ -147,7 +148,7 @@ fn time(times: &mut DerReader<'_>) -> Option<i64> {
     seconds(year, rest)
 }
 
-/// A number with this many digits, and what is behind it.
+/// A number with this many digits, and the remaining bytes.
 fn number(text: &[u8], digits: usize) -> Option<(i64, &[u8])> {
     let (number, rest) = text.split_at_checked(digits)?;
     if !number.iter().all(u8::is_ascii_digit) {
@@ -167,11 +168,11 @@ fn seconds(year: i64, rest: &[u8]) -> Option<i64> {
     if rest != b"Z" || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Years begin in March here, so that the leap day is the last one.
+    // Years begin in March here, so that the leap day is the last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     let day_of_year = (153 * month + 2) / 5 + day - 1;
-    // From the first of March of the year 0 to 1970 there are 719,468 days.
+    // There are 719,468 days from the first of March of the year 0 to 1970.
     let days = year * 365 + leap_days + day_of_year - 719_468;
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }

@@ -1,4 +1,4 @@
-//! Trusted certificates of clients.
+//! Verification of client certificates.
 //!
 //! webpki verifies certificates of version 3 by the rules of the web. Triton's users also have
 //! clients whose certificates those rules don't know and OpenSSL accepts:
@@ -6,7 +6,7 @@
 //! - of version 1, as `openssl x509 -req` makes them unless it is told otherwise
 //! - self-signed, and listed among the roots themselves
 //!
-//! Both are judged here, with the same cryptography.
+//! Both are verified here, with the same cryptography.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ use rustls::{
 
 use super::certificate::{Certificate, key_parts};
 
-/// A verifier that trusts what `roots` have signed, and the roots themselves. The error is the
-/// reason why they can't be used.
+/// A verifier that trusts certificates signed by `roots`, and the roots themselves. The error is
+/// the reason why they can't be used.
 pub(super) fn new(
     roots: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
@@ -37,7 +37,7 @@ pub(super) fn new(
     for root in &roots {
         store.add(root.clone()).map_err(|error| format!("has an unusable certificate: {error}"))?;
     }
-    // Names that the roots may not sign are checked by webpki only.
+    // Only webpki checks names that the roots may not sign.
     let signing = roots.iter().zip(&store.roots);
     let signing = signing.filter(|(_, anchor)| anchor.name_constraints.is_none());
     let signing = signing.map(|(root, _)| root.clone()).collect();
@@ -54,13 +54,13 @@ pub(super) fn new(
 struct ClientVerifier {
     webpki: Arc<dyn ClientCertVerifier>,
     roots: Vec<CertificateDer<'static>>,
-    /// Those of the roots that may sign certificates of version 1.
+    /// The roots that may sign certificates of version 1.
     signing: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientVerifier {
-    /// Returns true if a certificate that webpki refuses is trusted all the same.
+    /// Returns true if a certificate that webpki refuses is nevertheless trusted.
     fn trusts(&self, der: &CertificateDer<'_>, certificate: &Certificate<'_>) -> bool {
         let is_root = self.roots.iter().any(|root| root == der);
         is_root || (certificate.is_version_1 && self.is_signed(certificate))
@@ -78,7 +78,7 @@ impl ClientVerifier {
     }
 }
 
-/// Returns true if one of the algorithms is the key's, and finds the signature right.
+/// Returns true if one of the algorithms is the key's and accepts the signature.
 fn verify<'a>(
     public_key: &[u8],
     algorithms: impl IntoIterator<Item = &'a dyn SignatureVerificationAlgorithm>,
@@ -171,7 +171,7 @@ mod tests {
         CertificateDer::from_pem_slice(text).unwrap()
     }
 
-    /// Returns true if a client with this certificate is let in.
+    /// Returns true if a client with this certificate is admitted.
     fn lets_in(roots: &[&[u8]], client: &[u8]) -> Result<(), Error> {
         let roots = roots.iter().map(|root| certificate(root)).collect();
         let verifier = new(roots, &Arc::new(ring::default_provider())).unwrap();

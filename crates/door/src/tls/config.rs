@@ -1,4 +1,4 @@
-//! From PEM files to a configuration.
+//! Configuration from PEM files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use super::certificate::{Certificate, Validity};
 use super::client_verifier;
 
-/// The contents of the files that a configuration is made of.
+/// The contents of the files from which a configuration is made.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The server's certificate, followed by those of its issuers.
     pub certificate: Vec<u8>,
     /// The key of the first certificate.
     pub key: Vec<u8>,
-    /// The certificates that sign those of clients.
+    /// The certificates that sign client certificates.
     pub roots: Option<Vec<u8>>,
 }
 
 impl fmt::Debug for TlsFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The key is a secret.
+        // Omits the key, which is secret.
         f.write_str("TlsFiles")
     }
 }
@@ -42,34 +42,34 @@ pub enum TlsFile {
     Roots,
 }
 
-/// Why there is no configuration: something is wrong with a file.
+/// An error: no configuration can be made because of a fault in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     /// The file.
     pub file: TlsFile,
-    /// The mistake, to be read behind the file's name.
+    /// The fault, phrased to follow the file's name.
     pub reason: String,
 }
 
 /// The protocol inside TLS, which client and server agree on in the handshake (ALPN).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationProtocol {
-    /// `http/1.1`. A client that doesn't name a protocol means this one.
+    /// `http/1.1`, the default if a client names no protocol.
     Http1,
-    /// `h2`. Clients have to name it.
+    /// `h2`. Clients must name it.
     Http2,
 }
 
-/// The demand on clients to show who they are.
+/// The requirement for clients to identify themselves.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// They need no certificate.
+    /// Clients need no certificate.
     Anonymous,
-    /// They need a certificate that the roots have signed.
+    /// Clients need a certificate that the roots have signed.
     Certified,
 }
 
-/// A configuration: a certificate with its key, and which clients are let in.
+/// A configuration: a certificate with its key, and the requirement for clients.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
     pub(super) server: Arc<ServerConfig>,
@@ -78,11 +78,11 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// Makes a configuration of what the files hold.
+    /// Makes a configuration from the contents of the files.
     ///
     /// # Errors
     ///
-    /// If a file has not what it should have, or the key isn't the certificate's.
+    /// If a file lacks the expected content, or the key doesn't belong to the certificate.
     pub fn new(
         files: &TlsFiles,
         clients: Clients,
@@ -112,8 +112,8 @@ impl TlsConfig {
         Ok(Self { server: Arc::new(server), protocol, validity })
     }
 
-    /// A remark if clients will not trust the certificate because of its dates, to be read
-    /// behind the name of its file. `now` is the time since 1970.
+    /// A remark if clients will not trust the certificate because of its dates, phrased to follow
+    /// the file's name. `now` is the time since 1970.
     #[must_use]
     pub fn dates_remark(&self, now: Duration) -> Option<&'static str> {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -148,7 +148,7 @@ fn wrong(file: TlsFile, reason: impl Into<String>) -> TlsError {
     TlsError { file, reason: reason.into() }
 }
 
-/// All certificates of a file, of which there has to be one.
+/// All certificates of a file, which must contain at least one.
 fn certificates(text: &[u8], file: TlsFile) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| wrong(file, format!("is no valid PEM: {error}")))?;
@@ -172,7 +172,7 @@ fn parsed<'d>(
 
 /// The chain with its key, if the two belong together.
 ///
-/// rustls would compare them too, but only for certificates of version 3.
+/// rustls would check that too, but only for certificates of version 3.
 fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     text: &[u8],

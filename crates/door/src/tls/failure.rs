@@ -1,16 +1,16 @@
-//! Why a handshake failed.
+//! Reasons for failed handshakes.
 
 use std::fmt;
 use std::io;
 
 use rustls::{Error, InvalidMessage};
 
-/// Why a handshake failed. It concerns its client only.
+/// The reason why a handshake failed, which affects only its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakeFailure {
     /// The kind, for counting or for logging each kind once.
     pub kind: FailureKind,
-    /// The event, as a clause.
+    /// The event, phrased as a clause.
     pub reason: String,
 }
 
@@ -20,21 +20,21 @@ pub struct HandshakeFailure {
 pub enum FailureKind {
     /// The client didn't finish in time.
     Timeout,
-    /// Too many others were in progress, and this one was the oldest.
+    /// Too many handshakes were in progress, and this one was the oldest.
     GivenUp,
-    /// The client left.
+    /// The client disconnected.
     Disconnected,
     /// The client doesn't speak TLS.
     NotTls,
-    /// No version, algorithm or protocol suits both.
+    /// No version, algorithm or protocol is acceptable to both sides.
     Incompatible,
-    /// The client has no certificate, and needs one.
+    /// The client has no certificate, but needs one.
     NoCertificate,
     /// The client's certificate isn't trusted.
     BadCertificate,
     /// The client refused the server, for example its certificate.
     Refused,
-    /// The client broke the rules of TLS.
+    /// The client violated the TLS protocol.
     Other,
 }
 
@@ -43,7 +43,7 @@ impl HandshakeFailure {
         Self { kind, reason: reason.into() }
     }
 
-    /// From what the handshake returned.
+    /// The failure behind an error that the handshake returned.
     pub(super) fn from_io(error: &io::Error) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
         match cause {

@@ -1,16 +1,16 @@
-//! TLS: what turns an accepted socket into an encrypted stream.
+//! TLS: the conversion of an accepted socket into an encrypted stream.
 //!
-//! - `config.rs`: from PEM files to a configuration, with errors that name the file
+//! - `config.rs`: a configuration from PEM files, with errors that name the file
 //! - `certificate.rs`: the few fields of a certificate that are needed here
-//! - `client_verifier.rs`: which certificates of clients are trusted
+//! - `client_verifier.rs`: verification of client certificates
 //! - `acceptor.rs`: [`Tls`], which performs handshakes and whose configuration can be replaced
-//! - `failure.rs`: why a handshake failed
-//! - `socket.rs`: the socket below TLS, with few reads
-//! - `reload.rs`: when changed files are taken
+//! - `failure.rs`: the reasons for failed handshakes
+//! - `socket.rs`: the socket below TLS, with fewer reads
+//! - `reload.rs`: the time at which changed files take effect
 //!
-//! A handshake is performed on the I/O thread that keeps the connection, beside the accept
-//! loop. It has a time limit, and when too many are in progress the oldest is given up: a client
-//! that stops in the middle does not hold others up.
+//! A handshake is performed on the I/O thread that keeps the connection, beside the accept loop. It
+//! has a time limit, and when too many are in progress the oldest is given up: a client that stops
+//! halfway does not delay others.
 
 mod acceptor;
 mod certificate;

@@ -1,17 +1,17 @@
-//! When changed files are taken.
+//! The time at which changed files take effect.
 //!
 //! Certificates are renewed while the server runs. Programs that replace them write two or three
-//! files, one after the other, or switches a symbolic link. So a change counts only when it was
-//! seen twice in a row, and then it is judged once: what is broken leaves the server with what
-//! it has.
+//! files in turn, or switch a symbolic link. So a change counts only once it has been seen twice in
+//! a row, and then it is evaluated once: if the new files are faulty, the server keeps its present
+//! ones.
 
 use std::fmt::Debug;
 
-/// Decides when changed files are taken. `F` is what the files hold.
+/// Decides when changed files take effect. `F` is the contents of the files.
 #[derive(Debug)]
 pub struct Reload<F> {
     served: F,
-    /// The files that were seen last, if they aren't what is served.
+    /// The files that were seen last, if they differ from those in use.
     seen: Option<Seen<F>>,
 }
 
@@ -21,26 +21,25 @@ struct Seen<F> {
     is_judged: bool,
 }
 
-/// The next step after a look at the files.
+/// The next step after the files have been read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReloadStep<'r, F> {
-    /// Nothing.
+    /// Do nothing.
     Keep,
-    /// Make a configuration of what they hold. If that succeeds, serve it and tell
-    /// [`Reload::adopt`].
+    /// Make a configuration from these files. If that succeeds, use it and call [`Reload::adopt`].
     Judge(&'r F),
-    /// Tell the operator that they can't be read, for this reason.
+    /// Tell the operator that the files can't be read, for this reason.
     Complain(&'r str),
 }
 
 impl<F: PartialEq + Clone + Debug> Reload<F> {
-    /// `served` is what is served now.
+    /// A value with the files in use, `served`.
     #[must_use]
     pub const fn new(served: F) -> Self {
         Self { served, seen: None }
     }
 
-    /// Takes a look at the files, or the reason why they can't be read.
+    /// Takes in the contents of the files, or the reason why they can't be read.
     pub fn step(&mut self, reading: Result<F, String>) -> ReloadStep<'_, F> {
         if reading.as_ref() == Ok(&self.served) {
             self.seen = None;
@@ -62,7 +61,7 @@ impl<F: PartialEq + Clone + Debug> Reload<F> {
         }
     }
 
-    /// Notes that the files that were judged last are served now.
+    /// Notes that the last evaluated files are now in use.
     pub fn adopt(&mut self) {
         if let Some(Seen { reading: Ok(files), .. }) = self.seen.take() {
             self.served = files;
@@ -74,7 +73,7 @@ impl<F: PartialEq + Clone + Debug> Reload<F> {
 mod tests {
     use super::*;
 
-    /// Looks at the files, and returns what is done.
+    /// Reads the files, and returns the step taken.
     fn look(reload: &mut Reload<&'static str>, files: &'static str) -> String {
         let reading = match files.strip_prefix("error: ") {
             Some(reason) => Err(reason.to_owned()),
@@ -87,7 +86,7 @@ mod tests {
         }
     }
 
-    /// Checks what is done at each look; what begins with `good` is adopted.
+    /// Checks the step taken after each reading; files that begin with `good` are adopted.
     #[track_caller]
     fn check(looks: &[(&'static str, &str)]) {
         let mut reload = Reload::new("first");

@@ -1,7 +1,7 @@
 //! The socket below TLS.
 //!
-//! rustls reads 4 KiB at a time. Here the system is asked for more at once, and the rest is
-//! handed on from memory. A connection that waits has no such memory.
+//! rustls reads 4 KiB at a time. This socket asks the system for more at once, and serves the rest
+//! from memory. A waiting connection holds no such memory.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -10,16 +10,16 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The number of bytes that are read at once: four full records.
+/// The number of bytes per read: four full records.
 const READ_BYTES: usize = 64 << 10;
 
 /// A socket that reads ahead.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
-    /// Bytes that were read ahead; without memory while the connection waits.
+    /// The bytes that were read ahead; unallocated while the connection waits.
     ahead: Vec<u8>,
-    /// The start of the bytes that were not handed on.
+    /// The start of the bytes that have not been handed on.
     start: usize,
 }
 
@@ -32,7 +32,7 @@ impl Socket {
         self.ahead.clear();
         self.start = 0;
         self.ahead.reserve_exact(READ_BYTES);
-        // This future keeps nothing between polls.
+        // The future keeps no state between polls.
         let polled = pin!(self.stream.read_buf(&mut self.ahead)).poll(context);
         if polled.is_pending() {
             self.ahead = Vec::new();

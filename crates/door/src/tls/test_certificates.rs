@@ -15,9 +15,9 @@ pub(super) const CLIENT_VERSION_1_KEY: &[u8] =
     include_bytes!("../../tests/certificates/client_version_1.key");
 pub(super) const CLIENT_SELF_SIGNED: &[u8] =
     include_bytes!("../../tests/certificates/client_self_signed.pem");
-/// Of version 1, and valid only in the past.
+/// A certificate of version 1, which was valid only in the past.
 pub(super) const CLIENT_EXPIRED: &[u8] =
     include_bytes!("../../tests/certificates/client_expired.pem");
-/// Its issuer has the name of the roots and another key.
+/// A certificate whose issuer has the name of the roots but another key.
 pub(super) const CLIENT_FORGED: &[u8] =
     include_bytes!("../../tests/certificates/client_forged.pem");

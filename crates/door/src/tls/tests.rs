@@ -19,7 +19,7 @@ use crate::phase::{Phase, PhaseSender};
 
 const PLAIN_REPLY: &[u8] = b"speak TLS";
 
-/// TLS of a door, and why its handshakes failed.
+/// A door's TLS, and the reasons for its failed handshakes.
 fn server(clients: Clients) -> (Tls, mpsc::Receiver<FailureKind>) {
     let files = TlsFiles {
         certificate: files::SERVER.to_vec(),
@@ -34,7 +34,7 @@ fn server(clients: Clients) -> (Tls, mpsc::Receiver<FailureKind>) {
     (tls, failures)
 }
 
-/// A client that shows this certificate, and signs with this key.
+/// A client that presents this certificate, and signs with this key.
 fn client(
     version: &'static SupportedProtocolVersion,
     identity: Option<(&[u8], &[u8])>,
@@ -59,7 +59,7 @@ fn client(
     config
 }
 
-/// The two ends of a connection: the client's first.
+/// The two ends of a connection, the client's first.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -101,7 +101,7 @@ async fn clients_are_let_in_by_their_certificate_and_key() {
             (files::CLIENT_VERSION_1, files::CLIENT_VERSION_1_KEY),
         ] {
             assert!(echoes(&certified, client(version, Some((certificate, key)))).await);
-            // Certificates are no secret: the key counts.
+            // Certificates are not secret: the key is what counts.
             let stolen = Some((certificate, files::SERVER_KEY));
             assert!(!echoes(&certified, client(version, stolen)).await);
             assert_eq!(failures.recv(), Ok(FailureKind::BadCertificate));
@@ -148,7 +148,7 @@ async fn a_drain_does_not_wait_for_a_handshake() {
     };
     let (accepted, ()) = tokio::join!(accept, stop);
     assert!(accepted.is_none() && open.is_none());
-    // The door closed: no client is to blame.
+    // The door closed, so no client is to blame.
     assert!(failures.try_recv().is_err());
 }
 

@@ -1,4 +1,4 @@
-//! A model of the catalog that an order or a scan wants to serve.
+//! A model of the catalog that an order or a scan wants to put into service.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ pub(super) struct CandidateModel {
 
 /// The model that serves if the candidate becomes desired.
 pub(super) enum CandidateContent {
-    /// The model that the plan has already: that in the catalog did not change. It is not
+    /// The model that the plan already has, because the catalog's model has not changed. It is not
     /// defined.
     Unchanged(Box<CatalogModel>),
-    /// This model.
+    /// A new definition.
     Defined(Arc<DefinedModel>),
 }
 
@@ -39,7 +39,7 @@ impl CandidateModel {
         Self { id, name, reason, dependencies, content: CandidateContent::Defined(Arc::new(model)) }
     }
 
-    /// The model in the catalog, if it is not defined.
+    /// The model in the catalog, if it has not been defined.
     pub(super) fn into_undefined(self) -> Result<Box<CatalogModel>, Self> {
         match self.content {
             CandidateContent::Unchanged(found) => Ok(found),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! order or event ──► step of the plan ──► registry changes   (under the lock)
-//!        ▲                          └───► effects            (behind the lock)
+//!        ▲                          └───► effects            (outside the lock)
 //!        └──── event ◄──── worker ◄─────────┘
 //! ```
 
@@ -23,7 +23,8 @@ use crate::registry::Registry;
 /// The plan, and everything that performs its effects.
 pub(super) struct Driver {
     plan: Lock<Plan>,
-    /// The plan changed, and effects that follow were performed or begun.
+    /// Notified when the plan has changed, and when the resulting effects have been performed or
+    /// begun.
     changed: Condvar,
     pub(super) worker: LoadWorker,
     pub(super) pool: Pool,
@@ -40,7 +41,7 @@ impl Driver {
         self.plan.lock(purpose)
     }
 
-    /// Steps the plan, and does what follows.
+    /// Steps the plan, and applies the consequences.
     pub(super) fn step<T>(
         self: &Arc<Self>,
         plan: Guard<'_, Plan>,
@@ -71,8 +72,8 @@ impl Driver {
         }
     }
 
-    /// Waits until `is_done`. Meanwhile loads of this name that wait for a thread of the pool
-    /// end, without one: other loads may keep the threads for long.
+    /// Waits until `is_done`. In the meantime, ends loads of this name that wait for a thread of
+    /// the pool: other loads may occupy the threads for long.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ impl Driver {
             if is_done(&plan) {
                 return Ok(plan);
             }
-            // A job that is added later is seen: behind it an effect ends, which takes the
+            // A job that is added later is noticed: an effect ends after adding it, which takes the
             // plan's lock and wakes this thread.
             let jobs = self.pool.withdraw(&plan.stop_independent_loads(name));
             if jobs.is_empty() {
@@ -112,8 +113,8 @@ impl Driver {
         self.log.write(LogLevel::Error, format_args!("failed to load '{id}': {reason}"));
     }
 
-    /// Steps the plan, and does what follows but for the first work on a version, with
-    /// which this thread goes on.
+    /// Steps the plan, and applies the consequences except for the first work on a version, which
+    /// this thread takes on.
     fn step_until_work<T>(
         self: &Arc<Self>,
         mut plan: Guard<'_, Plan>,
@@ -143,7 +144,7 @@ impl Driver {
             Effect::Log(_, level, line) => self.log.write(level, line),
             Effect::ReportBlocked(id, reason) => self.log_failure(&id, &reason),
             Effect::Prepare(order) => {
-                // Files of a bucket come while the load waits for a thread.
+                // Files of a bucket are downloaded while the load waits for a thread.
                 order.model.definition.versions.iter().for_each(|files| files.fetch_ahead());
                 let (driver, id) = (self.clone(), order.id.clone());
                 self.pool.submit(
@@ -176,7 +177,7 @@ impl Driver {
         self.step(plan, |plan, step| plan.handle(event, step));
     }
 
-    /// Works on a version, and on others as long as the plan has some for this thread.
+    /// Works on a version, and on others as long as the plan has work for this thread.
     fn work_on_versions(self: &Arc<Self>, work: VersionWork) {
         let mut next = Some(work);
         while let Some(work) = next {
@@ -200,8 +201,8 @@ impl Driver {
     }
 }
 
-/// Steps a plan, and has the registry agree with it. Returns the effects, which begin, and
-/// the loads that ended.
+/// Steps a plan, and makes the registry agree with it. Returns the effects, which have begun, and
+/// the loads that have ended.
 pub(super) fn step_plan<T>(
     plan: &mut Plan,
     registry: &Registry,
@@ -215,7 +216,7 @@ pub(super) fn step_plan<T>(
     (result, effects, ended)
 }
 
-/// An effect that is being performed. It ends when this is dropped, even by a panic.
+/// An effect in progress. It ends when this is dropped, even by a panic.
 struct EffectInProgress<'d> {
     driver: &'d Driver,
     id: ModelName,

@@ -1,8 +1,8 @@
-//! Effects that the plan wants, and the events that tell it that they are done.
+//! Effects that the plan requests, and the events that report their completion.
 //!
-//! The plan is stepped under the manager's lock. What follows from a step, a [`Step`], is
-//! done behind it: the registry's changes still under the lock, so that registry and plan
-//! never disagree, and the effects after it. Each effect that takes time ends with one
+//! The plan is stepped under the manager's lock. The consequences of a step, a [`Step`], are
+//! applied afterwards: changes of the registry still under the lock, so that registry and plan
+//! never disagree, and effects outside it. Each effect that takes time ends with one
 //! [`ManagerEvent`], the next step's.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,44 +20,44 @@ use crate::composing::PinnedModels;
 use crate::handle::ModelHandle;
 use crate::registry::RegistryChange;
 
-/// A version that serves, and a change of its instances.
+/// A version in service, and a change of its instances.
 pub(super) type ChangedVersion = (Arc<ModelHandle>, InstanceChange);
 
-/// The model that a load is to bring into service.
+/// The model that a load shall bring into service.
 pub(super) struct LoadOrder {
     pub(super) id: ModelName,
-    /// The ids of the models that it needs, by the names that it has for them.
+    /// The ids of the models that it needs, by the names that it uses for them.
     pub(super) dependencies: BTreeMap<String, ModelName>,
     pub(super) model: Arc<DefinedModel>,
     /// The model that the last successful load brought into service.
     pub(super) serving: Option<Arc<DefinedModel>>,
 }
 
-/// The parts that all versions of a load share.
+/// The resources that all versions of a load share.
 #[derive(Clone, Default)]
 pub(super) struct LoadResources {
-    /// The lease of the model's repository agents, if it has any.
+    /// The lease of the model's repository agents, if any.
     pub(super) lease: Option<Arc<AgentLease>>,
-    /// The models that it needs, if it needs any.
+    /// The models that it needs, if any.
     pub(super) composing: Option<Arc<PinnedModels>>,
 }
 
-/// The work of a load.
+/// The work that a load has to do.
 pub(super) struct LoadPreparation {
     pub(super) resources: LoadResources,
     pub(super) versions: Vec<PreparedVersion>,
 }
 
-/// The work of a load for one version.
+/// The work that a load has to do for one version.
 pub(super) enum PreparedVersion {
     Load(Arc<dyn ModelFiles>),
-    /// The version stays, and lacks instances.
+    /// The version stays, but lacks instances.
     AddInstances(Arc<ModelHandle>),
-    /// The version stays, with this change of its instances, if it still serves.
+    /// The version stays, with this change of its instances, provided that it still serves.
     Keep(i64, Option<ChangedVersion>),
 }
 
-/// Why a load can't begin. No version was tried.
+/// The reason why a load can't begin. No version was tried.
 pub(super) struct LoadRefusal {
     pub(super) outcome: LoadOutcome,
     pub(super) status: Status,
@@ -80,26 +80,25 @@ pub(super) enum VersionWorkKind {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AbandonNotice {
     LoadFailed,
-    /// They were told that the model is loaded.
+    /// The agents were told that the model is loaded.
     Unloading,
 }
 
-/// Something that the plan wants done.
+/// An effect that the plan requests.
 pub(super) enum Effect {
-    /// Writes a line to the log.
+    /// Write a line to the log.
     Log(ModelName, LogLevel, String),
-    /// Logs that a model can't be loaded because of what it needs.
+    /// Log that a model can't be loaded because of the models that it needs.
     ReportBlocked(ModelName, String),
-    /// Finds out what a load has to do, on a thread of the pool:
-    /// [`ManagerEvent::Prepared`].
+    /// Determine the work of a load, on a thread of the pool: [`ManagerEvent::Prepared`].
     Prepare(Arc<LoadOrder>),
-    /// Works on a version, on a thread of the pool: [`ManagerEvent::VersionLoaded`] or
+    /// Work on a version, on a thread of the pool: [`ManagerEvent::VersionLoaded`] or
     /// [`ManagerEvent::InstancesAdded`].
     WorkOnVersion(VersionWork),
-    /// Applies changes of instances and tells repository agents that a model is loaded:
+    /// Apply changes of instances and tell repository agents that a model is loaded:
     /// [`ManagerEvent::Committed`].
     Commit { order: Arc<LoadOrder>, lease: Option<Arc<AgentLease>>, changes: Vec<ChangedVersion> },
-    /// Undoes changes of instances and tells repository agents that a load ended:
+    /// Undo changes of instances and tell repository agents that a load ended:
     /// [`ManagerEvent::Abandoned`].
     Abandon {
         order: Arc<LoadOrder>,
@@ -107,25 +106,24 @@ pub(super) enum Effect {
         changes: Vec<ChangedVersion>,
         notice: AbandonNotice,
     },
-    /// Tells repository agents that a model goes out of service:
-    /// [`ManagerEvent::UnloadAnnounced`].
+    /// Tell repository agents that a model goes out of service: [`ManagerEvent::UnloadAnnounced`].
     AnnounceUnload(ModelName),
 }
 
-/// Something that was done for the plan.
+/// An event that reports to the plan.
 pub(super) enum ManagerEvent {
     Prepared(ModelName, Result<LoadPreparation, LoadRefusal>),
     /// An attempt to load a version ended.
     VersionLoaded(ModelName, Arc<dyn ModelFiles>, Result<Arc<ModelHandle>, Status>),
     InstancesAdded(ModelName, i64, Result<ChangedVersion, Status>),
-    /// A version was not worked on, for this reason.
+    /// Work on a version was skipped, for this reason.
     VersionSkipped(ModelName, i64, Status),
-    /// The model's ready versions are those before the load.
+    /// The changes were applied. The ready versions are those before publication.
     Committed {
         id: ModelName,
         ready: Vec<i64>,
     },
-    /// The model's ready versions are those before the load.
+    /// The changes were undone. The ready versions are those before the load.
     Abandoned {
         id: ModelName,
         ready: Vec<i64>,
@@ -138,23 +136,23 @@ pub(super) enum ManagerEvent {
 pub(super) struct Step {
     pub(super) changes: Vec<RegistryChange>,
     pub(super) effects: Vec<Effect>,
-    /// Loads that ended. Their definitions may own files, so they are not dropped under the
+    /// Loads that ended. Their definitions may own files, so they must not be dropped under the
     /// lock.
     pub(super) ended: Vec<Arc<LoadOrder>>,
 }
 
 impl LoadOrder {
-    /// Returns true if the load is not wanted any more.
+    /// Returns true if the load is no longer wanted.
     pub(super) fn is_stopped(&self) -> bool {
         self.model.definition.stop.is_cancelled()
     }
 
-    /// Why a load that is not wanted any more does not begin.
+    /// The error of a load that is no longer wanted and does not begin.
     pub(super) fn stopped() -> Status {
         Status::unavailable("the model was unloaded, or the server stopped, before its load began")
     }
 
-    /// True if an unload overtook the load: this is the only reason for its failure.
+    /// Returns true if an unload overtook the load, and this is the only reason for its failure.
     pub(super) fn is_overtaken<'f>(
         &self,
         failures: impl IntoIterator<Item = &'f LoadFailure>,
@@ -176,14 +174,14 @@ impl VersionWork {
         }
     }
 
-    /// Returns true if the version was worked on before.
+    /// Returns true if the version has been worked on before.
     pub(super) const fn is_retry(&self) -> bool {
         matches!(self.kind, VersionWorkKind::Load { attempt: 2.., .. })
     }
 }
 
 impl Effect {
-    /// The model that it is for.
+    /// The model that the effect is for.
     pub(super) fn id(&self) -> &ModelName {
         match self {
             Self::Log(id, ..) | Self::ReportBlocked(id, _) | Self::AnnounceUnload(id) => id,
@@ -196,14 +194,14 @@ impl Effect {
 }
 
 impl Step {
-    /// Models that are taken out of service with one that they need did not fail, as in
-    /// Triton.
+    /// Drops the reasons why models are blocked: as in Triton, models that are taken out of service
+    /// together with one that they need have not failed.
     pub(super) fn drop_block_reasons(&mut self) {
         self.effects.retain(|effect| !matches!(effect, Effect::ReportBlocked(..)));
     }
 
-    /// Keeps only the last reason why a model is blocked. With each desired model the plan
-    /// knows better.
+    /// Keeps only the last reason why a model is blocked. Each further desired model improves the
+    /// plan's knowledge.
     pub(super) fn keep_last_block_reasons(&mut self) {
         let mut reported = BTreeSet::new();
         self.effects.reverse();

@@ -1,9 +1,10 @@
 //! One load: an attempt to bring a desired model into service.
 //!
-//! [`Load`] is steps 4 to 8 of a reload ([`manager`](super)) as a value: it says what is legal
-//! next, and knows neither threads nor locks nor backends. The [`Plan`](super::plan::Plan)
-//! owns the loads under way, one per model at most, and turns their transitions into effects.
-//! A version that did not change keeps its model, its queue and its counters.
+//! [`Load`] represents steps 4 to 8 of a reload ([`manager`](super)) as a value: it decides which
+//! transition is legal next, and knows neither threads nor locks nor backends. The
+//! [`Plan`](super::plan::Plan) owns the loads in progress, at most one per model, and turns their
+//! transitions into effects. A version that has not changed keeps its model, its queue and its
+//! counters.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +21,10 @@ use galatea_infer::Status;
 ///                     Abandoning ──end──► (failed or cancelled)
 /// ```
 ///
-/// - Preparing: waits for a thread, or finds out which versions there are to load.
+/// - Preparing: the load waits for a thread, or determines the versions to load.
 /// - Loading: versions are being loaded, each in a state of its own.
-/// - Committing: all versions are ready; repository agents are being told.
-/// - Abandoning: nothing will serve; changes of instances are undone and agents told.
+/// - Committing: all versions are ready; repository agents are being notified.
+/// - Abandoning: nothing will serve; changes of instances are being undone and agents notified.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum LoadState {
     Preparing,
@@ -40,21 +41,21 @@ enum LoadState {
 /// ```
 #[derive(Debug)]
 pub(super) enum VersionState<M, C> {
-    /// The version is being loaded, for the nth time.
+    /// The version is being loaded, in the nth attempt.
     Loading { attempt: u32 },
     /// The version is ready.
     Loaded(M),
     /// The last attempt failed.
     Failed(Status),
-    /// The version serves and stays. Instances that it lacks are being added.
+    /// The version serves and stays. Missing instances are being added.
     Adding,
     /// The version serves and stays, with this change of its instances, if any.
     Kept(Option<C>),
-    /// The version serves and stays, but instances that it lacks could not be added.
+    /// The version serves and stays, but missing instances could not be added.
     KeptFailed(Status),
 }
 
-/// A load under way. `M` is a loaded version, `C` a change of a version's instances.
+/// A load in progress. `M` is a loaded version, `C` a change of a version's instances.
 #[derive(Debug)]
 pub(super) struct Load<M, C> {
     state: LoadState,
@@ -64,9 +65,9 @@ pub(super) struct Load<M, C> {
 /// The next step of a version after an attempt to load it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AttemptResult {
-    /// It is loaded or failed for good.
+    /// The version is loaded, or has failed for good.
     Ended,
-    /// It is loaded again: this is the next attempt's number.
+    /// The version is loaded again; this is the number of the next attempt.
     Retry(u32),
 }
 
@@ -82,13 +83,13 @@ impl<M, C> Load<M, C> {
         Self { state: LoadState::Preparing, versions: BTreeMap::new() }
     }
 
-    /// The versions are known: each is `Loading`, `Adding` or `Kept`.
+    /// Starts with these versions, each of which is `Loading`, `Adding` or `Kept`.
     pub(super) fn start(&mut self, versions: BTreeMap<i64, VersionState<M, C>>) {
         self.transition(LoadState::Preparing, LoadState::Loading);
         self.versions = versions;
     }
 
-    /// An attempt to load a version ended. It is repeated until there were `attempts_max`.
+    /// Ends an attempt to load a version. It is repeated until there have been `attempts_max`.
     pub(super) fn end_attempt(
         &mut self,
         version: i64,
@@ -112,7 +113,7 @@ impl<M, C> Load<M, C> {
         AttemptResult::Ended
     }
 
-    /// Instances were added to a version, or could not be.
+    /// Ends the addition of instances to a version, successful or not.
     pub(super) fn end_adding(&mut self, version: i64, result: Result<C, Status>) {
         self.expect(LoadState::Loading);
         let state = self.versions.get(&version);
@@ -124,7 +125,7 @@ impl<M, C> Load<M, C> {
         self.versions.insert(version, state);
     }
 
-    /// A version is not worked on, for this reason, and counts as failed.
+    /// Skips a version for this reason; it counts as failed.
     pub(super) fn skip(&mut self, version: i64, status: Status) {
         self.expect(LoadState::Loading);
         let state = match self.versions.get(&version) {
@@ -144,7 +145,7 @@ impl<M, C> Load<M, C> {
         !self.versions.values().any(is_pending)
     }
 
-    /// The versions that failed, ascending.
+    /// The failed versions, ascending.
     pub(super) fn failures(&self) -> impl Iterator<Item = (i64, &Status)> {
         self.versions.iter().filter_map(|(version, state)| match state {
             VersionState::Failed(status) | VersionState::KeptFailed(status) => {
@@ -157,8 +158,8 @@ impl<M, C> Load<M, C> {
         })
     }
 
-    /// All versions are ready and shall serve. Returns the changes of instances, which the
-    /// caller applies.
+    /// Commits the load: all versions are ready and shall serve. Returns the changes of instances,
+    /// for the caller to apply.
     pub(super) fn commit(&mut self) -> Vec<C> {
         assert!(self.is_complete(), "a version is being worked on");
         assert_eq!(self.failures().count(), 0, "a version failed");
@@ -166,8 +167,8 @@ impl<M, C> Load<M, C> {
         self.take_changes()
     }
 
-    /// Nothing shall serve. Returns the changes of instances that were not committed, which
-    /// the caller undoes.
+    /// Abandons the load: nothing shall serve. Returns the uncommitted changes of instances, for
+    /// the caller to undo.
     pub(super) fn abandon(&mut self) -> Vec<C> {
         assert!(self.state != LoadState::Loading || self.is_complete(), "a version is in progress");
         assert_ne!(self.state, LoadState::Abandoning, "the load is abandoned already");
@@ -175,7 +176,7 @@ impl<M, C> Load<M, C> {
         self.take_changes()
     }
 
-    /// The versions serve.
+    /// Publishes the versions, which serve from now on.
     pub(super) fn publish(self) -> PublishedVersions<M> {
         self.expect(LoadState::Committing);
         let mut published = PublishedVersions { loaded: Vec::new(), kept: Vec::new() };
@@ -192,8 +193,8 @@ impl<M, C> Load<M, C> {
         published
     }
 
-    /// The load is over without success. Returns the versions that were tried, ascending,
-    /// each with its error if it failed.
+    /// Ends the load without success. Returns the versions that were tried, ascending, each with
+    /// its error if it failed.
     pub(super) fn end(self) -> Vec<(i64, Option<Status>)> {
         self.expect(LoadState::Abandoning);
         let tried = |(version, state)| match state {
@@ -306,12 +307,12 @@ mod tests {
         assert_eq!(load.end(), []);
         let mut load = started([(1, VersionState::Kept(Some("fewer")))]);
         assert_eq!(load.commit(), ["fewer"]);
-        // The change was applied.
+        // The change has been applied.
         assert_eq!(load.abandon(), [""; 0]);
         assert_eq!(load.end(), []);
     }
 
-    /// Every order in which the parts of a load may end, with each possible result.
+    /// Covers every order in which the parts of a load may end, with each possible result.
     #[test]
     fn the_results_of_versions_commute() {
         let results: [[bool; 3]; 8] =

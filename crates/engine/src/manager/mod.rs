@@ -1,65 +1,63 @@
 //! The manager: the driver of the lifecycle, which brings models into service and takes them out
 //! of it.
 //!
-//! Orders, polls and the start all say the same: which models shall serve. The pure [`Plan`]
-//! decides what is loaded and unloaded for that, and in which order; the [`Driver`] performs its
-//! effects and reports the results as events. It knows repositories only as a [`Catalog`].
+//! Orders, polls and the start all specify which models shall serve. The pure [`Plan`] decides what
+//! to load and unload for that, and in which order; the [`Driver`] performs its effects and reports
+//! the results as events. It knows repositories only as a [`Catalog`].
 //!
-//! The one lock is held for a step of the plan, and while the registry applies the step's
-//! changes, so that both always agree. Nothing is looked up, loaded or destroyed under it.
+//! A single lock is held for a step of the plan, and while the registry applies the step's changes,
+//! so that both always agree. Nothing is looked up, loaded or destroyed under it.
 //!
 //! # Reload, step by step
 //!
-//! A first load takes the same steps, with nothing that serves.
+//! A first load takes the same steps, with nothing in service.
 //!
-//! 1. **Order.** `Manager::load` begins an `OrderInProgress`, of which a name has one at a time.
-//!    `Manager::poll` holds `scanning` from the scan until the plan knows what it found. The
-//!    start is a poll or a list of names (`load_named`).
-//! 2. **Search.** `Searcher` asks the catalog for the models and those that they need, without
-//!    the lock. A model that the plan has as it is stays `CandidateContent::Unchanged`. Others
-//!    are defined (`DefinedModel::define`): the configuration is read, and repository agents
+//! 1. **Order.** `Manager::load` begins an `OrderInProgress`, one per name at a time.
+//!    `Manager::poll` holds `scanning` from the scan until the plan knows its results. The start is
+//!    a poll or a list of names (`load_named`).
+//! 2. **Search.** `Searcher` asks the catalog for the models and for those that they need, without
+//!    the lock. A model that the plan already has unchanged becomes `CandidateContent::Unchanged`.
+//!    Others are defined (`DefinedModel::define`): the configuration is read, and repository agents
 //!    agree or refuse. Their lease waits in the `AgentLeaseSlot`.
-//! 3. **Plan.** `Plan::set_desired` takes in all candidates or none; each that was defined is a
-//!    revision of its own. `Lifecycle` begins the load once no other load or unload of the model
-//!    is under way and the models that it needs have settled.
+//! 3. **Plan.** `Plan::set_desired` takes in all candidates or none; each defined candidate is a
+//!    revision of its own. `Lifecycle` begins the load once no other load or unload of the model is
+//!    in progress and the models that it needs have settled.
 //! 4. **Preparation.** `LoadWorker::prepare`, on a thread of the [`Pool`], claims the lease, pins
 //!    the versions that an ensemble needs (`PinnedModels`), and divides the model's versions.
-//!    Those whose files and configuration did not change stay, at most with other instances; the
-//!    others are loaded.
-//! 5. **Versions.** Threads load them side by side, beside those that serve
-//!    (`LoadWorker::work_on_version`). An instance that a version lacks is created and serves in
-//!    it at once. A version that fails is tried again as often as `load_retries` says.
+//!    Versions whose files and configuration have not changed stay, possibly with a change of
+//!    instances; the others are loaded.
+//! 5. **Versions.** Threads load them side by side, next to those in service
+//!    (`LoadWorker::work_on_version`). An instance that a version lacks is created and serves in it
+//!    at once. A version that fails is tried again as often as `load_retries` says.
 //! 6. **Decision.** The last result decides (`Plan::conclude_if_complete`). If every version is
-//!    ready, the load commits. If one failed, or the model is not desired any more, it is
-//!    abandoned.
+//!    ready, the load commits. If one failed, or the model is no longer desired, it is abandoned.
 //! 7. **Commit.** `LoadWorker::commit`, without the lock: surplus instances leave after their
-//!    batches, the agents of the old model are told that it goes, then those of the new one that
-//!    it serves.
+//!    batches, the agents of the old model are told that it goes out of service, then those of the
+//!    new one that it enters service.
 //! 8. **Publication.** `Plan::publish` puts all versions into one snapshot
 //!    (`RegistryChange::Publish`), under the lock. `Lifecycle` marks the ensembles that need the
 //!    model as stale: each is reloaded by these steps, and pins the new versions.
-//! 9. **Old versions.** The snapshot before is dropped. The last `ModelHandle` of an old version
+//! 9. **Old versions.** The previous snapshot is dropped. The last `ModelHandle` of an old version
 //!    gives it to the reaper, which drains and destroys it ([`reaper`](crate::reaper)). The lease
 //!    of its agents ends with their last version.
 //!
 //! An abandoned load ends in `LoadWorker::abandon`: added instances are removed, the agents are
-//! told, the versions that were loaded go to the reaper, and what served serves on. The plan does
-//! not try a failed revision again; another order or a change in the repository makes the next
-//! one.
+//! told, the loaded versions go to the reaper, and versions in service keep serving. The plan does
+//! not retry a failed revision; another order or a change in the repository makes the next one.
 //!
-//! An unload (`Manager::unload`, or a poll that misses the model) tells the agents without the
-//! lock (`Effect::AnnounceUnload`), withdraws the versions from the snapshot, and ends with step
+//! An unload (`Manager::unload`, or a poll that no longer finds the model) tells the agents without
+//! the lock (`Effect::AnnounceUnload`), withdraws the versions from the snapshot, and ends with
+//! step
 //! 9. The ensembles that need the model go out of service with it.
 //!
 //! # Races
 //!
-//! - **A request arrives during step 8.** It finds the old version or the new one in its
-//!   snapshot, and holds that snapshot until it is queued: an old version is drained later. A
-//!   door may have read the old configuration before. `Admission` checks the request against the
-//!   version that executes it, and `SingleResponse` refuses a second response, so a misfit is an
-//!   error.
-//! - **Requests wait in the old version's queue.** They stay there and are executed: a drained
-//!   scheduler refuses only what arrives later, and nothing does, since no handle is left.
+//! - **A request arrives during step 8.** It finds the old version or the new one in its snapshot,
+//!   and holds that snapshot until it is queued: an old version is drained later. A door may have
+//!   read the old configuration earlier. `Admission` checks the request against the version that
+//!   executes it, and `SingleResponse` refuses a second response, so a misfit is an error.
+//! - **Requests wait in the old version's queue.** They stay there and are executed: a draining
+//!   scheduler refuses only later arrivals, and there are none, since no handle is left.
 //! - **A sequence is open.** It belongs to its version. Requests that have arrived are executed;
 //!   the drain ends the sequence; its next request finds the new version and is refused unless it
 //!   has the START flag. A version that stays keeps its sequences, and a surplus instance leaves
@@ -67,52 +65,52 @@
 //! - **A decoupled model responds after its execution.** A drain waits for lanes, not for such
 //!   responses. A compiled backend keeps instance and model until its last object
 //!   (`InstanceGuard`), and the reaper waits for that (`Model::wait_until_unused`) before the
-//!   version counts as unloaded, as in Triton. A worker in Python gets `finalize` at once, and `FINALIZE_PATIENCE` for
-//!   it; a request that it then still holds fails.
-//! - **Two orders for one name.** The second waits in `OrderInProgress::begin` until the first
-//!   has its response, then compares the repository with what serves.
+//!   version counts as unloaded, as in Triton. A Python worker gets `finalize` at once, and
+//!   `FINALIZE_PATIENCE` for it; a request that it still holds after that fails.
+//! - **Two orders for one name.** The second waits in `OrderInProgress::begin` until the first has
+//!   its response, then compares the repository with the models in service.
 //! - **A newer revision becomes desired while one loads**, by a poll or by the order for an
 //!   ensemble. A model has one load (`Plan::begin_load` asserts it). The older one ends and
 //!   serves for a moment; then `Lifecycle` begins the newer.
-//! - **The plan changes between search and plan.** A candidate that was unchanged may have been
-//!   unloaded or have failed since. `set_desired` gives all candidates back; that one is defined,
-//!   and the step repeated. Each round defines more of them, so the rounds end.
+//! - **The plan changes between search and plan.** An unchanged candidate may have been unloaded or
+//!   have failed since. `set_desired` returns all candidates; that one is defined, and the step
+//!   repeated. Each round defines more of them, so the rounds end.
 //! - **An unload overtakes a load.** `Driver::wait_without_loads` stops the load: a warmup ends,
-//!   and work that waits for a thread is skipped on the unload's own. An `initialize` goes on,
+//!   and work that waits for a thread is skipped on the unload's own. An `initialize` continues,
 //!   and the unload waits for it. It keeps the lock from the end of the load to
-//!   `Plan::remove_desired`, so no other load begins between. The client of the load gets a
-//!   success (`Plan::is_overtaken`), as in Triton, where the unload follows the load. A load that
-//!   a desired ensemble needs is not stopped.
-//! - **The model is removed between steps 7 and 8.** `publish` asks `may_serve` under the lock,
-//!   and abandons the load. The agents had been told that the model serves; now they are told
-//!   that it goes (`AbandonNotice::Unloading`).
-//! - **A model is reloaded while an ensemble that needs it loads.** `Lifecycle` marks the
-//!   ensemble as stale. Its load ends with the versions that it pinned, and is followed by
-//!   another; a failure before that counts for nothing.
+//!   `Plan::remove_desired`, so no other load begins in between. The client of the load gets a
+//!   success (`Plan::is_overtaken`), as in Triton, where the unload follows the load. A load that a
+//!   desired ensemble needs is not stopped.
+//! - **The model is removed between steps 7 and 8.** `publish` asks `may_serve` under the lock, and
+//!   abandons the load. The agents had been told that the model serves; now they are told that it
+//!   goes out of service (`AbandonNotice::Unloading`).
+//! - **A model is reloaded while an ensemble that needs it loads.** `Lifecycle` marks the ensemble
+//!   as stale. Its load ends with the versions that it pinned, and is followed by another; a
+//!   failure before that is ignored.
 //! - **A model is replaced under a serving ensemble.** The ensemble's pins keep the old versions,
-//!   which serve for it alone. The reaper gets them when it has destroyed the ensemble, and so
-//!   after its last request.
+//!   which serve it alone. The reaper gets them when it has destroyed the ensemble, and thus after
+//!   its last request.
 //! - **A load is ordered while agents are told of an unload.** `begin_unload` expires the lease
-//!   under the lock, before the agents hear of it. `DefinedModel::is_current` sees that, and
-//!   other agents are asked; a load that was prepared with the old lease is refused
+//!   under the lock, before the agents hear of it. `DefinedModel::is_current` notices that, and new
+//!   agents are asked; a load that was prepared with the old lease is refused
 //!   (`ClaimedLease::Expired`).
 //! - **An old version ends while the same number serves again.** `Registry::version_destroyed`
 //!   compares versions by identity, not by number.
-//! - **A backend or an agent panics.** `Loader` makes the panic the failure of the version, and
-//!   agents are called behind `catch_unwind`: the event that ends the effect follows, and the
-//!   order that waits for it ends.
-//! - **The server stops.** `Plan::is_closed` is set under the lock: a publication came before and
-//!   is withdrawn, or comes later and is abandoned. `crates/galatea/src/shutdown.rs` tells the
-//!   rest.
+//! - **A backend or an agent panics.** `Loader` turns the panic into a failure of the version, and
+//!   agents are called under `catch_unwind`: the event that ends the effect follows, and the order
+//!   that waits for it ends.
+//! - **The server stops.** `Plan::is_closed` is set under the lock: a publication either came
+//!   before and is withdrawn, or comes later and is abandoned. `crates/galatea/src/shutdown.rs`
+//!   describes the rest.
 //!
 //! # Files
 //!
 //! | file | what |
 //! |---|---|
-//! | `orders.rs`, `polling.rs` | what the rest of the engine calls |
+//! | `orders.rs`, `polling.rs` | the interface for the rest of the engine |
 //! | `search.rs`, `candidate.rs`, `defined_model.rs` | from a name to definitions |
 //! | `plan/`, `load.rs` | the decisions, as values |
-//! | `effect.rs`, `driver.rs`, `worker.rs`, `pool.rs` | what follows from them |
+//! | `effect.rs`, `driver.rs`, `worker.rs`, `pool.rs` | the consequences of the decisions |
 
 mod candidate;
 mod defined_model;
@@ -147,12 +145,12 @@ use crate::catalog::Catalog;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 
-/// The cause of loads and unloads.
+/// The source of loads and unloads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ControlMode {
     /// All models are loaded at start. Nothing changes later.
     None,
-    /// Changes of the repositories are followed.
+    /// The server follows changes of the repositories.
     Poll,
     /// Clients order loads and unloads.
     Explicit,
@@ -170,17 +168,16 @@ impl ControlMode {
     }
 }
 
-/// The use of names: several models may have the same one, or not.
+/// The use of names: unique, or shared by several models.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// Each name is that of one model.
+    /// A name belongs to a single model.
     None,
-    /// Each repository is a namespace. Models of different namespaces may have the same
-    /// name.
+    /// Each repository is a namespace. Models in different namespaces may have the same name.
     Repositories,
 }
 
-/// The parts of a manager.
+/// The options of a manager.
 pub(crate) struct ManagerOptions {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) mode: ControlMode,
@@ -190,7 +187,7 @@ pub(crate) struct ManagerOptions {
     pub(crate) loader: Loader,
     /// The number of threads that load models.
     pub(crate) threads: usize,
-    /// The number of times that a version which fails to load is tried again.
+    /// The number of times that a failed version is retried.
     pub(crate) retries: u32,
     pub(crate) log: LogSink,
 }
@@ -200,10 +197,10 @@ pub(crate) struct Manager {
     catalog: Arc<dyn Catalog>,
     mode: ControlMode,
     driver: Arc<Driver>,
-    /// Held while all repositories are scanned, until the plan knows what was found: an
-    /// earlier scan must not be followed later.
+    /// Held while all repositories are scanned, until the plan knows the results: an earlier scan
+    /// must not be applied after a later one.
     scanning: Lock<()>,
-    /// The problems of the newest scan.
+    /// The problems of the latest scan.
     unread: Lock<Vec<ScanProblem>>,
     withdrawal: Arc<Withdrawal>,
 }
@@ -228,7 +225,7 @@ impl Manager {
         Searcher { catalog: self.catalog.as_ref(), driver: &self.driver }
     }
 
-    /// Begins no more loads, and takes every model out of service, as far as `timeout` allows.
+    /// Begins no more loads, and takes every model out of service within `timeout`, if possible.
     pub(crate) fn close(&self, timeout: Duration) {
         self.give_up_loads();
         self.withdraw_all(timeout);
@@ -246,7 +243,7 @@ impl Manager {
     }
 
     /// Takes every model out of service, and waits for at most `timeout` until the repository
-    /// agents were told.
+    /// agents have been told.
     pub(crate) fn withdraw_all(&self, timeout: Duration) {
         self.withdrawal.run(&self.driver, timeout);
     }
@@ -257,14 +254,14 @@ impl Manager {
         self.driver.lock("look for an order").is_ordered(name)
     }
 
-    /// Returns true if a model is to be served, because an order or a model that needs it wants it.
+    /// Returns true if a model shall serve, because of an order or of a model that needs it.
     #[cfg(test)]
     pub(crate) fn wants(&self, id: &str) -> bool {
         self.driver.lock("look for a model").is_desired(id)
     }
 
-    /// Waits until no load is under way, for at most `timeout`. Returns the number of jobs
-    /// that are left.
+    /// Waits until no load is in progress, for at most `timeout`. Returns the number of remaining
+    /// jobs.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {
         self.driver.pool.wait_idle(timeout)
     }

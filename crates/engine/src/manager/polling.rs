@@ -1,4 +1,4 @@
-//! Following the repositories: what they hold shall serve, and nothing else.
+//! Polling of the repositories: exactly their models shall serve.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use super::effect::Step;
 use super::plan::{Plan, UnusedModels};
 use crate::catalog::CatalogModel;
 
-/// The parts that a scan found and could not read.
+/// The parts that a scan found but could not read.
 #[derive(Default)]
 struct ScanFailures {
-    /// Models that can't be loaded, by id, and why.
+    /// Invalid models by id, with the reasons.
     invalid: Vec<(String, String)>,
-    /// Several repositories have models of one name.
+    /// True if several repositories have models with the same name.
     has_duplicates: bool,
-    /// A repository could not be listed: models that were not found may be there.
+    /// True if a repository could not be listed, so that missing models may exist.
     is_partial: bool,
 }
 
 impl Manager {
-    /// Makes what the repositories hold serve. Returns whether that is so for all of it.
+    /// Makes the models of the repositories serve. Returns true if all of them do.
     pub(crate) fn poll(&self) -> bool {
         let scanning = self.scanning.lock("scan the repositories");
         let is_complete = self.follow(self.catalog.scan());
@@ -32,13 +32,13 @@ impl Manager {
         self.wait_for_all() && is_complete
     }
 
-    /// The problems of the newest scan, for which the index has no reasons.
+    /// The problems of the latest scan for which the index has no reasons.
     pub(crate) fn unread(&self) -> Vec<ScanProblem> {
         self.unread.lock("tell what a scan could not read").clone()
     }
 
-    /// Changes the plan to what a scan found. Returns whether all of it could be read. Problems
-    /// that the scan before had too are in the log.
+    /// Adapts the plan to the results of a scan. Returns true if everything could be read. Problems
+    /// that the previous scan had too are already in the log.
     fn follow(&self, scan: Scan<CatalogModel>) -> bool {
         let logged = self.unread();
         let is_elsewhere = |problem: &&ScanProblem| !matches!(problem, ScanProblem::Model { .. });
@@ -100,7 +100,7 @@ impl Manager {
         let mut present: BTreeSet<ModelName> = BTreeSet::new();
         let mut candidates: Vec<CandidateModel> = Vec::new();
         let mut pending = models;
-        // Loads of the scan before may end meanwhile. What failed is defined again.
+        // Loads of the previous scan may end in the meantime. Failed models are defined again.
         loop {
             for found in std::mem::take(&mut pending) {
                 let id = model_id(found.namespace.as_deref(), &found.name);
@@ -124,7 +124,7 @@ impl Manager {
     }
 }
 
-/// Removes the desired models, and those that had no version, that the scan did not find.
+/// Removes the desired models, and those that had no version, if the scan did not find them.
 fn remove_absent<'a>(
     present: &BTreeSet<ModelName>,
     untried: impl Iterator<Item = &'a ModelName>,

@@ -20,8 +20,8 @@ struct Job {
 /// Called by the last thread that ends.
 pub(super) type OnIdle = Box<dyn Fn() + Send + Sync>;
 
-/// Threads that start when they are needed, up to a number, and end when no job is left: an
-/// idle server keeps no memory for them.
+/// Threads that start on demand, up to a maximum number, and end when no job is left: an idle
+/// server spends no memory on them.
 ///
 /// The queue needs no bound: a model has one load at a time, with at most one job for each
 /// of its versions.
@@ -40,7 +40,7 @@ struct PoolShared {
 struct PoolState {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Threads that execute a job.
+    /// The number of threads that are executing a job.
     busy: usize,
     is_stopped: bool,
 }
@@ -51,8 +51,8 @@ impl Pool {
         Self { shared: Arc::new(shared), threads_max: threads_max.max(1) }
     }
 
-    /// Executes a job on a thread, or on this one if no thread can be started. A pool that
-    /// was stopped drops it.
+    /// Executes a job on a thread, or on this one if no thread can be started. A stopped pool drops
+    /// the job.
     pub(super) fn submit(&self, id: ModelName, work: Work) {
         let job = Job { id, work };
         let mut state = self.shared.state.lock("add a job");
@@ -86,7 +86,7 @@ impl Pool {
         }
     }
 
-    /// Takes out the jobs of these models that wait for a thread. The caller does them.
+    /// Takes out the waiting jobs of these models, for the caller to execute.
     pub(super) fn withdraw(&self, ids: &[ModelName]) -> Vec<Work> {
         if ids.is_empty() {
             return Vec::new();
@@ -101,8 +101,7 @@ impl Pool {
         withdrawn.into_iter().map(|job| job.work).collect()
     }
 
-    /// Waits until no job is left, for at most `timeout`. Returns the number of jobs that
-    /// are left.
+    /// Waits until no job is left, for at most `timeout`. Returns the number of remaining jobs.
     pub(super) fn wait_idle(&self, timeout: Duration) -> usize {
         let start = Instant::now();
         let mut state = self.shared.state.lock("wait until no job is left");
@@ -116,8 +115,7 @@ impl Pool {
         state.busy + state.jobs.len()
     }
 
-    /// Drops the jobs that wait, and lets each thread end after its job, without waiting
-    /// for that.
+    /// Drops the waiting jobs, and lets each thread end after its job, without waiting for it.
     pub(super) fn stop(&self) {
         let mut state = self.shared.state.lock("stop");
         state.is_stopped = true;
@@ -147,7 +145,7 @@ impl PoolShared {
         }
     }
 
-    /// The next job. Without one, the thread that calls ends.
+    /// The next job. If there is none, the calling thread ends.
     fn next(&self) -> NextJob {
         let mut state = self.state.lock("take a job");
         if let Some(job) = state.jobs.pop_front() {

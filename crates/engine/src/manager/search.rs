@@ -1,4 +1,4 @@
-//! The search for the models of a name, and for the models that they need.
+//! The search for the models with a name, and for the models that they need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,26 +15,25 @@ use crate::catalog::{Catalog, CatalogModel};
 
 /// The models that an order made desired.
 pub(super) struct OrderedModels {
-    /// The models of the ordered name.
+    /// The models with the ordered name.
     pub(super) named: Vec<ModelName>,
-    /// These, and the models that they need. With namespaces, all models of the needed
-    /// names.
+    /// These models, and those that they need; with namespaces, all models with the needed names.
     pub(super) all: Vec<ModelName>,
     /// True if all of them could be read.
     pub(super) is_complete: bool,
 }
 
-/// No model of the ordered name could be read. The log says why.
+/// An error: no model with the ordered name could be read. The log has the reason.
 pub(super) struct NotPolled;
 
 /// A search in progress.
 struct Search {
     name: String,
-    /// For the models of that name.
+    /// The parameters for the models with the ordered name.
     parameters: LoadParameters,
-    /// Names that are to be looked up.
+    /// The names to look up.
     pending: Vec<String>,
-    /// These names, and those that were looked up.
+    /// The names to look up, and those that have been looked up.
     known: BTreeSet<String>,
     candidates: Vec<CandidateModel>,
     is_complete: bool,
@@ -63,7 +62,7 @@ pub(super) struct Searcher<'d> {
 }
 
 impl Searcher<'_> {
-    /// Makes the models of a name desired, and the models that they need.
+    /// Makes the models with a name desired, and the models that they need.
     pub(super) fn load(
         &self,
         name: &str,
@@ -82,7 +81,7 @@ impl Searcher<'_> {
                 plan.note_ordered_load(name);
                 Ok(())
             });
-            // Each round defines models that others unloaded meanwhile, so the loop ends.
+            // Each round defines models that others unloaded in the meantime, so the loop ends.
             match outdated {
                 Ok(()) => {
                     return Ok(OrderedModels { named, all, is_complete: search.is_complete });
@@ -92,9 +91,8 @@ impl Searcher<'_> {
         }
     }
 
-    /// Looks up the names that are pending. As in Triton, the models that could be read are
-    /// loaded even if others of them could not, but the one that is ordered must be among
-    /// them.
+    /// Looks up the pending names. As in Triton, readable models are loaded even if others can't be
+    /// read, but the ordered one must be among them.
     fn look_up_pending(&self, search: &mut Search) -> Result<(), NotPolled> {
         while let Some(name) = search.pending.pop() {
             let is_ordered = name == search.name;
@@ -146,7 +144,7 @@ impl Searcher<'_> {
         }
     }
 
-    /// Defines the models of which the plan has another revision by now.
+    /// Defines the models of which the plan has a different revision by now.
     fn define_outdated(
         &self,
         candidates: Vec<CandidateModel>,
@@ -163,7 +161,7 @@ impl Searcher<'_> {
         if is_read { Ok(()) } else { Err(NotPolled) }
     }
 
-    /// Defines a model, unless the plan has it already.
+    /// Defines a model, unless the plan already has it.
     pub(super) fn candidate(
         &self,
         found: CatalogModel,
@@ -182,7 +180,7 @@ impl Searcher<'_> {
         Ok(CandidateModel::defined(id, name, reason, model))
     }
 
-    /// Logs why a model can't be read.
+    /// Logs the reason why a model can't be read.
     pub(super) fn log_invalid(&self, id: &str, reason: &str) {
         let line = format_args!("Poll failed for model directory '{id}': {reason}");
         self.driver.log.write(LogLevel::Error, line);

@@ -1,8 +1,8 @@
-//! The withdrawal of all models at the end of a server.
+//! The withdrawal of all models when a server stops.
 //!
 //! Repository agents are told before their models go out of service, as in Triton. They are foreign
-//! code, which may not return, so a thread tells them, and the end waits for it no longer than it
-//! may. Models without agents don't wait for those of others.
+//! code, which may never return, so a thread tells them, and shutdown waits for it for a limited
+//! time. Models without agents don't wait for other models' agents.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! The work of loads, outside of the manager's lock.
+//! The work of loads, outside the manager's lock.
 //!
-//! Each function performs one effect and returns the event that ends it. Nothing here
-//! knows the plan.
+//! Each function performs one effect and returns the event that ends it. Nothing here knows the
+//! plan.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::registry::{Registry, Snapshot};
 /// The models that a load pins, and the work on each version.
 type PreparedVersions = (Option<Arc<PinnedModels>>, Vec<PreparedVersion>);
 
-/// The parts that all loads of a server use.
+/// The resources that all loads of a server use.
 pub(super) struct LoadWorker {
     pub(super) registry: Arc<Registry>,
     pub(super) loader: Loader,
@@ -33,10 +33,10 @@ pub(super) struct LoadWorker {
 }
 
 impl LoadWorker {
-    /// Finds out what a load has to do. A version whose files and configuration did not
-    /// change stays, at most with other instances.
+    /// Determines the work of a load. A version whose files and configuration have not changed
+    /// stays, possibly with a change of instances.
     ///
-    /// A panic is a refusal: an order waits for this load.
+    /// A panic counts as a refusal, because an order waits for this load.
     pub(super) fn prepare(&self, order: &LoadOrder) -> Result<LoadPreparation, LoadRefusal> {
         let lease = claim_agents(order)?;
         let prepared = catch_unwind(AssertUnwindSafe(|| self.prepare_versions(order)));
@@ -73,7 +73,7 @@ impl LoadWorker {
         Ok((composing, versions))
     }
 
-    /// The models that the model needs, if it needs any, and that fit together.
+    /// Pins the models that the model needs, if any, provided that they fit together.
     fn pin(
         &self,
         order: &LoadOrder,
@@ -92,7 +92,7 @@ impl LoadWorker {
             .map_err(|status| refusal(LoadOutcome::Incompatible, status))
     }
 
-    /// Returns true if a version that is ready can stay, at most with other instances. A version
+    /// Returns true if a ready version can stay, possibly with a change of instances. A version
     /// whose files repository agents may have changed can't.
     fn may_stay(&self, order: &LoadOrder, version: i64, snapshot: &Snapshot) -> bool {
         let Some(serving) = &order.serving else { return false };
@@ -118,7 +118,7 @@ impl LoadWorker {
         {
             return PreparedVersion::Keep(model.version(), Some((model.clone(), change)));
         }
-        // It takes time, or fails.
+        // Adding instances takes time, or fails.
         PreparedVersion::AddInstances(model.clone())
     }
 
@@ -154,8 +154,8 @@ impl LoadWorker {
         }
     }
 
-    /// Applies changes of instances. Tells the agents of what serves that it goes, and those
-    /// of the load that it serves.
+    /// Applies changes of instances. Tells the agents of the present model that it goes out of
+    /// service, and those of the new one that it enters service.
     pub(super) fn commit(
         &self,
         order: &LoadOrder,
@@ -168,7 +168,7 @@ impl LoadWorker {
         ManagerEvent::Committed { id: order.id.clone(), ready: self.ready_versions(&order.id) }
     }
 
-    /// Undoes changes of instances, and tells the agents of the load.
+    /// Undoes changes of instances, and notifies the agents of the load.
     pub(super) fn abandon(
         &self,
         order: &LoadOrder,
@@ -211,7 +211,7 @@ impl LoadWorker {
         snapshot.ids().all(|id| snapshot.ready_of(id).next().is_none())
     }
 
-    /// Takes every model out of service, each once its repository agents were told.
+    /// Takes every model out of service, each once its repository agents have been told.
     pub(super) fn withdraw_all(&self) {
         let ids: Vec<ModelName> = self.registry.snapshot().ids().cloned().collect();
         for id in ids {
@@ -226,7 +226,7 @@ impl LoadWorker {
     }
 }
 
-/// Calls repository agents, which are foreign code: if they panic, the model goes on.
+/// Calls repository agents, which are foreign code: a panic does not affect the model.
 fn notify(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }
@@ -254,7 +254,7 @@ fn check_wanted(order: &LoadOrder) -> Result<(), LoadRefusal> {
     Ok(())
 }
 
-/// A model without a version to serve must not replace what serves.
+/// Refuses a model without versions, which must not replace a model in service.
 fn check_versions(order: &LoadOrder) -> Result<(), LoadRefusal> {
     let checked = order.model.definition.check_versions();
     checked.map_err(|status| refusal(LoadOutcome::Failed, status))

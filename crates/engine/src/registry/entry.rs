@@ -8,15 +8,15 @@ use galatea_dispatch::LoadedModel;
 
 use crate::handle::ModelHandle;
 
-/// The reason, in Triton's words, of a version that was taken out of service. Such a
-/// version doesn't count for the server's readiness.
+/// The reason for a version that has been taken out of service, in Triton's words. Such a version
+/// doesn't count for the server's readiness.
 pub(super) const UNLOADED: &str = "unloaded";
 
-/// A model that was loaded at some time. Without versions it had none to load, and is not
-/// ready, as in Triton.
+/// A model that has been loaded at some time. If it has no versions, there were none to load, and
+/// it is not ready, as in Triton.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModelEntry {
-    /// Every version that was ever tried, by number.
+    /// Every version that has ever been tried, by number.
     pub(super) versions: BTreeMap<i64, VersionEntry>,
 }
 
@@ -25,14 +25,14 @@ pub(super) struct ModelEntry {
 pub(super) struct VersionEntry {
     pub(super) state: ModelState,
     pub(super) reason: String,
-    /// `Some` while the version is ready.
+    /// The loaded version, while it is ready.
     pub(super) model: Option<Arc<ModelHandle>>,
-    /// `Some` while requests run that the version took before it went out of service.
+    /// The version out of service, while its last requests run.
     pub(super) draining: Option<Weak<LoadedModel>>,
 }
 
 impl ModelEntry {
-    /// Versions are being loaded. Those that are ready stay so until they are replaced.
+    /// Begins the load of versions. Ready versions stay ready until they are replaced.
     pub(super) fn begin_load(&mut self, versions: &[i64]) {
         for version in versions {
             let entry = self.versions.entry(*version).or_insert_with(VersionEntry::loading);
@@ -42,7 +42,7 @@ impl ModelEntry {
         }
     }
 
-    /// The loaded versions serve now, together with those in `kept`. Others go out of
+    /// Puts the loaded versions into service, together with those in `kept`. Others go out of
     /// service.
     pub(super) fn publish(&mut self, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
         let is_new = |version: &i64| loaded.iter().any(|model| model.version() == *version);
@@ -56,8 +56,8 @@ impl ModelEntry {
         }
     }
 
-    /// No loaded version serves. `reasons` has the reasons of the versions that failed; the
-    /// others were loaded in vain.
+    /// Aborts a load: no loaded version serves. `reasons` has the reasons for the failed versions;
+    /// the others were loaded in vain.
     pub(super) fn abort_load(&mut self, reasons: Vec<(i64, Option<String>)>) {
         for (version, reason) in reasons {
             let entry = self.versions.entry(version).or_insert_with(VersionEntry::loading);
@@ -68,24 +68,24 @@ impl ModelEntry {
         }
     }
 
-    /// The model is out of service.
+    /// Takes the model out of service.
     pub(super) fn withdraw(&mut self) {
         self.versions.values_mut().for_each(VersionEntry::withdraw);
     }
 
-    /// Forgets why the model failed. Versions that serve are left alone.
+    /// Forgets the reason for the model's failure. Versions in service are not affected.
     pub(super) fn forget_failure(&mut self) {
         let idle = self.versions.values_mut().filter(|version| version.model.is_none());
         idle.for_each(VersionEntry::withdraw);
     }
 
-    /// The last request of a version that went out of service has run.
+    /// Forgets a version that went out of service and has served its last request.
     pub(super) fn forget_drained(&mut self, version: i64) {
         self.versions.insert(version, VersionEntry::unavailable(String::from(UNLOADED)));
     }
 
-    /// Returns true if this version is the one that drains. The number may serve again, as another
-    /// version.
+    /// Returns true if this version is the draining one. The number may already serve again, as
+    /// another version.
     pub(super) fn is_draining(&self, version: i64, model: &Weak<LoadedModel>) -> bool {
         let draining = self.versions.get(&version).and_then(|entry| entry.draining.as_ref());
         draining.is_some_and(|draining| draining.ptr_eq(model))
@@ -103,7 +103,7 @@ impl ModelEntry {
         !self.versions.is_empty() && self.versions.values().all(is_fine)
     }
 
-    /// Adds the model's lines of the repository index.
+    /// Adds the model's lines to the repository index.
     pub(super) fn list(&self, name: &str, only_ready: bool, lines: &mut Vec<RepositoryEntry>) {
         for (version, entry) in &self.versions {
             if only_ready && entry.state != ModelState::Ready {
@@ -137,7 +137,7 @@ impl VersionEntry {
         Self { state, reason: String::new(), model: Some(model), draining: None }
     }
 
-    /// Takes the version out of service, if it serves.
+    /// Takes the version out of service, if it is in service.
     fn withdraw(&mut self) {
         if let Some(model) = self.model.take() {
             *self = Self::without_model(ModelState::Unloading, String::new());

@@ -1,8 +1,8 @@
-//! The registry: the models that serve, as snapshots that requests read without a lock.
+//! The registry: the models in service, as snapshots that requests read without a lock.
 //!
-//! A model is known here by its id, which is its name unless there are namespaces. Readers
-//! take a [`Snapshot`]. Writers replace it, one at a time: [`Registry::apply`] makes all
-//! changes of a step of the plan visible at once, so no reader sees half of a reload.
+//! A model is identified here by its id, which is its name unless namespaces are on. Readers take a
+//! [`Snapshot`]. Writers replace it, one at a time: [`Registry::apply`] makes all changes of a step
+//! of the plan visible at once, so no reader sees half a reload.
 //!
 //! With namespaces a name means the desired models that have it, and no others, so each
 //! step of the plan also tells the registry which models are desired.
@@ -30,31 +30,29 @@ pub(crate) struct Registry {
     writer: Lock<()>,
 }
 
-/// One change of what the registry knows of a model.
+/// A change of the registry's knowledge about a model.
 #[derive(Debug)]
 pub(crate) enum RegistryChange {
-    /// These versions are being loaded. Those that are ready stay so until they are
-    /// replaced.
+    /// These versions are being loaded. Ready versions stay ready until they are replaced.
     BeginLoad(ModelName, Vec<i64>),
-    /// The loaded versions serve now, together with those that were kept. Others go out of
-    /// service.
+    /// The loaded versions serve now, together with the kept ones. Others go out of service.
     Publish { id: ModelName, loaded: Vec<Arc<ModelHandle>>, kept: Vec<i64> },
-    /// No loaded version serves. The reasons are those of versions that failed; the others
-    /// were loaded in vain. What serves goes on.
+    /// No loaded version serves. The reasons are those of the failed versions; the others were
+    /// loaded in vain. Versions in service keep serving.
     AbortLoad(ModelName, Vec<(i64, Option<String>)>),
-    /// The model has no version to load. What serves goes on.
+    /// The model has no version to load. Versions in service keep serving.
     NoVersion(ModelName),
     /// The model goes out of service.
     Withdraw(ModelName),
-    /// Forgets why a model failed that is not desired any more. Versions that serve are
-    /// left alone: [`RegistryChange::Withdraw`] takes them out of service.
+    /// The failure of a model that is no longer desired is forgotten. Versions in service are not
+    /// affected: [`RegistryChange::Withdraw`] takes them out of service.
     ForgetFailure(ModelName),
     /// Every model goes out of service.
     WithdrawAll,
 }
 
 impl Registry {
-    /// A registry whose models may have the same name in different namespaces.
+    /// A registry in which several models may have the same name in different namespaces.
     pub(crate) fn with_namespaces() -> Self {
         let first = Snapshot { names: Some(NameTable::default()), ..Snapshot::default() };
         Self { snapshot: ArcSwap::from_pointee(first), writer: Lock::default() }
@@ -86,19 +84,19 @@ impl Registry {
         });
     }
 
-    /// These models go out of service.
+    /// Takes these models out of service.
     pub(crate) fn withdraw(&self, ids: Vec<ModelName>) {
         self.replace(|next| {
             ids.into_iter().for_each(|id| RegistryChange::Withdraw(id).apply(&mut next.models));
         });
     }
 
-    /// Every model goes out of service.
+    /// Takes every model out of service.
     pub(crate) fn withdraw_all(&self) {
         self.replace(|next| RegistryChange::WithdrawAll.apply(&mut next.models));
     }
 
-    /// The last request of a version that was taken out of service has run.
+    /// Notes that a version out of service has served its last request.
     pub(crate) fn version_destroyed(&self, id: &str, version: i64, model: &Weak<LoadedModel>) {
         self.replace(|next| {
             if let Some(entry) = next.models.get_mut(id)
@@ -117,13 +115,13 @@ impl Registry {
         names.iter_mut().for_each(|names| names.update(models));
         let previous = self.snapshot.swap(Arc::new(next));
         drop(writer);
-        // It may hold the last handle of a version, which retires then.
+        // It may hold the last handle of a version, which is then retired.
         drop(previous);
     }
 }
 
 impl RegistryChange {
-    /// The versions that it publishes are about to serve.
+    /// Marks the versions that the change publishes as about to serve.
     fn begin_service(&self) {
         if let Self::Publish { loaded, .. } = self {
             loaded.iter().for_each(|model| model.begin_service());
@@ -157,7 +155,7 @@ fn entry(models: &mut Models, id: ModelName) -> &mut entry::ModelEntry {
 
 fn forget_failure(models: &mut Models, id: &ModelName) {
     let Some(entry) = models.get_mut(id) else { return };
-    // A model that was never tried is as if it had never been ordered.
+    // A model that was never tried counts as if it had never been ordered.
     if entry.versions.is_empty() {
         models.remove(id);
         return;

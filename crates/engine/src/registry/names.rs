@@ -1,4 +1,4 @@
-//! The meaning of names where several models may have the same one.
+//! The meanings of names that several models may share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use galatea_policy::{ModelName, name_in_id};
 
 use super::entry::ModelEntry;
 
-/// The models by id. Copies share the entries that did not change.
+/// The models by id. Copies share the unchanged entries.
 pub(super) type Models = BTreeMap<Arc<str>, Arc<ModelEntry>>;
 
-/// The meaning of each name. It is computed with each change of the registry, so that a
-/// request looks its model up once, as it does without namespaces.
+/// The meaning of each name. It is recomputed with each change of the registry, so that a request
+/// looks up its model once, as without namespaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NameTable {
-    /// The ids of the desired models. A name means no others.
+    /// The ids of the desired models. Names refer to no others.
     desired: Arc<BTreeSet<ModelName>>,
     meanings: BTreeMap<Arc<str>, NameMeaning>,
 }
@@ -24,9 +24,9 @@ pub(super) struct NameTable {
 pub(super) enum NameMeaning {
     /// One model, by its id. It has no entry while it waits for other models.
     One(Arc<str>, Option<Arc<ModelEntry>>),
-    /// The number of models with this name, none of which is meant.
+    /// The number of models with this name, so that it means none of them.
     Several(usize),
-    /// No model any more.
+    /// No model any longer.
     None,
 }
 
@@ -43,7 +43,7 @@ impl NameTable {
         self.desired = Arc::new(ids);
     }
 
-    /// Computes the meanings anew. Models of which no version was ever tried don't count.
+    /// Recomputes the meanings. Models without any version that was ever tried don't count.
     pub(super) fn update(&mut self, models: &Models) {
         let mut meanings: BTreeMap<Arc<str>, NameMeaning> = BTreeMap::new();
         let tried = models.iter().filter(|(_, entry)| !entry.versions.is_empty());

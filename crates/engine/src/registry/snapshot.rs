@@ -1,4 +1,4 @@
-//! The models at one moment, as requests read them.
+//! The models at one point in time, as requests read them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::entry::{ModelEntry, VersionEntry};
 use super::names::{Models, NameMeaning, NameTable};
 use crate::handle::ModelHandle;
 
-/// Why a model that several repositories have isn't ready.
+/// The reason why a model that several repositories have isn't ready.
 const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// Every model by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(super) models: Models,
-    /// `Some` with namespaces.
+    /// The meanings of names; `Some` with namespaces.
     pub(super) names: Option<NameTable>,
 }
 
 impl Snapshot {
-    /// The requested version, or the newest that is ready.
+    /// Finds the requested version, or the newest ready one.
     ///
     /// # Errors
     ///
@@ -53,8 +53,8 @@ impl Snapshot {
         })
     }
 
-    /// The model that a name in a request means, and its name in messages. The texts and
-    /// codes are Triton's.
+    /// The model that a name in a request refers to, and its name in messages. The texts and codes
+    /// are Triton's.
     fn entry<'s: 't, 'n: 't, 't>(
         &'s self,
         name: &'n str,
@@ -85,7 +85,7 @@ impl Snapshot {
         self.models.get(id)?.versions.get(&version)?.model.as_ref()
     }
 
-    /// The ready versions, ascending, of the model that a name in a request means.
+    /// The ready versions, ascending, of the model that a name in a request refers to.
     pub(crate) fn ready_of_named(&self, name: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
         let entry = match &self.names {
             None => self.models.get(name),
@@ -112,17 +112,17 @@ impl Snapshot {
         self.models.keys()
     }
 
-    /// The ids of models of which no version was ever tried.
+    /// The ids of models without any version that was ever tried.
     pub(crate) fn untried_ids(&self) -> impl Iterator<Item = &Arc<str>> {
         self.models.iter().filter(|(_, model)| model.versions.is_empty()).map(|(id, _)| id)
     }
 
-    /// The number of models that failed to load and keep the server from being ready.
+    /// The number of models that failed to load and prevent the server from being ready.
     pub(crate) fn failed_count(&self) -> usize {
         self.models.values().filter(|model| !model.is_ready()).count()
     }
 
-    /// Returns true if a model of this id was ordered at some time.
+    /// Returns true if a model with this id has been ordered at some time.
     pub(crate) fn has_model(&self, id: &str) -> bool {
         self.models.contains_key(id)
     }
@@ -132,7 +132,7 @@ impl Snapshot {
         self.versions().filter_map(|entry| entry.model.as_ref())
     }
 
-    /// Every version that was taken out of service and still has requests.
+    /// Every version that is out of service and still has requests.
     pub(crate) fn draining(&self) -> impl Iterator<Item = Arc<LoadedModel>> {
         self.versions().filter_map(|entry| entry.draining.as_ref()?.upgrade())
     }
@@ -146,8 +146,8 @@ impl Snapshot {
         self.models.values().all(|model| model.is_ready())
     }
 
-    /// The repository index: the models that the repositories list, and those that serve
-    /// or failed without being listed.
+    /// The repository index: the models that the repositories list, and unlisted ones that serve or
+    /// have failed.
     pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
         let shown = |id| if self.names.is_some() { name_in_id(id) } else { id };
         let mut models: BTreeMap<ModelName, (&str, bool)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The questions and orders of doors to the server.
+//! The doors' access to the server for everything but inference.
 
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ impl Server {
         found.map_err(|status| self.check_initialized().err().unwrap_or(status))
     }
 
-    /// A server that could not be initialized only says so, as Triton does.
+    /// Like Triton, a server that could not be initialized reports nothing else.
     pub(super) fn check_initialized(&self) -> Result<(), Status> {
         if self.is_failed() { Err(Status::unavailable("Server not ready")) } else { Ok(()) }
     }
 
-    /// Returns true if the model itself says that it is ready.
+    /// Returns true if the model itself reports that it is ready.
     fn can_serve(&self, model: &LoadedModel) -> bool {
         let Err(status) = model.check_ready() else { return true };
         self.options.log.write(

@@ -1,4 +1,4 @@
-//! The server: all models, and the entry of all requests.
+//! The server: all models, and the entry point of all requests.
 
 mod control;
 #[cfg(test)]
@@ -37,37 +37,39 @@ pub struct ServerOptions {
     pub version: String,
     /// True if the server is ready only if all of its models are.
     pub strict_readiness: bool,
-    /// Schedulers hold back until this number of requests waits; 0 is off. Makes batches
+    /// The number of waiting requests until which schedulers hold back; 0 means off. Makes batches
     /// predictable in tests.
     pub hold_until_queued: u32,
-    /// The same for the backlog of sequence batchers, in addition.
+    /// The additional number of requests in the backlog of sequence batchers until which they hold
+    /// back.
     pub hold_until_backlogged: u32,
-    /// True if instances of a model are created in parallel, whatever its backend declares.
+    /// True if instances of a model are created in parallel, regardless of its backend's
+    /// declaration.
     pub parallel_creation: Option<bool>,
-    /// Judges the memory of a GPU after an instance was created on it.
+    /// Checks the memory of a GPU after an instance has been created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
     /// The catalog of the models.
     pub catalog: Arc<dyn Catalog>,
-    /// The cause of loads and unloads.
+    /// The source of loads and unloads.
     pub control: ControlMode,
-    /// The use of names: several models may have the same one, or not.
+    /// The use of names: unique, or shared by several models.
     pub namespaces: Namespaces,
     /// The number of threads that load models.
     pub load_threads: usize,
-    /// The number of times that a version which fails to load is tried again.
+    /// The number of times that a failed version is retried.
     pub load_retries: u32,
-    /// The cache of models whose configuration asks for one.
+    /// The cache for models whose configuration asks for one.
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The processors on which instances run.
     pub host_policies: HostPolicies,
     /// The way in which instances of all models share resources.
     pub rate_limit: RateLimit,
-    /// The records of requests besides the statistics.
+    /// The measurements of requests beyond the statistics.
     pub measurements: MeasurementOptions,
-    /// Names the main cause of the durations of a model's requests in its status; `None` for a
-    /// status without one.
+    /// Names the main cause of the durations of a model's requests in its status; if `None`, the
+    /// status has none.
     pub main_cause: Option<MainCause>,
-    /// Counts the memory of padded batches, beside that of requests and responses.
+    /// Counts the memory of padded batches, as well as that of requests and responses.
     pub ledger: Arc<Ledger>,
     /// The log.
     pub log: LogSink,
@@ -81,12 +83,12 @@ pub struct Server {
     reaper: Reaper,
     /// Set once, when the server begins to stop.
     exiting: AtomicBool,
-    /// Set at most once, before any request: there is nothing to serve from.
+    /// Set at most once, before any request, if there is nothing to serve from.
     failed: AtomicBool,
     /// True if executions are recorded for watchers.
     is_recording: Arc<AtomicBool>,
     gpu_losses: Arc<GpuLosses>,
-    /// The number of recordings of traffic.
+    /// The number of traffic recordings.
     traffic_recordings: Arc<AtomicUsize>,
 }
 
@@ -145,53 +147,52 @@ impl Server {
         })
     }
 
-    /// The function to call when a GPU failed and can't be used any more, with its number and why.
-    /// Every model's instances on it fail what they have and go out of service; others go on. It
-    /// returns at once, on any thread, and may be called several times.
+    /// The function to call when a GPU has failed for good, with its number and the reason. Every
+    /// model's instances on it fail their requests and go out of service; others are unaffected.
+    /// The function returns at once, on any thread, and may be called several times.
     pub fn gpu_loss_handler(&self) -> impl Fn(u32, &str) + Send + Sync + use<> {
         let losses = self.gpu_losses.clone();
         move |gpu, reason| losses.report(gpu, reason)
     }
 
-    /// The counters of the response cache, if it has any.
+    /// The counters of the response cache, if there is one.
     #[must_use]
     pub fn cache_statistics(&self) -> Option<CacheStatistics> {
         self.options.cache.as_ref()?.statistics()
     }
 
-    /// Loads models that are in no repository. Returns what failed.
+    /// Loads models outside the repositories. Returns the failures.
     pub fn load(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
         self.manager.load_definitions(definitions)
     }
 
-    /// Makes the models of the repositories serve, and no others: loads what is new or
-    /// changed and unloads what was removed. Returns when that is done, and whether every
-    /// model of the repositories serves.
+    /// Makes exactly the models of the repositories serve: loads new and changed models and unloads
+    /// removed ones. Returns when that is done; true if every model of the repositories serves.
     pub fn follow_repositories(&self) -> bool {
         self.manager.poll()
     }
 
-    /// The problems that [`Server::follow_repositories`] found last: directories and
+    /// The problems that the last [`Server::follow_repositories`] found: directories and
     /// configurations that could not be read. The index has no reasons for them.
     #[must_use]
     pub fn unread(&self) -> Vec<ScanProblem> {
         self.manager.unread()
     }
 
-    /// Loads models by name, with the models that they need. Returns when that is done, and
-    /// whether all of them serve.
+    /// Loads models by name, with the models that they need. Returns when that is done; true if all
+    /// of them serve.
     pub fn load_named(&self, names: &[String]) -> bool {
         self.manager.load_named(names)
     }
 
-    /// From now on the server isn't ready and refuses new requests. Requests that it has
-    /// go on.
+    /// Begins to stop: from now on the server isn't ready and refuses new requests. Requests in
+    /// progress continue.
     pub fn begin_exit(&self) {
         self.exiting.store(true, Ordering::Release);
     }
 
-    /// The server could not be initialized. It is neither live nor ready from now on, and
-    /// answers nothing else than its own metadata.
+    /// Marks the server as not initialized. It is neither live nor ready from now on, and only
+    /// serves its own metadata.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
@@ -200,48 +201,49 @@ impl Server {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Returns true if [`Server::begin_exit`] was called.
+    /// Returns true if [`Server::begin_exit`] has been called.
     #[must_use]
     pub fn is_exiting(&self) -> bool {
         self.exiting.load(Ordering::Acquire)
     }
 
-    /// Takes every model out of service, executes every queued request and destroys the
-    /// models. Returns the number of model versions that are left after `timeout`, with
-    /// those that are being loaded.
+    /// Takes every model out of service, executes every queued request and destroys the models.
+    /// Returns the number of model versions that remain after `timeout`, including those that are
+    /// being loaded.
     pub fn unload_all(&self, timeout: Duration) -> usize {
         let Remainder { loads, versions } = self.unload(timeout);
         loads + versions
     }
 
-    /// The same, with a count of each kind of what is left.
+    /// Like [`Self::unload_all`], with separate counts of the remaining work.
     pub fn unload(&self, timeout: Duration) -> Remainder {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
         self.manager.close(left());
         let loads = self.manager.wait_idle(left());
-        // A load may have ended meanwhile. A model whose agents don't return is counted below.
+        // A load may have ended in the meantime. A model whose agents don't return is counted
+        // below.
         self.manager.withdraw_all(left());
         Remainder { loads, versions: self.reaper.wait_idle(left()) }
     }
 
-    /// Begins no more loads, and has those who wait for one told that the server exits.
-    /// Models go on serving.
+    /// Begins no more loads, and fails the orders that wait for one because the server exits.
+    /// Models keep serving.
     pub fn give_up_loads(&self) {
         self.manager.give_up_loads();
     }
 }
 
-/// The rest of a server that unloads its models.
+/// The remaining work of a server that unloads its models.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remainder {
-    /// Work on versions that are being loaded. No client waits for its results.
+    /// Work on versions that are being loaded, whose results no client awaits.
     pub loads: usize,
     /// Versions that have requests, or are being destroyed.
     pub versions: usize,
 }
 
-/// The time in which models without requests end. They are not counted as busy before.
+/// The time that models without requests have for ending before they count as busy.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 impl InferenceService for Server {

@@ -1,4 +1,4 @@
-//! The traffic of a model, for clients that record it.
+//! Recording of a model's traffic for clients.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,8 +12,8 @@ use super::Server;
 use crate::handle::ModelHandle;
 use crate::registry::Registry;
 
-/// The maximum number of model versions whose traffic is recorded at a time, each for one
-/// client. Each takes up to 8 MiB beside what waits in its queue.
+/// The maximum number of model versions whose traffic is recorded at a time, each for one client.
+/// Each takes up to 8 MiB in addition to its queue.
 const TRAFFIC_RECORDINGS_MAX: usize = 8;
 
 impl TrafficControl for Server {
@@ -65,8 +65,9 @@ impl Drop for RecordingPlace {
     }
 }
 
-/// Reads a version that serves, and ends what it began. It does not keep the version: one that
-/// drains is not read, because the reaper must hold the only share of it then.
+/// Reads the recording of a version in service, and ends it when dropped. It does not keep the
+/// version alive: a draining version is not read, because the reaper must hold the only share of
+/// it.
 struct ModelRecording {
     registry: Arc<Registry>,
     model: Weak<ModelHandle>,

@@ -11,8 +11,8 @@ use super::Server;
 use crate::manager::ControlMode;
 use crate::registry::Registry;
 
-/// The maximum number of instances whose executions are recorded for watchers. Each takes
-/// 64 KiB while there are watchers.
+/// The maximum number of instances whose executions are recorded for watchers. Each takes 64 KiB as
+/// long as there are watchers.
 const WATCHED_INSTANCES_MAX: usize = 256;
 
 impl Watch for Server {
@@ -42,10 +42,10 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Reads the versions that serve, and ends what it began.
+/// Reads the recordings of the versions in service, and ends them when dropped.
 ///
-/// A version that drains is not read: the reaper destroys it, and must hold the only share of
-/// it then. Its recording ends with it.
+/// A draining version is not read: the reaper destroys it, and must hold the only share of it. Its
+/// recording ends with it.
 struct ServerRecording {
     registry: Arc<Registry>,
     start: Instant,

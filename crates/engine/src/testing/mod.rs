@@ -1,4 +1,4 @@
-//! Servers over backends under the test's control.
+//! Servers with backends under the test's control.
 
 mod trusted_control;
 
@@ -81,7 +81,7 @@ impl ServerSetup {
         self
     }
 
-    /// The server with its one model.
+    /// Starts the server and loads its one model.
     pub(crate) fn load(self) -> (Arc<Server>, Vec<LoadFailure>) {
         let draft = draft(&self.config_text);
         let options = ServerOptions {
@@ -124,7 +124,7 @@ impl ServerSetup {
         (Arc::new(server), failures)
     }
 
-    /// The server with its one model. Loading must succeed.
+    /// Starts the server with its one model. Loading must succeed.
     pub(crate) fn serve(self) -> Arc<Server> {
         let (server, failures) = self.load();
         assert!(failures.is_empty(), "{failures:?}");
@@ -132,7 +132,7 @@ impl ServerSetup {
     }
 }
 
-/// Version 1 of the model `echo`, without a server.
+/// Loads version 1 of the model `echo`, without a server.
 pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
     let loader = Loader::new(LoaderOptions {
         log: LogSink::new(|_, _, _| {}),
@@ -173,7 +173,7 @@ pub(crate) fn serve(
     ServerSetup { versions: versions.to_vec(), hold_until_queued, ..setup }.load()
 }
 
-/// Sends a request and returns where its reply will arrive.
+/// Sends a request and returns the inbox of its reply.
 pub(crate) fn send(server: &Server, request: InferenceRequest) -> Inbox {
     send_to(server, request)
 }

@@ -1,4 +1,4 @@
-//! The desired models, and what their names mean.
+//! The desired models, and the meanings of their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::manager::defined_model::DefinedModel;
 use crate::manager::effect::Step;
 use crate::registry::RegistryChange;
 
-/// Models that only a removed model needed.
+/// The treatment of models that only a removed model needed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(in crate::manager) enum UnusedModels {
     Keep,
@@ -35,8 +35,8 @@ fn resolve_dependencies(
 }
 
 impl Plan {
-    /// The names of the models that a model needs, if defining and loading it again would
-    /// change nothing.
+    /// The names of the models that a model needs, provided that defining and loading it again
+    /// would change nothing.
     pub(in crate::manager) fn current_dependencies(
         &self,
         id: &str,
@@ -56,8 +56,8 @@ impl Plan {
         is_current.then(|| planned.dependencies.keys().cloned().collect())
     }
 
-    /// Makes candidates desired: all of them or, if the plan has changed since one was
-    /// looked up, none. Then they are given back.
+    /// Makes candidates desired: all of them or, if the plan has changed since one was looked up,
+    /// none. In that case they are returned.
     pub(in crate::manager) fn set_desired(
         &mut self,
         candidates: Vec<CandidateModel>,
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Dependencies become desired first, so that none is ever reported as missing.
+    /// Makes dependencies desired first, so that none is ever reported as missing.
     fn insert_dependencies_first(&mut self, mut candidates: Vec<CandidateModel>, step: &mut Step) {
         while !candidates.is_empty() {
             let names: BTreeSet<String> = candidates.iter().map(|one| one.name.clone()).collect();
@@ -94,7 +94,7 @@ impl Plan {
             };
             let (mut next, mut rest): (Vec<CandidateModel>, Vec<CandidateModel>) =
                 candidates.into_iter().partition(is_next);
-            // Models that need each other in a cycle. The lifecycle reports that.
+            // The models need each other in a cycle, which the lifecycle reports.
             if next.is_empty() {
                 std::mem::swap(&mut next, &mut rest);
             }
@@ -121,8 +121,8 @@ impl Plan {
         self.step_lifecycle(LifecycleEvent::SetDesired(id.clone(), desired), step);
     }
 
-    /// Resolves the names of needed models again. A model for which one of them means
-    /// another model now is desired in another revision.
+    /// Resolves the names of needed models again. If a name now means another model, the model that
+    /// uses the name gets a new revision.
     fn resolve_names(&mut self, step: &mut Step) {
         let Some(names) = &self.names else { return };
         let desired: BTreeSet<&ModelName> = self.lifecycle.desired().collect();
@@ -137,14 +137,14 @@ impl Plan {
                 changed.push(id.clone());
             }
         }
-        // The reason of a desired model stays what it was.
+        // A desired model keeps its reason.
         changed.iter().for_each(|id| self.update_desired(id, LoadReason::Dependency, step));
     }
 
-    /// Removes models from the desired ones, and why they failed. `unused` says what
-    /// happens to models that only they need. Models that need others of the same name are
-    /// resolved to these first, so that they serve on. Returns the models that are not
-    /// desired any more.
+    /// Removes models from the desired ones, along with the reasons for their failures. `unused`
+    /// decides about models that only they need. Models that can use others of the same name are
+    /// first resolved to these, so that they keep serving. Returns the models that are no longer
+    /// desired.
     pub(in crate::manager) fn remove_desired(
         &mut self,
         ids: &[ModelName],
@@ -179,9 +179,9 @@ impl Plan {
         removed
     }
 
-    /// Gives up models whose files came with an order and that failed, so that their files
-    /// go. That they failed stays known, until they are unloaded. Returns the definitions,
-    /// which own the files.
+    /// Gives up failed models whose files came with an order, so that their files can be removed.
+    /// Their failures are remembered until they are unloaded. Returns the definitions, which own
+    /// the files.
     pub(in crate::manager) fn drop_failed_files(
         &mut self,
         ids: &[ModelName],
@@ -207,7 +207,7 @@ impl Plan {
         dropped
     }
 
-    /// Removes the names of those models that are not desired; returns the models.
+    /// Removes the names that belong to undesired models; returns the models.
     fn remove_undesired_names(
         &mut self,
         ids: &BTreeSet<ModelName>,
@@ -220,8 +220,8 @@ impl Plan {
         removed
     }
 
-    /// All models of the names that these need, directly or not. An order loads all of
-    /// them, because only then their names can be resolved.
+    /// All models with the names that these need, directly or indirectly. An order loads all of
+    /// them, because only then can their names be resolved.
     fn namesakes_of_dependencies(&self, ids: &[ModelName]) -> Vec<ModelName> {
         let Some(names) = &self.names else { return Vec::new() };
         let mut found: Vec<ModelName> = Vec::new();
@@ -238,7 +238,7 @@ impl Plan {
         found
     }
 
-    /// Forgets why a model failed, unless it is desired.
+    /// Forgets the reason for a model's failure, unless it is desired.
     pub(super) fn forget_failure(&self, id: &ModelName, step: &mut Step) {
         if !self.is_desired(id) {
             step.changes.push(RegistryChange::ForgetFailure(id.clone()));

@@ -1,4 +1,4 @@
-//! The loads under way, and what follows from their results.
+//! The loads in progress, and the consequences of their results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::manager::effect::{
 use crate::manager::load::{AttemptResult, Load, VersionState};
 use crate::registry::RegistryChange;
 
-/// A load under way.
+/// A load in progress.
 pub(super) struct ActiveLoad {
     order: Arc<LoadOrder>,
     resources: LoadResources,
     load: Load<Arc<ModelHandle>, ChangedVersion>,
-    /// Why it can't begin.
+    /// The reason why it can't begin.
     refusal: Option<(LoadOutcome, Status)>,
     failures: Vec<LoadFailure>,
 }
@@ -34,26 +34,26 @@ impl ActiveLoad {
         Effect::WorkOnVersion(VersionWork { order, resources, kind })
     }
 
-    /// The load is not wanted any more.
+    /// Marks the load as no longer wanted.
     pub(super) fn stop(&self) {
         self.order.model.definition.stop.cancel();
     }
 
-    /// Nothing of the load shall serve.
+    /// Abandons the load: nothing of it shall serve.
     fn abandon(&mut self, notice: AbandonNotice) -> Effect {
         let changes = self.load.abandon();
         let (order, lease) = (self.order.clone(), self.resources.lease.clone());
         Effect::Abandon { order, lease, changes, notice }
     }
 
-    /// All versions are ready and shall serve.
+    /// Commits the load: all versions are ready and shall serve.
     fn commit(&mut self) -> Effect {
         let changes = self.load.commit();
         let (order, lease) = (self.order.clone(), self.resources.lease.clone());
         Effect::Commit { order, lease, changes }
     }
 
-    /// A text for clients, in Triton's words. `ready` are the versions that serve.
+    /// A text for clients, in Triton's words. `ready` are the versions in service.
     fn describe(&self, ready: &[i64]) -> String {
         let describe = |failure: &LoadFailure| {
             let LoadFailure { version, status, .. } = failure;
@@ -129,7 +129,7 @@ impl Plan {
         self.loads.remove(id).unwrap_or_else(|| panic!("{id} is not being loaded"))
     }
 
-    /// Returns true if versions that were loaded of the model shall serve.
+    /// Returns true if loaded versions of the model shall serve.
     fn may_serve(&self, id: &str) -> bool {
         !self.is_closed && self.is_desired(id)
     }
@@ -216,7 +216,7 @@ impl Plan {
         }
     }
 
-    /// Returns true if a poll tries the same files as the load before, with the same failure.
+    /// Returns true if a poll tried the same files as the previous load, with the same failure.
     fn is_repeated(&self, id: &ModelName, failure: &LoadFailure) -> bool {
         let (Some(planned), Some(active)) = (self.models.get(id), self.loads.get(id)) else {
             return false;
@@ -226,8 +226,8 @@ impl Plan {
             && planned.logged.failures.contains(failure)
     }
 
-    /// Once no version is being worked on: all of them shall serve, unless one failed or
-    /// the model is not desired any more.
+    /// Concludes a load once no version is being worked on: all of them shall serve, unless one has
+    /// failed or the model is no longer desired.
     fn conclude_if_complete(&mut self, id: &ModelName, step: &mut Step) {
         let may_serve = self.may_serve(id);
         let active = self.load_mut(id);
@@ -248,8 +248,7 @@ impl Plan {
         step.effects.push(effect);
     }
 
-    /// Puts the versions of a load into service, all at once. `ready` are those that
-    /// serve.
+    /// Puts the versions of a load into service, all at once. `ready` are those in service.
     fn publish(&mut self, id: &ModelName, ready: &[i64], step: &mut Step) {
         if !self.may_serve(id) {
             let active = self.load_mut(id);
@@ -274,7 +273,7 @@ impl Plan {
         self.step_lifecycle(LifecycleEvent::Loaded(id.clone(), outcome), step);
     }
 
-    /// A load is over without success. `ready` are the versions that serve.
+    /// Ends a load without success. `ready` are the versions in service.
     fn end_abandoned(&mut self, id: &ModelName, ready: &[i64], step: &mut Step) {
         let active = self.take_load(id);
         let error = active.describe(ready);
@@ -299,8 +298,8 @@ impl Plan {
         self.forget_failure(id, step);
     }
 
-    /// The outcome of a load that was abandoned: because of failures or, if there are none,
-    /// because the model is not desired any more.
+    /// The outcome of an abandoned load: failures or, if there are none, the fact that the model is
+    /// no longer desired.
     fn outcome_of(&self, active: &ActiveLoad) -> LoadOutcome {
         if let Some((outcome, _)) = &active.refusal {
             return *outcome;

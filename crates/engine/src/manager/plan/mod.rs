@@ -1,18 +1,17 @@
-//! The plan: which models shall serve, and the loads that bring them into service.
+//! The plan: the models that shall serve, and the loads that bring them into service.
 //!
-//! The models that shall serve, their revisions and their reasons go into the pure
-//! [`Lifecycle`]; out of it come loads and unloads, one at a time per model. Start, reload,
-//! poll, order and failure are one case. The plan adds what the names and revisions of the
-//! lifecycle stand for, and the state of each load under way. It is stepped by orders
-//! ([`Plan::set_desired`], [`Plan::remove_desired`]) and by the results of effects
-//! ([`Plan::handle`]), and puts what follows into a [`Step`]. It calls nothing.
+//! The pure [`Lifecycle`] takes the models that shall serve, their revisions and their reasons, and
+//! issues loads and unloads, one at a time per model. Start, reload, poll, order and failure are
+//! one case. The plan adds the models behind the names and revisions of the lifecycle, and the
+//! state of each load in progress. It is stepped by orders ([`Plan::set_desired`],
+//! [`Plan::remove_desired`]) and by the results of effects ([`Plan::handle`]), and puts the
+//! consequences into a [`Step`]. It calls nothing.
 //!
 //! # Names
 //!
-//! Repositories may hold models of the same name: then the plan knows models by ids of
-//! namespace and name. The meaning of a name in an ensemble is part of the plan: when it
-//! changes, the ensemble is desired in another revision, before the model that the name
-//! meant goes.
+//! Repositories may hold models of the same name: then the plan knows models by ids of namespace
+//! and name. The meaning of a name in an ensemble is part of the plan: when it changes, the
+//! ensemble becomes desired in another revision before the model that the name meant is removed.
 
 mod desired;
 mod loads;
@@ -38,55 +37,55 @@ use crate::agent_lease::AgentLease;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum OrderPhase {
     Begun,
-    /// The models that it loads are desired.
+    /// The models that the order loads are desired.
     Loads,
 }
 
-/// The state that the manager's lock guards. Models are known here by their ids.
+/// The state that the manager's lock guards. Models are identified here by their ids.
 pub(super) struct Plan {
     mode: ControlMode,
     lifecycle: Lifecycle,
-    /// The desired models by name; only with namespaces, without which an id is a name.
+    /// The desired models by name; `None` without namespaces, where an id is a name.
     names: Option<ModelNames>,
     models: BTreeMap<ModelName, PlannedModel>,
     loads: BTreeMap<ModelName, ActiveLoad>,
     revision_count: u64,
-    /// The number of times that a version is tried.
+    /// The maximum number of attempts to load a version.
     attempts_max: u32,
     /// Models that an order is changing.
     ordered: BTreeMap<ModelName, OrderPhase>,
-    /// The number of effects that are being performed, by model.
+    /// The number of effects in progress, by model.
     effects: BTreeMap<ModelName, usize>,
-    /// Set once: nothing is loaded any more.
+    /// Set once loading has ended for good.
     pub(super) is_closed: bool,
 }
 
 #[derive(Default)]
 struct PlannedModel {
-    /// The model that shall serve. The revision changes with it, and with the models that it
+    /// The model that shall serve. The revision changes with the model, and with the models that it
     /// needs.
     desired: Option<(Revision, Arc<DefinedModel>)>,
-    /// The ids of the models that it needs, by the names that it has for them.
+    /// The ids of the models that it needs, by the names that it uses for them.
     dependencies: BTreeMap<String, ModelName>,
     serving: Option<Arc<DefinedModel>>,
     /// The failures of the last load.
     failures: Vec<LoadFailure>,
     logged: LoggedFailures,
-    /// The same as a text for clients.
+    /// The failures as a text for clients.
     error: Option<String>,
-    /// True if the last load failed because the models that it needs don't fit.
+    /// True if the last load failed because the models that it needs don't fit together.
     is_misfit: bool,
     /// Set if an unload overtook the last load.
     is_overtaken: bool,
 }
 
-/// The log's last words about a model that does not serve. A poll does not repeat them.
+/// The last logged failures of a model that does not serve. A poll does not repeat them.
 #[derive(Default)]
 struct LoggedFailures {
-    /// The state of the files that the last load found.
+    /// The state of the files at the last load.
     files: ModificationTimes,
     failures: Vec<LoadFailure>,
-    /// The reason for which the model can't be loaded yet.
+    /// The reason why the model can't be loaded yet.
     block: Option<String>,
 }
 
@@ -131,15 +130,15 @@ impl Plan {
     }
 
     fn begin_unload(&mut self, id: ModelName, step: &mut Step) {
-        // A load that is ordered before the agents are told must ask other agents.
+        // A load that is ordered before the agents are told must ask new agents.
         let planned = self.models.get(&id);
         let serving = planned.and_then(|planned| planned.serving.as_ref());
         serving.iter().for_each(|model| model.agents.expire());
         step.effects.push(Effect::AnnounceUnload(id));
     }
 
-    /// Forgets models of which nothing is left, and definitions that don't serve any more:
-    /// they may keep files.
+    /// Forgets models of which nothing is left, and definitions that no longer serve: these may own
+    /// files.
     fn forget_absent_models(&mut self) {
         let lifecycle = &self.lifecycle;
         self.models.retain(|id, planned| {
@@ -186,8 +185,8 @@ impl Plan {
     }
 
     /// Returns true if neither the model nor one that needs it is being loaded or unloaded, and no
-    /// order to load one that needs it is left. As in Triton, an unload of a model comes
-    /// after the load of an ensemble that has begun.
+    /// order to load one that needs it is pending. As in Triton, an unload of a model comes after
+    /// an ensemble's load that has begun.
     pub(super) fn is_at_rest(&self, id: &str) -> bool {
         let (mut dependents, mut unvisited) = (BTreeSet::new(), vec![id]);
         while let Some(id) = unvisited.pop() {
@@ -200,7 +199,7 @@ impl Plan {
     }
 
     /// Returns true if a removed model is out of service, with the models that need it. If it is
-    /// desired again, it is enough that what served before is out of service.
+    /// desired again, it suffices that its earlier versions are out of service.
     pub(super) fn is_out_of_service(&self, id: &str) -> bool {
         if self.is_desired(id) {
             return !self.lifecycle.is_unloading(id);
@@ -208,7 +207,8 @@ impl Plan {
         self.is_settled_with_related(id)
     }
 
-    /// Returns true if everything is done for the model, what it needs and the models that need it.
+    /// Returns true if no work is left for the model, the models that it needs and those that need
+    /// it.
     pub(super) fn is_settled_with_related(&self, id: &str) -> bool {
         let is_idle = |id: &ModelName| !self.effects.contains_key(id);
         self.lifecycle.is_settled_with_related(id)
@@ -219,29 +219,29 @@ impl Plan {
         self.effects.is_empty() && self.lifecycle.is_settled()
     }
 
-    /// Why a model does not serve, or not in its desired revision.
+    /// The reason why a model does not serve, or not in its desired revision.
     pub(super) fn error(&self, id: &str) -> Option<&str> {
         self.models.get(id)?.error.as_deref()
     }
 
-    /// Set if an unload overtook the last load.of a model.
+    /// Returns true if an unload overtook the last load of a model.
     pub(super) fn is_overtaken(&self, id: &str) -> bool {
         self.models.get(id).is_some_and(|planned| planned.is_overtaken)
     }
 
-    /// Everything that failed in the last loads of all models.
+    /// All failures in the last loads of all models.
     pub(super) fn failures(&self) -> Vec<LoadFailure> {
         self.models.values().flat_map(|planned| planned.failures.clone()).collect()
     }
 
-    /// The leases of repository agents whose models were not loaded yet.
+    /// The leases of repository agents whose models have not been loaded yet.
     pub(super) fn take_unclaimed_leases(&self) -> Vec<Arc<AgentLease>> {
         let desired = self.models.values().filter_map(|planned| planned.desired.as_ref());
         desired.filter_map(|(_, model)| model.agents.take_unclaimed()).collect()
     }
 
-    /// Stops the loads under way of a name, unless a model that needs it has begun to be
-    /// loaded: an unload comes behind that. Returns their ids.
+    /// Stops the loads in progress for a name, unless a model that needs it has begun to load: an
+    /// unload comes after that. Returns their ids.
     pub(super) fn stop_independent_loads(&self, name: &str) -> Vec<ModelName> {
         let mut ids = self.ids_of(name);
         ids.retain(|id| {
@@ -252,18 +252,18 @@ impl Plan {
         ids
     }
 
-    /// Ends the warmup of all loads under way.
+    /// Ends the warmup of all loads in progress.
     pub(super) fn stop_all_loads(&self) {
         self.loads.values().for_each(ActiveLoad::stop);
     }
 
-    /// An order begins to change a model. No other order may.
+    /// Begins an order for a model. No other order for it may be in progress.
     pub(super) fn begin_order(&mut self, name: &ModelName) {
         let other = self.ordered.insert(name.clone(), OrderPhase::Begun);
         assert!(other.is_none(), "another order is changing '{name}'");
     }
 
-    /// The order for this name, if there is one, made what it loads desired.
+    /// Notes that the order for this name, if any, has made its models desired.
     pub(super) fn note_ordered_load(&mut self, name: &str) {
         self.ordered.entry(name.into()).and_modify(|phase| *phase = OrderPhase::Loads);
     }
@@ -276,12 +276,12 @@ impl Plan {
         self.ordered.remove(name);
     }
 
-    /// An effect for a model is about to be performed.
+    /// Begins an effect for a model.
     pub(super) fn begin_effect(&mut self, id: &ModelName) {
         *self.effects.entry(id.clone()).or_default() += 1;
     }
 
-    /// An effect for a model was performed.
+    /// Ends an effect for a model.
     pub(super) fn end_effect(&mut self, id: &ModelName) {
         if let Some(count) = self.effects.get_mut(id) {
             *count -= 1;

@@ -1,4 +1,4 @@
-//! Texts that say why a model does not serve, in Triton's words.
+//! The reasons why a model does not serve, in Triton's words.
 
 use std::collections::BTreeSet;
 
@@ -42,8 +42,7 @@ impl Plan {
     }
 
     fn cycle_text(&self, id: &ModelName) -> String {
-        // The text names the last model of the cycle: the model needs it, and it needs the
-        // model.
+        // The text names the last model of the cycle: the model needs it, and is needed by it.
         let mut pending: Vec<ModelName> = vec![id.clone()];
         let mut seen: BTreeSet<ModelName> = BTreeSet::new();
         while let Some(one) = pending.pop() {

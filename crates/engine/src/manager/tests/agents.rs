@@ -4,7 +4,7 @@ use galatea_backend::ModelAgents;
 
 use super::*;
 
-/// A notice that agents must not get.
+/// A notice that agents must never get.
 pub(super) const LOADED_TOO_LATE: &str = "loaded after unloading";
 
 /// Agents of one definition that record their notices.
@@ -67,7 +67,7 @@ pub(super) fn take_notices(world: &World) -> Vec<String> {
     std::mem::take(&mut *world.controls.notices.lock().unwrap())
 }
 
-/// Checks the notices since the last check, once all expected ones are there.
+/// Checks the notices since the last check, once all expected ones have arrived.
 #[track_caller]
 fn check(world: &World, expected: &[&str]) {
     until(|| world.controls.notices.lock().unwrap().len() >= expected.len());
@@ -130,7 +130,7 @@ fn versions_that_agents_may_have_changed_are_reloaded() {
     world.load("m").unwrap();
     let expected = ["1 asked", "1 loaded", "2 asked", "1 unloading", "2 loaded"];
     check(&world, &[&expected[..], &["1 gone, 2 instances left"]].concat());
-    // The same if the new configuration has no agents.
+    // The result is the same if the new configuration has no agents.
     world.put_config("m", &config("one", 1), &[1]);
     world.load("m").unwrap();
     check(&world, &["2 unloading", "2 gone, 1 instances left"]);
@@ -141,7 +141,7 @@ fn the_exit_ends_every_lease() {
     let world = World::new();
     put(&world, "one", &[1]);
     world.load("m").unwrap();
-    // This one waits for a model that doesn't exist.
+    // This ensemble waits for a model that doesn't exist.
     world.put_text("e", &with_agents(&ensemble_of("nothing")), &[1]);
     world.load("e").unwrap_err();
     world.server.begin_exit();
@@ -164,7 +164,7 @@ fn an_ensemble_keeps_its_agents_while_its_models_change() {
     world.load("m").unwrap();
     assert_eq!(world.tag("e"), "two");
     until(|| world.instances() == 2);
-    // The ensemble was loaded anew, and its agents got no other notice.
+    // The ensemble was reloaded, and its agents got no other notice.
     let told = take_notices(&world);
     assert!(told.iter().all(|line| line == "1 loaded"), "{told:?}");
     world.unload("e");
@@ -204,7 +204,7 @@ fn agents_take_no_other_load_once_the_unload_was_ordered() {
     std::thread::scope(|scope| {
         let unload = scope.spawn(|| world.server.unload_model("a", true));
         world.controls.unloading.wait_for(1);
-        // The agents of a are being told, those of b are next.
+        // The agents of a are being told; those of b are next.
         let load = scope.spawn(|| world.load("b"));
         let deadline = std::time::Instant::now() + LONG;
         let asked = String::from("3 asked");
@@ -217,7 +217,7 @@ fn agents_take_no_other_load_once_the_unload_was_ordered() {
         unload.join().unwrap().unwrap();
     });
     assert_eq!(world.tag("b"), "one");
-    // The agents are dropped at any time.
+    // The agents may be dropped at any time.
     let mut told = take_notices(&world);
     told.retain(|line| !line.contains("gone"));
     assert_eq!(told, ["1 unloading", "3 asked", "2 unloading", "3 loaded"]);
@@ -231,7 +231,7 @@ fn agents_of_an_incompatible_ensemble_are_asked_again() {
     world.put_text("e", &with_agents(&misfit), &[1]);
     for number in 1..=3 {
         if number == 3 {
-            // Now the ensemble is blocked by a missing model, and did not fail itself.
+            // Now the ensemble is blocked by a missing model, and has not failed itself.
             world.unload("m");
             until(|| world.instances() == 0);
         }

@@ -10,7 +10,7 @@ fn a_batch_strategy_ends_with_its_model_although_a_timer_has_the_dispatcher() {
     assert_eq!(world.tag("m"), "one");
     assert_eq!(world.controls.rules.load(Ordering::SeqCst), 1);
     let snapshot = world.server.registry.snapshot();
-    // As an alarm of the timer has it, or a request that is cancelled.
+    // Such a reference may be held by an alarm of the timer, or by a request that is cancelled.
     let model = snapshot.find("m", None).unwrap().downgrade().upgrade();
     drop(snapshot);
     world.unload("m");
@@ -287,13 +287,13 @@ fn polls_log_a_failure_once_until_it_changes() {
     assert_eq!(first[1], failed);
     assert!(first[2].starts_with("failed to load 'e': "), "{first:?}");
     assert_eq!((poll(), poll(), world.loads()), (vec![], vec![], 3));
-    // The same mistake in other files.
+    // The same mistake recurs in other files.
     world.put("b", "corrupt", &[1]);
     assert_eq!(poll(), [failed]);
     world.put_text("c", "flavour: 1", &[1]);
     let other = poll();
     assert!(other.len() == 1 && other[0].starts_with(unread), "{other:?}");
-    // What served meanwhile fails anew.
+    // A model that served in the meantime fails again.
     world.put("b", "one", &[1]);
     world.put("c", "one", &[1]);
     assert_eq!(poll(), [""; 0]);

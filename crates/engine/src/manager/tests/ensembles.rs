@@ -41,7 +41,7 @@ fn an_ensemble_is_unloaded_with_a_model_that_it_needs_after_its_requests() {
     world.unload("m");
     assert_eq!(world.ask("e", None).unwrap_err().code(), Code::NotFound);
     assert_eq!(world.ask("m", None).unwrap_err().code(), Code::NotFound);
-    // The ensemble has forwarded its requests, and may be destroyed by now.
+    // The ensemble has forwarded its requests, and may already be destroyed.
     assert_eq!(world.index()[1], "m 1 UNLOADING");
     world.controls.executing.open();
     for inbox in [inbox, later] {
@@ -100,7 +100,7 @@ fn invalid_ensembles_fail_with_the_texts_of_triton() {
     world.put_text("o", &ensemble_of("e"), &[1]);
     let outer = "ensemble 'o' depends on 'e' which is not valid. Model 'e' failed with error: ";
     check("o", &format!("{outer}{}", misfit("e")));
-    // What fits is told before what versions there are.
+    // A misfit is reported before a missing version.
     world.put_text("n", &ensemble_of("m"), &[]);
     check("n", &misfit("n"));
     world.unload("o");
@@ -122,7 +122,7 @@ fn an_ensemble_that_does_not_fit_any_more_is_unloaded() {
     world.put_text("m", &config("two", 1).replace("TYPE_FP32", "TYPE_INT32"), &[1]);
     world.load("m").unwrap();
     until(|| world.index().len() == 2 && world.instances() == 1);
-    // As in Triton, which only logs why.
+    // As in Triton, only the log has the reason.
     world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 READY"]);
     assert_eq!(world.server.ready(), Ok(true));
     world.put("m", "three", &[1]);

@@ -38,7 +38,7 @@ use crate::{Catalog, CatalogModel, ControlMode, LoadOverride, Namespaces, Server
 /// The configuration of a model that several repositories hold.
 const DUPLICATED: &str = "twice";
 
-/// A gate at which threads wait until the test opens it. It is open at first.
+/// A gate at which threads wait until the test opens it. It is initially open.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -80,7 +80,7 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Sets a flag when it is dropped, also if the test fails.
+/// Sets a flag when it is dropped, even if the test fails.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -89,8 +89,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// The test's controls of the catalog, the backend and the repository agents, and the numbers it
-/// counts.
+/// The test's controls of the catalog, the backend and the repository agents, and its counters.
 #[derive(Default)]
 struct Controls {
     loading: Gate,
@@ -99,23 +98,23 @@ struct Controls {
     instances: AtomicUsize,
     /// The number of batch rules.
     rules: AtomicUsize,
-    /// The creation of an instance waits here, or panics.
+    /// Blocks the creation of an instance, or makes it panic.
     creating: Gate,
     creation_panics: AtomicBool,
     refuses_instances: AtomicBool,
-    /// A question to a model if it is ready waits here.
+    /// Blocks the question to a model if it is ready.
     asking: Gate,
-    /// The end of a model waits here.
+    /// Blocks the end of a model.
     ending: Gate,
-    /// The files of versions panic on the threads that load.
+    /// True if the files of versions panic on the threads that load.
     files_panic: AtomicBool,
-    /// The version that refuses more instances; 0 is none.
+    /// The version that refuses more instances; 0 means none.
     full_version: AtomicI64,
-    /// Lookups of the model `m` wait here, and scans.
+    /// Blocks lookups of the model `m`, and scans.
     finding: Gate,
     scanning: Gate,
     scans: AtomicUsize,
-    /// Agents that are told of an unload wait here, or panic.
+    /// Blocks agents that are told of an unload, or makes them panic.
     unloading: Gate,
     agents_panic: AtomicBool,
     /// The number of definitions with repository agents.
@@ -126,8 +125,8 @@ struct Controls {
     errors: Mutex<Vec<String>>,
 }
 
-/// Models respond with the parameter `tag` of their configuration. One with the tag
-/// `corrupt` fails to load, one with `panic` panics.
+/// A backend whose models respond with the parameter `tag` of their configuration. A model with the
+/// tag `corrupt` fails to load, one with `panic` panics.
 struct TagBackend(Arc<Controls>);
 
 impl Backend for TagBackend {
@@ -250,7 +249,7 @@ impl Instance for TagInstance {
     }
 }
 
-/// Has the model `m` complete a request.
+/// Makes the model `m` complete a request.
 fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     let inputs = pending.request().inputs.clone();
     let asked = InferenceRequest { model_name: "m".into(), inputs, ..InferenceRequest::default() };
@@ -480,7 +479,7 @@ impl World {
         self.catalog.models.lock().unwrap().insert(name.to_owned(), entry);
     }
 
-    /// Changes a model's configuration, and none of its files.
+    /// Changes a model's configuration, but none of its files.
     fn put_config(&self, name: &str, text: &str, versions: &[i64]) {
         let now = i64::try_from(self.clock.fetch_add(1, Ordering::SeqCst)).unwrap();
         let mut models = self.catalog.models.lock().unwrap();
@@ -493,7 +492,7 @@ impl World {
         }
     }
 
-    /// Replaces a model by one in another directory whose files are not newer.
+    /// Replaces a model by one in another directory, whose files are not newer.
     fn move_model(&self, name: &str, text: &str) {
         let mut models = self.catalog.models.lock().unwrap();
         let entry = models.get_mut(name).unwrap();
@@ -564,7 +563,7 @@ fn config(tag: &str, instances: u32) -> String {
     )
 }
 
-/// An ensemble of one step, which is this model.
+/// An ensemble with a single step, which is this model.
 fn ensemble_of(model: &str) -> String {
     format!(
         r#"platform: "ensemble" max_batch_size: 8

@@ -87,7 +87,7 @@ fn the_only_model_of_a_name_is_found_by_it_and_shown_by_its_id() {
     let error = "load failed for model '/b::m': version 1 is at UNAVAILABLE state: Internal: it is \
                  corrupt;\n";
     assert_eq!(world.load("m").unwrap_err().message(), error);
-    // It is desired, so the name doesn't mean only the other one.
+    // The model is desired, so the name doesn't mean only the other one.
     refused(&world, "m", Code::InvalidArgument, AMBIGUOUS);
     assert_eq!(world.tag("ea"), "a");
     until(|| world.ask("ec", None).is_err());

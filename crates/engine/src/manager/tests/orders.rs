@@ -3,8 +3,8 @@
 use super::agents::{take_notices, with_agents};
 use super::*;
 
-/// Checks that an action ends while threads wait at a gate. The gate is opened in any case,
-/// so that a failing test ends.
+/// Checks that an action ends while threads wait at a gate. The gate is opened in any case, so that
+/// even a failing test ends.
 #[track_caller]
 fn ends_before(gate: &Gate, action: impl FnOnce() + Send) {
     let done = AtomicBool::new(false);
@@ -40,7 +40,7 @@ fn a_model_that_is_loaded_again_during_its_unload_serves() {
     std::thread::scope(|scope| {
         let unload = scope.spawn(|| world.server.unload_model("z", true));
         world.controls.unloading.wait_for(1);
-        // The model m is out of service already, and no order is changing it.
+        // The model m is already out of service, and no order is changing it.
         ends_before(&world.controls.unloading, || world.load("m").unwrap());
         unload.join().unwrap().unwrap();
     });
@@ -91,7 +91,7 @@ fn an_unload_comes_after_the_load_of_an_ensemble_that_has_begun() {
         let load = scope.spawn(|| world.load("e"));
         world.controls.loading.wait_for(1);
         let unload = scope.spawn(|| world.server.unload_model("m", false));
-        // The order of the unload has come when no other one for m is let in.
+        // The unload's order has begun when no other one for m is admitted.
         until(|| world.server.manager.is_ordered("m"));
         world.controls.loading.open();
         load.join().unwrap().unwrap();
@@ -272,7 +272,7 @@ fn a_model_that_is_unloaded_during_a_search_for_it_is_loaded_again() {
     world.controls.finding.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("e"));
-        // The search has found that n did not change.
+        // The search has found that n has not changed.
         world.controls.finding.wait_for(1);
         world.unload("n");
         assert!(world.ask("e", None).is_err());
@@ -319,7 +319,7 @@ fn a_model_without_a_version_fails_to_load_and_what_serves_goes_on() {
     assert_eq!(world.tag("m"), "one");
     world.put("n", "one", &[]);
     check("n");
-    // As in Triton, the index leaves it out, because it is known and has no version.
+    // As in Triton, the index omits it, because it is known and has no version.
     world.check_index(&["m 1 READY"]);
     assert_eq!(world.server.ready(), Ok(false));
     let unknown = world.ask("n", None).unwrap_err();
@@ -394,7 +394,7 @@ fn a_version_whose_responses_are_still_to_come_is_not_unloaded() {
     world.unload("m");
     world.controls.ending.wait_for(1);
     assert_eq!(world.index(), ["m 1 UNLOADING", "other 1 READY"]);
-    // Another version does not wait for its end.
+    // Another version does not wait for that one's end.
     world.unload("other");
     world.controls.ending.wait_for(2);
     assert_eq!(world.server.unload(Duration::ZERO).versions, 2);

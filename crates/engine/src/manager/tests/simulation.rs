@@ -1,9 +1,9 @@
 //! The plan under random orders, results and interleavings.
 //!
-//! One thread steps the plan and performs its effects with the real worker, but in any
-//! order, while orders to load, unload and poll come in between and loads fail. After each
-//! step the registry must agree with the plan; in the end each order has had one reply and
-//! nothing is left.
+//! One thread steps the plan and performs its effects with the real worker, but in any order, while
+//! orders to load, unload and poll come in between and loads fail. After each step the registry
+//! must agree with the plan; in the end each order must have had one reply, and nothing may be
+//! left.
 
 use std::sync::Mutex;
 
@@ -24,10 +24,10 @@ use crate::registry::Registry;
 
 const SEEDS: u64 = 200;
 const ORDERS_PER_SEED: usize = 25;
-/// Far more than any seed needs.
+/// The maximum number of steps, far more than any seed needs.
 const STEPS_MAX: usize = 5_000;
 
-/// `splitmix64`.
+/// A `splitmix64` generator.
 struct Random(u64);
 
 impl Random {
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// An order, and what it does next.
+/// An order, and its next action.
 enum SimulatedOrder {
     Load { name: String, phase: LoadPhase },
     Unload { name: String, with_unused: bool, phase: UnloadPhase },
@@ -72,7 +72,7 @@ struct Simulation {
     worker: LoadWorker,
     world: World,
     has_namespaces: bool,
-    /// The number of polls in a hundred orders.
+    /// The percentage of polls among the orders.
     polls: usize,
     effects: Vec<Effect>,
     orders: Vec<(usize, SimulatedOrder)>,
@@ -109,7 +109,7 @@ impl Simulation {
         let worker =
             LoadWorker { registry: registry.clone(), loader: loader.unwrap(), reaper, log };
         let plan = Plan::new(has_namespaces.then(ModelNames::default), 2, ControlMode::Explicit);
-        // Only its catalog and its controls are used.
+        // Only the world's catalog and controls are used.
         let world = World::new();
         let (effects, orders, replies) = (Vec::new(), Vec::new(), Vec::new());
         let mut simulation = Self {
@@ -172,7 +172,8 @@ impl Simulation {
         result
     }
 
-    /// The registry knows of ready versions just where the plan knows that a model serves.
+    /// Checks that the registry knows of ready versions exactly where the plan knows that a model
+    /// serves.
     fn check_agreement(&self) {
         let snapshot = self.registry.snapshot();
         for id in snapshot.ids().chain(self.plan.desired()) {
@@ -273,7 +274,7 @@ impl Simulation {
         self.replies.push(0);
     }
 
-    /// Lets one of the orders go on.
+    /// Advances one of the orders.
     fn advance_any(&mut self) {
         let index = self.random.below(self.orders.len());
         let (number, order) = self.orders.swap_remove(index);
@@ -292,7 +293,7 @@ impl Simulation {
         }
     }
 
-    /// The order as it goes on, unless it is done.
+    /// Advances an order; returns it unless it is done.
     fn advance(&mut self, order: SimulatedOrder) -> Option<SimulatedOrder> {
         match order {
             SimulatedOrder::Load { name, phase } => {
@@ -472,7 +473,7 @@ impl Simulation {
 
 const NAMES: [&str; 4] = ["m", "n", "e", "f"];
 
-/// Agents that were asked are dropped once, and told of the end of what was loaded.
+/// Checks that consulted agents are dropped once, and told of the end of loaded models.
 fn check_agents(told: &Mutex<Vec<String>>) {
     let told = told.lock().unwrap();
     let lines_of = |number: &str| {
@@ -502,8 +503,7 @@ fn random_interleavings_keep_plan_and_registry_in_agreement() {
     }
 }
 
-/// The same with the threads of the manager and of its clients, whose interleaving no seed
-/// decides.
+/// Random orders on threads of the manager and of its clients, whose interleaving no seed decides.
 #[test]
 fn random_orders_of_several_threads_all_return() {
     const THREADS: u64 = 4;
@@ -540,7 +540,7 @@ fn random_orders_of_several_threads_all_return() {
     }
     NAMES.iter().for_each(|name| world.unload(name));
     until(|| world.instances() == 0 && world.server.ready() == Ok(true));
-    // The last agents are dropped behind their model.
+    // The last agents are dropped after their model.
     let count = world.controls.agent_count.load(Ordering::SeqCst);
     let gone = || {
         let notices = world.controls.notices.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Versions of one model, which load at the same time.
+//! Versions of a single model, which load at the same time.
 
 use super::*;
 
@@ -93,11 +93,11 @@ fn a_model_of_another_directory_is_another_model() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.load("m").unwrap();
-    // The times of its files don't tell that.
+    // The times of the model's files don't reveal the change.
     world.move_model("m", &config("two", 1));
     world.load("m").unwrap();
     assert_eq!((world.tag("m"), world.loads()), (String::from("two"), 2));
-    // Its configuration doesn't tell it either: only instances differ.
+    // The configuration doesn't reveal it either: only instances differ.
     world.put("n", "one", &[1]);
     world.load("n").unwrap();
     world.move_model("n", &config("one", 2));
@@ -112,7 +112,7 @@ fn a_model_that_can_not_be_read_stays_as_it_was() {
     world.server.follow_repositories();
     let gone = world.catalog.models.lock().unwrap().remove("m").unwrap();
     world.server.follow_repositories();
-    // It is not desired.
+    // The model is not desired.
     until(|| world.server.ready() == Ok(true));
     world.put_text("m", "colour: \"blue\"", &[1]);
     world.server.follow_repositories();
@@ -121,7 +121,7 @@ fn a_model_that_can_not_be_read_stays_as_it_was() {
     world.put_text("m", &gone.text, &[1]);
     world.server.follow_repositories();
     world.check_index(&["m 1 READY"]);
-    // A version that serves on is no failure.
+    // A version that keeps serving is not a failure.
     world.put_text("m", "colour: \"blue\"", &[1]);
     world.server.follow_repositories();
     world.check_index(&["m 1 READY"]);

@@ -9,7 +9,7 @@ use galatea_infer::{InferenceRequest, Status};
 
 use crate::testing::{ECHO, FakeBackend, LONG, LogLines, ServerSetup, request, send};
 
-/// Fails to load a number of times.
+/// A backend that fails to load a number of times.
 struct Flaky {
     backend: FakeBackend,
     failures: Arc<AtomicU32>,
@@ -82,7 +82,7 @@ fn refused_requests_are_logged_with_their_reason() {
     lines.clear();
     let refused = |asked: InferenceRequest| {
         send(&server, asked).recv_timeout(LONG).unwrap().unwrap_err();
-        // The line that the model is loaded may be written only now, at another level.
+        // The line about the loaded model may be written only now, at another level.
         let told = lines.of_level(LogLevel::Verbose(1));
         lines.clear();
         let [line] = &told[..] else { panic!("{told:?}") };

@@ -1,4 +1,4 @@
-//! The engine as a whole: requests and replies, with a fake backend.
+//! Tests of the whole engine: requests and replies, with a fake backend.
 
 mod gpu_loss;
 mod loading;
