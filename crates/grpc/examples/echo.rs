@@ -1,5 +1,5 @@
-//! A server that returns the inputs of requests to any model: for trying clients against the
-//! door, and for measuring the door alone.
+//! A server that returns the inputs of requests to any model, for trying out clients and for
+//! measuring the door alone.
 //!
 //! Usage: `echo ADDRESS [inline]`; inline responds on the I/O thread.
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Responds on a thread of its own, as the real server does.
+/// Responds on a separate thread, like the real server.
 fn on_another_thread() -> FakeServer {
     let (work, inbox) = mpsc::channel::<HeldRequest>();
     std::thread::spawn(move || {

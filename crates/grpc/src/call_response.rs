@@ -15,29 +15,29 @@ use crate::budget::Outgoing;
 use crate::compression::ACCEPTED;
 use crate::failure::{Failure, Refusal};
 
-/// The maximum length of the text of a gRPC status as it is sent, in bytes.
+/// The maximum length of the text of a gRPC status as sent, in bytes.
 ///
-/// It is sent as a header. Clients accept eight kilobytes of headers, and report a protocol
-/// error in place of the status if there are more.
+/// It is sent as a header. Clients accept eight kilobytes of headers, and report a protocol error
+/// instead of the status beyond that.
 const GRPC_STATUS_BYTES_MAX: usize = 4 << 10;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-/// Clients with a retry policy wait as long before they repeat the call.
+/// The header with the time that clients with a retry policy wait before they repeat the call.
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-/// The same for clients that read it themselves.
+/// The header with that time for clients that read it themselves.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
-/// Why the call took as long as it did.
+/// The header that explains the call's duration.
 const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Sends the response to a call. Errors of sending are ignored: the client is gone, and the
-/// connection notices that.
+/// Sends the response to a call. Errors of sending are ignored: the client has disconnected, and
+/// the connection notices that.
 pub(crate) type CallResponder = SendResponse<Outgoing>;
 
-/// Begins a response, whose messages may be compressed; `None` if the client is gone.
+/// Begins a response, whose messages may be compressed; `None` if the client has disconnected.
 pub(crate) fn send_head(
     responder: &mut CallResponder,
     coding: Option<Coding>,
@@ -60,8 +60,8 @@ pub(crate) fn send_message(
     explanation: Option<&Arc<Explanation>>,
 ) {
     let Some(mut stream) = send_head(responder, coding) else { return };
-    // A message that doesn't fit into the window of the client stays in memory that is
-    // counted, so waiting for the window here would save nothing.
+    // A message that doesn't fit into the client's window stays in counted memory, so waiting for
+    // the window here would save nothing.
     if stream.send_data(message, false).is_ok() {
         let mut trailers = success_trailers();
         put_explanation(&mut trailers, explanation);
@@ -69,14 +69,14 @@ pub(crate) fn send_message(
     }
 }
 
-/// The trailers of a call that succeeds.
+/// The trailers of a successful call.
 pub(crate) fn success_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     trailers
 }
 
-/// The trailers of a call that fails.
+/// The trailers of a failed call.
 pub(crate) fn failure_trailers(failure: &Failure) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     put_failure(&mut trailers, failure);
@@ -94,7 +94,7 @@ pub(crate) fn send_failure(
     let _ = responder.send_response(response, true);
 }
 
-/// Adds the explanation of a request, which the connection's thread sends now.
+/// Adds the explanation of a request; the connection's thread is about to send it.
 fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<Explanation>>) {
     let Some(explanation) = explanation else { return };
     explanation.mark(Mark::TakenUp, Instant::now());
@@ -104,7 +104,7 @@ fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<Explanation
     }
 }
 
-/// Refuses a call by its head.
+/// Refuses a call based on its head.
 pub(crate) fn send_refusal(responder: &mut CallResponder, refusal: &Refusal) {
     let response = match refusal {
         Refusal::Http(status) => {

@@ -20,9 +20,9 @@ use crate::failure::Failure;
 
 /// Receives the replies to a call and brings its response to the connection.
 ///
-/// The message is encoded here, on the thread that responds: the response is in the caches
-/// of that core and its parts were allocated by that thread, so one buffer changes threads
-/// instead of several.
+/// The message is encoded here, on the thread that responds: the response is in that core's caches
+/// and its parts were allocated by that thread, so only one buffer changes threads instead of
+/// several.
 pub(crate) struct CallSink {
     charge: RequestCharge,
     inbox: Arc<Inbox<ConnectionEvent>>,
@@ -36,7 +36,8 @@ pub(crate) struct ResponseForm {
     pub(crate) replaced: ReplacedOutputs,
     pub(crate) coding: Option<Coding>,
     pub(crate) delay: Delay,
-    /// The delay of its end if its client has left, if there is such a delay.
+    /// The cancellation to watch and the delay of the call's end if the client has disconnected;
+    /// only in tests.
     pub(crate) cancelled_end: Option<(CancelToken, Delay)>,
     /// The trace of the request.
     pub(crate) trace: Option<Arc<CallTrace>>,
@@ -89,20 +90,19 @@ impl ResponseSink for CallSink {
         if let Some(explanation) = &self.form.explanation {
             explanation.mark(Mark::Encoded, Instant::now());
         }
-        // A client that has its response finds its regions out of use.
+        // By the time a client has its response, its regions must be out of use.
         self.form.replaced = ReplacedOutputs::default();
-        // A closed inbox drops the event: the connection is gone.
+        // A closed inbox drops the event: the connection has ended.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
     }
 }
 
-/// The failure of a request to a model that is not decoupled and sent this many responses.
+/// The error of a model that is not decoupled but sent this many responses.
 pub(crate) fn not_single(count: u64) -> Status {
     Status::internal(format!("expected a single response, got {count}"))
 }
 
-/// The response of a request to a model that is not decoupled. It may be delivered before
-/// the final reply.
+/// The response of a model that is not decoupled. It may be delivered before the final reply.
 pub(crate) enum SingleResponse {
     None,
     One(Result<InferenceResponse, Status>),
@@ -110,7 +110,7 @@ pub(crate) enum SingleResponse {
 }
 
 impl SingleResponse {
-    /// Adds a reply; returns the result with the final one.
+    /// Adds a reply; returns the result once the final one has come.
     pub(crate) fn add(&mut self, reply: Reply) -> Option<Result<InferenceResponse, Status>> {
         let is_final = reply.is_final();
         if let Reply::Response { result, .. } = reply {

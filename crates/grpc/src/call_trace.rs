@@ -9,11 +9,12 @@ use galatea_infer::{Pass, Trace, api};
 use galatea_stdx::Lock;
 use http::HeaderMap;
 
-/// After this many points they are recorded at once: a stream has any number of responses.
+/// The number of points after which they are recorded at once: a stream has any number of
+/// responses.
 const HELD_POINTS_MAX: usize = 64;
 
-/// The trace of a request. Its points are recorded in their order when all of it is sent, as
-/// in Triton: behind those of the server.
+/// The trace of a request. As in Triton, its points are recorded in order once everything has been
+/// sent, after those of the server.
 #[derive(Debug)]
 pub(crate) struct CallTrace {
     sink: Arc<dyn DoorTraceSink>,
@@ -51,24 +52,24 @@ impl Drop for CallTrace {
     }
 }
 
-/// When the message of a request was received.
+/// The times at which the message of a request was received.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Received {
     since: Instant,
     at: Instant,
 }
 
-/// Since when a call waits for a message; kept only while requests are traced.
+/// The time since when a call has been waiting for a message; kept only while requests are traced.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct MessageWait(Option<Instant>);
 
 impl MessageWait {
-    /// A call begins to wait.
+    /// Begins a wait.
     pub(crate) fn begin(tracing: Option<&Arc<dyn TraceControl>>) -> Self {
         Self(tracing.filter(|tracing| tracing.is_on()).map(|_| Instant::now()))
     }
 
-    /// A message is there; the call waits for the next one.
+    /// Ends a wait, because a message has arrived; the call waits for the next one.
     pub(crate) fn received(&mut self, tracing: Option<&Arc<dyn TraceControl>>) -> Option<Received> {
         let before = std::mem::replace(self, Self::begin(tracing));
         let at = self.0?;
@@ -76,13 +77,13 @@ impl MessageWait {
     }
 }
 
-/// The metadata that decides about traces, in the order of [`TRACE_HEADERS`].
+/// The metadata that affects traces, in the order of [`TRACE_HEADERS`].
 pub(crate) type TraceContext = [Option<Bytes>; 2];
 
 /// The headers of the W3C's trace context.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Keeps the metadata that decides about traces, if any does.
+/// Keeps the metadata that affects traces, if there is any.
 pub(crate) fn trace_context(
     tracing: Option<&Arc<dyn TraceControl>>,
     headers: &HeaderMap,
@@ -94,7 +95,7 @@ pub(crate) fn trace_context(
         .map(|name| headers.get(name).map(|value| Bytes::copy_from_slice(value.as_bytes())))
 }
 
-/// Begins the trace of a request, if it is to have one: that of the request, and the door's.
+/// Begins the trace of a request, if it is to be traced: its own, and the door's.
 pub(crate) fn begin_trace(
     tracing: Option<&Arc<dyn TraceControl>>,
     pass: Pass<api::Inference>,
@@ -109,7 +110,7 @@ pub(crate) fn begin_trace(
     Some((request, CallTrace::begin(door, received)))
 }
 
-/// Records that a response is sent, until it is dropped.
+/// Records the sending of a response, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct SendTrace(Arc<CallTrace>);
 

@@ -1,4 +1,4 @@
-//! The calls of a connection that are not finished.
+//! The unfinished calls of a connection.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::message_reader::MessageReader;
 use crate::route::Method;
 use crate::stream::Stream;
 
-/// A call that is not finished.
+/// An unfinished call.
 pub(crate) struct Call {
     pub(crate) responder: CallResponder,
     pub(crate) head: CallHead,
@@ -30,23 +30,23 @@ pub(crate) struct Call {
     serial: u64,
 }
 
-/// The facts about a call in its head.
+/// The facts from the head of a call.
 pub(crate) struct CallHead {
-    /// When the call is ended with a failure.
+    /// The time at which the call is ended with a failure.
     pub(crate) deadline: Option<Instant>,
-    /// When the client needs the answers, for models that are batched by deadlines.
+    /// The client's deadline, for models that are batched by deadlines.
     pub(crate) answer_by: Deadline,
-    /// For all of its requests.
+    /// The admission for all of the call's requests.
     pub(crate) admission: Admission,
     /// The coding of compressed requests.
     pub(crate) request_coding: Option<Coding>,
-    /// The coding that responses to inferences have.
+    /// The coding of responses to inferences.
     pub(crate) response_coding: Option<Coding>,
-    /// Since when it waits for its message, or the next one.
+    /// The wait for the next message.
     pub(crate) waiting: MessageWait,
-    /// The metadata of the call that decides about traces.
+    /// The metadata of the call that affects traces.
     pub(crate) trace_context: TraceContext,
-    /// The explanation of its request, or how those of its stream's are made.
+    /// The explanation of its request, or the template for those of a stream.
     pub(crate) explanation: Option<Arc<Explanation>>,
     /// Parameters that the metadata of the call adds to its requests.
     pub(crate) forwarded: ForwardedParameters,
@@ -63,23 +63,23 @@ pub(crate) enum CallState {
     Streaming(Box<Stream>),
 }
 
-/// The message of a unary call while it arrives.
+/// The message of a unary call, while it arrives.
 pub(crate) struct IncomingMessage {
     pub(crate) method: Method,
     pub(crate) body: RecvStream,
     pub(crate) reader: MessageReader,
     /// The complete message, while it is being inflated.
     pub(crate) inflation: Option<Box<Inflation>>,
-    /// The bytes that `h2` holds of it while its connection reads no calls.
+    /// The charge for the bytes of it that `h2` holds while its connection reads no calls.
     pub(crate) waiting: Option<Charge>,
     pub(crate) charge: ArrivalCharge,
 }
 
 /// The result of reading an incoming message.
 pub(crate) enum ReceiveResult {
-    /// More is to arrive.
+    /// More data must arrive.
     Part,
-    /// More is to be inflated.
+    /// More data must be inflated.
     Inflating,
     /// The complete message of a call of this method.
     Message(Method, Bytes),
@@ -119,13 +119,13 @@ impl Calls {
         }
     }
 
-    /// Removes a call; `None` if it is over already.
+    /// Removes a call; returns `None` if it has already ended.
     pub(crate) fn remove(&mut self, key: CallKey) -> Option<Call> {
         self.get_mut(key)?;
         self.calls.try_remove(key.index)
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are no calls.
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -158,7 +158,7 @@ impl Call {
     }
 }
 
-/// The client is gone, so its calls are cancelled.
+/// Cancels the calls, because the client has disconnected.
 impl Drop for Calls {
     fn drop(&mut self) {
         for (_, call) in &self.calls {

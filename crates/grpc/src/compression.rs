@@ -1,8 +1,8 @@
-//! Compressed messages: which coding a call uses, and inflating within bounds.
+//! Compressed messages: the choice of a coding, and inflating within bounds.
 //!
-//! A message says by a flag whether it is compressed, and the head of the call names the
-//! coding. Messages are inflated by the task of their connection, in slices, so that a long
-//! one delays neither other calls nor other connections.
+//! A flag in a message says if it is compressed, and the head of the call names the coding.
+//! Messages are inflated by the task of their connection, in slices, so that a long one delays
+//! neither other calls nor other connections.
 
 use std::sync::Arc;
 
@@ -14,35 +14,36 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::failure::{Failure, Refusal};
 
-/// The number of bytes that a connection inflates in a round, before it serves the rest of it.
+/// The maximum number of bytes that a connection inflates per round.
 pub(crate) const INFLATE_BYTES: usize = 128 << 10;
 
 /// The codings that clients may use, as gRPC's own servers name them.
 pub(crate) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity, deflate, gzip");
 
-/// The coding that compresses responses, among those that the client accepts.
+/// The compression of responses: the choice among the codings that the client accepts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompressionLevel {
-    /// None.
+    /// No compression.
     #[default]
     None,
-    /// gzip before deflate.
+    /// gzip is preferred to deflate.
     Low,
-    /// deflate before gzip.
+    /// deflate is preferred to gzip.
     Medium,
-    /// The same.
+    /// deflate is preferred to gzip, as with [`Self::Medium`].
     High,
 }
 
-/// A message as it arrived.
+/// A message in the form in which it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivedMessage {
     pub(crate) bytes: Bytes,
-    /// True if its flag says so. Without a coding in the head of the call that means nothing.
+    /// The message's compression flag, which has no meaning if the head of the call names no
+    /// coding.
     pub(crate) is_compressed: bool,
 }
 
-/// The coding of the messages of a call, by its head.
+/// The coding of the call's messages, from its head.
 pub(crate) fn request_coding(encoding: Option<&HeaderValue>) -> Result<Option<Coding>, Refusal> {
     let Some(name) = encoding else { return Ok(None) };
     match Coding::named(name.as_bytes()) {
@@ -55,7 +56,7 @@ pub(crate) fn request_coding(encoding: Option<&HeaderValue>) -> Result<Option<Co
     }
 }
 
-/// The coding of the responses to a client with these headers.
+/// The coding of responses to a client with these headers.
 ///
 /// As in gRPC's own servers the level chooses among the codings that the client accepts, with
 /// gzip before deflate: the first, the middle or the last of them.
@@ -79,10 +80,10 @@ pub(crate) fn response_coding(level: CompressionLevel, headers: &HeaderMap) -> O
     }
 }
 
-/// The way in which the messages of a call are inflated.
+/// The settings for inflating the messages of a call.
 pub(crate) struct Inflating<'a> {
     pub(crate) coding: Option<Coding>,
-    /// The length that a message may have then.
+    /// The maximum length of an inflated message.
     pub(crate) bytes_max: usize,
     pub(crate) account: &'a Arc<Account>,
 }
@@ -125,13 +126,13 @@ impl Inflation {
         Ok(Self { inflater, coding, compressed_bytes, bytes_max })
     }
 
-    /// The memory of the message, compressed and inflated.
+    /// The size of the message's memory, compressed and inflated.
     pub(crate) fn bytes(&self) -> usize {
         self.compressed_bytes.saturating_add(self.inflater.inflated())
     }
 
-    /// Goes on within `budget`, and takes from it what was done. Returns whether the message
-    /// is complete.
+    /// Continues within `budget`, and deducts the work from it. Returns true once the message is
+    /// complete.
     pub(crate) fn advance(&mut self, budget: &mut usize) -> Result<bool, Failure> {
         if *budget == 0 {
             return Ok(false);
@@ -151,12 +152,12 @@ impl Inflation {
         }
     }
 
-    /// The bytes that were read and written.
+    /// The number of bytes read and written.
     fn done(&self) -> usize {
         self.bytes().saturating_sub(self.inflater.unread())
     }
 
-    /// The inflated message, when it is complete.
+    /// The complete inflated message.
     pub(crate) fn into_message(self) -> Bytes {
         self.inflater.into_output()
     }

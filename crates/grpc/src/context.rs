@@ -1,4 +1,4 @@
-//! The parts that all connections of a door share.
+//! The state that all connections of a door share.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use crate::buffers::MessagePool;
 use crate::event::ConnectionEvent;
 use crate::options::GrpcOptions;
 
-/// The parts that all connections of a door share.
+/// The state that all connections of a door share.
 pub(crate) struct DoorContext {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) options: GrpcOptions,
     /// Memory for long messages.
     pub(crate) message_pool: Arc<MessagePool>,
-    /// For readiness checks that call a backend.
+    /// Permits for readiness checks that call a backend.
     pub(crate) blocking_permits: BlockingPermits,
-    /// For loads, unloads and indexes.
+    /// Permits for loads, unloads and indexes.
     pub(crate) repository_permits: RepositoryPermits,
-    /// For statistics, which take long to render if there are many models.
+    /// Permits for statistics, which take long to render if there are many models.
     pub(crate) statistics_permits: BlockingPermits,
     pub(crate) phase: PhaseWatch,
     pub(crate) connections: Lock<Slab<RegisteredConnection>>,
 }
 
-/// A connection that the door can reach.
+/// A connection to which the door can send events.
 #[derive(Clone)]
 pub(crate) struct RegisteredConnection {
     pub(crate) inbox: Arc<Inbox<ConnectionEvent>>,
@@ -48,7 +48,7 @@ pub(crate) enum AcceptPhase {
     Draining,
 }
 
-/// Parameters made of the metadata of a call, or the reason why there are none.
+/// Parameters made from the metadata of a call, or the reason why that failed.
 pub(crate) type ForwardedParameters = Result<Vec<Parameter>, Status>;
 
 impl DoorContext {
@@ -57,7 +57,7 @@ impl DoorContext {
         self.phase.is_stopping()
     }
 
-    /// An error while new inferences are refused.
+    /// Returns an error while new inferences are refused.
     pub(crate) fn refuse_while_stopping(&self) -> Result<(), Status> {
         if self.is_stopping() {
             return Err(Status::unavailable(
@@ -94,7 +94,7 @@ impl DoorContext {
         }
     }
 
-    /// Registers a connection, so that draining and closing reach it.
+    /// Registers a connection, so that draining and closing affect it.
     pub(crate) fn register(
         self: &Arc<Self>,
         connection: RegisteredConnection,
@@ -102,7 +102,7 @@ impl DoorContext {
     ) -> Registration {
         let inbox = connection.inbox.clone();
         let key = self.connections.lock("register a connection").insert(connection);
-        // A phase that was announced before did not reach this connection.
+        // A phase that was announced earlier did not reach this connection.
         let missed = match (self.phase.phase(), accept_phase) {
             (Phase::Closed, _) => Some(ConnectionEvent::Close),
             (Phase::Draining, AcceptPhase::Serving) => Some(ConnectionEvent::Drain),

@@ -1,4 +1,4 @@
-//! Responding to calls other than inference: health, metadata, statistics, repository.
+//! Responses to calls other than inference: health, metadata, statistics, repository.
 
 use galatea_codec::parse_version;
 use galatea_codec_grpc::{control as codec, frame_message, log, trace_change, trace_settings};
@@ -14,9 +14,9 @@ use crate::control_message::{ControlResponse, decode};
 use crate::regions::RegionCalls;
 use crate::route::Method;
 
-/// The permits for a call that may block, and so must not happen in the task of a connection:
-/// loading takes as long as the model takes, the index reads the repositories, and statistics
-/// of many models are a long document.
+/// The permits for a call that may block, and so must not run in the task of a connection: loading
+/// takes as long as the model takes, the index reads the repositories, and statistics of many
+/// models are a long document.
 pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingPermits> {
     let permits = &context.repository_permits;
     match method {
@@ -52,7 +52,7 @@ pub(crate) fn calls_backend(
     body: &Bytes,
 ) -> bool {
     if method == Method::TraceSetting {
-        // Whether the model is ready may be a question to its backend.
+        // The model's readiness may depend on its backend's answer.
         return true;
     }
     let Ok(pass) = admission.pass() else { return false };
@@ -161,7 +161,7 @@ fn regions(context: &DoorContext, admission: Admission) -> Result<RegionCalls<'_
     Ok(RegionCalls { regions: &*context.options.regions, pass: admission.pass()? })
 }
 
-/// The standard health check. It is about the whole server, whatever service the client
+/// The standard health check. It covers the whole server, regardless of the service that the client
 /// names.
 fn health_check(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
     decode::<health::HealthCheckRequest>(body)?;

@@ -1,4 +1,4 @@
-//! The messages of calls other than inferences.
+//! Messages of calls other than inference.
 
 use galatea_codec_grpc::MessageChunks;
 use galatea_infer::Status;
@@ -10,6 +10,6 @@ pub(crate) type ControlResponse = Result<MessageChunks, Status>;
 
 /// The message of a call.
 pub(crate) fn decode<M: Message + Default>(body: Bytes) -> Result<M, Status> {
-    // The text of gRPC's own servers.
+    // The text used by gRPC's own servers.
     M::decode(body).map_err(|_| Status::internal("Unable to parse request"))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Longer timeouts count as none: timers have a limit too.
+/// The maximum timeout: longer ones count as none, because timers have a limit too.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 365);
 
 /// The timeout of a call.
@@ -18,7 +18,7 @@ pub(crate) enum Timeout {
     Never,
 }
 
-/// Parses up to eight digits and a unit; `None` for anything else.
+/// Parses up to eight digits and a unit; returns `None` for anything else.
 pub(crate) fn parse_timeout(text: &[u8]) -> Option<Timeout> {
     let (&unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -39,8 +39,8 @@ pub(crate) fn parse_timeout(text: &[u8]) -> Option<Timeout> {
 
 /// The timer for all deadlines of a connection.
 ///
-/// It is set for the earliest deadline and left unchanged when that call ends in time, as
-/// nearly all do: setting a timer costs more than expiring once without a reason.
+/// It is set for the earliest deadline and left unchanged when that call ends in time, as nearly
+/// all do: setting a timer costs more than expiring once for nothing.
 #[derive(Debug, Default)]
 pub(crate) struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -48,7 +48,7 @@ pub(crate) struct DeadlineTimer {
 }
 
 impl DeadlineTimer {
-    /// Makes the timer expire at `deadline` at the latest.
+    /// Makes the timer expire no later than `deadline`.
     pub(crate) fn set(&mut self, deadline: Instant) {
         match &mut self.sleep {
             None => self.sleep = Some(Box::pin(sleep_until(deadline))),
@@ -60,7 +60,7 @@ impl DeadlineTimer {
         self.is_set = true;
     }
 
-    /// Returns true if the timer has expired. It must be set again then.
+    /// Returns true if the timer has expired. It must then be set again.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.is_set {
             return false;

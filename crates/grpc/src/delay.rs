@@ -1,30 +1,32 @@
-//! Delays that Triton's own tests ask for by environment variables.
+//! Delays that environment variables of Triton's own tests request.
 
 use std::time::Duration;
 
 use galatea_infer::CancelToken;
 
-/// Delays of steps of calls, all zero outside of tests.
+/// Delays of steps of calls, all zero outside tests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestDelays {
-    /// Before the response to a call that is no inference is sent.
+    /// The delay before the response to a call other than inference is sent.
     pub control_response: Duration,
-    /// Before the response to a unary inference is made, on the thread that makes it.
+    /// The delay before the response to a unary inference is made, on the thread that makes it.
     pub call_response: Duration,
-    /// The same before each response on a stream.
+    /// The delay before each response on a stream is made, on the thread that makes it.
     pub stream_response: Duration,
-    /// Before a unary inference is begun. One that is cancelled meanwhile is not begun.
+    /// The delay before a unary inference is begun. One that is cancelled in the meantime is not
+    /// begun.
     pub call_start: Duration,
-    /// Before a request of a stream is begun, on the thread of its connection.
+    /// The delay before a request of a stream is begun, on the thread of its connection.
     pub stream_request: Duration,
-    /// Before a request is told that its client has left.
+    /// The delay before a request is told that its client has disconnected.
     pub cancellation: Duration,
-    /// Before the end of a unary inference whose client has left, on the thread that ends it.
+    /// The delay before the end of a unary inference whose client has disconnected, on the thread
+    /// that ends it.
     pub cancelled_end: Duration,
 }
 
 impl TestDelays {
-    /// The token for the request of a call that is cancelled by `cancel`.
+    /// The token for the request of a call that `cancel` cancels.
     pub(crate) fn told(&self, cancel: CancelToken) -> CancelToken {
         let delay = self.cancellation;
         if delay.is_zero() {

@@ -8,11 +8,11 @@ use crate::call_key::CallKey;
 use crate::failure::Failure;
 use crate::reorder::ReplySlot;
 
-/// Something that happened outside the task of a connection. Events wait in the
-/// connection's [`Inbox`](galatea_stdx::Inbox).
+/// An event outside the task of a connection. Events wait in the connection's
+/// [`Inbox`](galatea_stdx::Inbox).
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
-    /// A unary inference is begun that was delayed for a test.
+    /// A unary inference that was delayed for a test must begin.
     CallStarted { call: CallKey, message: Bytes, cancel: CancelToken },
     /// A unary call has its response.
     CallFinished {
@@ -25,17 +25,17 @@ pub(crate) enum ConnectionEvent {
         call: CallKey,
         /// The request.
         slot: ReplySlot,
-        /// The message, or the failure that ends the stream. There is none if the request
-        /// ended without a further response.
+        /// The message, or the failure that ends the stream. `None` if the request ended without a
+        /// further response.
         message: Option<Result<Outgoing, Failure>>,
         is_final: bool,
     },
-    /// A stream has a response that there is no room for.
+    /// A stream has no room for a response.
     StreamOverrun { call: CallKey },
-    /// A stream can go on: `h2` has something for it, or its client has read.
+    /// A stream can proceed: `h2` has something for it, or its client has read.
     StreamReady { call: CallKey },
-    /// The door takes no new inferences.
+    /// The door accepts no new inferences.
     Drain,
-    /// The door is closed.
+    /// The door has been closed.
     Close,
 }

@@ -12,9 +12,9 @@ use http::StatusCode;
 pub(crate) struct Failure {
     pub(crate) code: GrpcCode,
     pub(crate) message: Cow<'static, str>,
-    /// After how many seconds the client may try again.
+    /// The number of seconds after which the client may retry.
     pub(crate) retry_after_secs: Option<u32>,
-    /// The same in milliseconds, where that is known.
+    /// The number of milliseconds after which the client may retry, where known.
     pub(crate) retry_after_ms: Option<u32>,
 }
 
@@ -23,8 +23,8 @@ impl Failure {
         Self { code, message: message.into(), retry_after_secs: None, retry_after_ms: None }
     }
 
-    /// The failure of a call whose response is dropped, because too many responses before
-    /// it are unwritten.
+    /// The failure of a call whose response is dropped, because too many preceding responses are
+    /// unwritten.
     pub(crate) fn overrun() -> Self {
         let message = "the answer was dropped: the client does not read those before it";
         Self::new(GrpcCode::ResourceExhausted, message)
@@ -50,15 +50,15 @@ impl From<Exhausted> for Failure {
     }
 }
 
-/// The reason why a call is refused by its head.
+/// The refusal of a call based on its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It isn't a gRPC call.
+    /// The call isn't a gRPC call.
     Http(StatusCode),
-    /// It is one, and fails.
+    /// The call is a gRPC call, and fails.
     Grpc(Failure),
-    /// It is a stream, which is opened and fails.
+    /// The call is a stream, which is opened and then fails.
     Stream(Failure),
-    /// Its messages are compressed.
+    /// The call's messages are compressed.
     Compressed(Failure),
 }

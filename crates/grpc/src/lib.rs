@@ -1,21 +1,20 @@
 //! The gRPC door: inference and management over HTTP/2, directly on `h2`.
 //!
 //! Each connection is one task on one of the given runtimes (`connection/`). The task reads
-//! requests, hands them to the service and writes the responses. Responses come back through
-//! the inbox of the connection, so that a batch of them wakes the task once and leaves in one
-//! system call. There is no task, channel or lock for each request, and no task for each
-//! stream. The bytes of tensors are not copied on the way in if the client sends a message in
-//! one frame, and large ones are not copied on the way out (`buffers/`).
+//! requests, hands them to the service and writes the responses. Responses come back through the
+//! inbox of the connection, so that a batch of them wakes the task once and is sent in one system
+//! call. There is no task, channel or lock for each request, and no task for each stream. The bytes
+//! of tensors are not copied on the way in if the client sends a message in one frame, and large
+//! ones are not copied on the way out (`buffers/`).
 //!
-//! A client that doesn't read costs a bounded amount of memory: responses count from when they
-//! are made until they are written, and a connection with too many of them reads no further
-//! requests. The same holds for requests in progress that are too large together (`budget/`).
+//! A client that doesn't read costs a bounded amount of memory: responses count from their creation
+//! until they are written, and a connection with too many of them reads no more requests. The same
+//! applies if its requests in progress are too large together (`budget/`).
 //!
-//! Not its part: it knows no model, queue or backend, only the two traits of
-//! `galatea-infer`. It translates nothing itself; that is the work of `galatea-codec-grpc`.
-//! Accepting and stopping are the work of [`galatea_door`]. Client shared memory, trace and
-//! log settings are not offered; a client that asks for them gets an
-//! error that says so.
+//! Not its part: it knows no model, queue or backend, only the two traits of `galatea-infer`. It
+//! translates nothing itself; that is the work of `galatea-codec-grpc`. Accepting and stopping are
+//! the work of [`galatea_door`]. Client shared memory, trace and log settings are optional; a
+//! client that asks for one that is not offered gets an error that says so.
 //!
 //! Start with `server.rs`, then `ConnectionTask::round` in `connection/mod.rs`.
 //!

@@ -1,4 +1,4 @@
-//! Reads the single message of a unary call.
+//! Reading of the single message of a unary call.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ pub(crate) struct MessagePrefix {
     pub(crate) is_compressed: bool,
 }
 
-/// Reads a prefix, if messages may be as long as it says. Other flags than the one of
-/// compressed messages have no meaning, as in Triton.
+/// Reads a prefix, if the length in it is permitted. As in Triton, flags other than the compression
+/// flag have no meaning.
 pub(crate) fn parse_prefix(
     prefix: [u8; MESSAGE_PREFIX_BYTES],
     message_bytes_max: usize,
@@ -34,7 +34,7 @@ pub(crate) fn parse_prefix(
     Ok(MessagePrefix { length, is_compressed })
 }
 
-/// Reads the body of a call with one message.
+/// Reads the body of a call with a single message.
 #[derive(Debug)]
 pub(crate) struct MessageReader {
     message_bytes_max: usize,
@@ -45,9 +45,9 @@ pub(crate) struct MessageReader {
 
 #[derive(Debug)]
 enum ReaderState {
-    /// The first bytes, fewer than a prefix.
+    /// The first bytes, fewer than a whole prefix.
     Prefix(Vec<u8>),
-    /// A part of the message has arrived.
+    /// A partly received message.
     Message(PartialMessage),
     /// The complete message.
     Complete(Bytes),
@@ -62,7 +62,7 @@ impl MessageReader {
         Self { message_bytes_max, memory, state: ReaderState::START, is_compressed: false }
     }
 
-    /// The account that the message is charged to.
+    /// The account to which the message is charged.
     pub(crate) const fn account(&self) -> &Arc<Account> {
         &self.memory.account
     }
@@ -96,7 +96,7 @@ impl MessageReader {
         }
     }
 
-    /// Begins a message with bytes that contain the complete prefix.
+    /// Begins a message with bytes that include the complete prefix.
     fn begin(&mut self, mut bytes: Bytes) -> Result<(), Failure> {
         let Some(&prefix) = bytes.first_chunk::<MESSAGE_PREFIX_BYTES>() else {
             return Err(no_message());
@@ -116,7 +116,7 @@ impl MessageReader {
         Ok(())
     }
 
-    /// Moves on when nothing is missing.
+    /// Proceeds if nothing is missing.
     fn end_part(&mut self) {
         self.state = match std::mem::replace(&mut self.state, ReaderState::START) {
             ReaderState::Message(part) if part.missing() == 0 => {
@@ -126,7 +126,7 @@ impl MessageReader {
         };
     }
 
-    /// The message, when the body has ended.
+    /// The message, once the body has ended.
     pub(crate) fn finish(&mut self) -> Result<ArrivedMessage, Failure> {
         let is_compressed = self.is_compressed;
         match std::mem::replace(&mut self.state, ReaderState::START) {

@@ -1,4 +1,4 @@
-//! The settings of the gRPC door.
+//! Settings of the gRPC door.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,66 +17,67 @@ use crate::compression::CompressionLevel;
 use crate::delay::TestDelays;
 use crate::route::Method;
 
-/// The time that a client may take for the handshake of HTTP/2, which is gRPC's, as in Triton.
+/// The time limit for the HTTP/2 handshake: gRPC's own, as in Triton.
 const HTTP2_HANDSHAKE_TIME_MAX: Duration = Duration::from_mins(2);
-/// The time that a gRPC client may take until it begins its first call.
+/// The time limit for a gRPC client's first call.
 ///
-/// Clients connect long before they call, so this is generous. Without it a connection
-/// that is never used would keep its place for ever.
+/// Clients connect long before they call, so this is generous. Without it, a connection that is
+/// never used would keep its place forever.
 const FIRST_CALL_TIME_MAX: Duration = Duration::from_mins(10);
-/// The time that a gRPC client that is told to begin no more calls may take to acknowledge
-/// that. The acknowledgement takes one round trip.
+/// The time limit for a gRPC client to acknowledge that it must begin no more calls. The
+/// acknowledgement takes one round trip.
 const GOAWAY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The settings of the gRPC door.
+/// Settings of the gRPC door.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GrpcOptions {
-    /// The longest message that is taken, in bytes. A longer one is refused when its length
-    /// is read.
+    /// The maximum length of a message, in bytes. A longer one is refused as soon as its length is
+    /// read.
     pub message_bytes_max: usize,
-    /// The limits that HTTP has too. They hold for calls that are not inferences.
+    /// The limits shared with HTTP, for calls other than inference.
     pub limits: Limits,
-    /// The most calls that a connection may have in progress; clients queue more on their side.
+    /// The maximum number of concurrent calls of a connection; clients queue further ones on their
+    /// side.
     pub concurrent_calls_max: u32,
-    /// The time that a new connection may take for the handshake of HTTP/2.
+    /// The time limit for the HTTP/2 handshake of a new connection.
     pub handshake_timeout: Duration,
-    /// Pings, and how long connections last.
+    /// Pings, and the lifetime of connections.
     pub keepalive: KeepaliveOptions,
-    /// The bytes of responses to unary calls that a connection may have unwritten before no
-    /// further calls are read from it.
+    /// The number of unwritten bytes of responses to unary calls at which no more calls are read
+    /// from a connection.
     pub call_unwritten_bytes_max: usize,
-    /// The bytes of responses that a connection may have unwritten before nothing more is
-    /// read from it, neither calls nor requests of streams.
+    /// The number of unwritten bytes of responses at which nothing more is read from a connection,
+    /// neither calls nor stream requests.
     pub unwritten_bytes_max: usize,
-    /// From how many bytes of unwritten responses on a connection drops further ones, which
-    /// belong to requests that were read before. Calls fail then, and streams end.
+    /// The number of unwritten bytes of responses at which a connection drops further responses,
+    /// which belong to requests that were read earlier. Their calls fail, and their streams end.
     pub unwritten_bytes_dropped: usize,
-    /// The bytes that the unwritten responses of a connection may keep alive beside their
-    /// own, as parts of the outputs of batches or of requests; further ones are copied.
+    /// The number of bytes of other memory that a connection's unwritten responses may keep alive,
+    /// as parts of the outputs of batches or of requests; further responses are copied.
     pub retained_bytes_max: usize,
-    /// The bytes that the unary calls of a connection may have in progress before no further
-    /// calls are read from it; the same for the requests of all its streams together. For
-    /// each request the larger of message and decoded tensors counts, and 2 KiB more.
+    /// The number of bytes of in-flight unary requests at which no more calls are read from a
+    /// connection; the same limit applies separately to the requests of all its streams. Each
+    /// request counts with the larger of its message and its decoded tensors, plus 2 KiB.
     pub request_bytes_max: usize,
-    /// The bytes of incomplete messages that a connection may have. The message that brings
-    /// more fails, unless it is the only one.
+    /// The maximum number of bytes of a connection's incomplete messages. A message that exceeds it
+    /// fails, unless it is the only one.
     pub arriving_bytes_max: usize,
-    /// The requests of a stream that may be without their final response, together with
-    /// the responses that are unwritten, before further ones have to wait.
+    /// The number of a stream's requests without a final response, plus its unwritten responses, at
+    /// which further requests must wait.
     pub stream_messages_max: usize,
-    /// The same in bytes of their messages.
+    /// The number of bytes of these messages at which further requests must wait.
     pub stream_bytes_max: usize,
     /// Counts and limits the memory of requests and responses over all connections.
     pub ledger: Arc<Ledger>,
     /// The metadata of inference calls that becomes parameters of their requests.
     pub header_forward: Option<HeaderForward>,
-    /// The callers of each API.
+    /// The gate, which decides about the callers of each API.
     pub gate: Gate,
-    /// The responses of one request of a stream that may be unwritten before its decoupled
-    /// model is asked to pause; `None` leaves that to the limits of the stream.
+    /// The number of unwritten responses of one stream request at which its decoupled model is
+    /// asked to pause; if `None`, the limits of the stream apply.
     pub response_pool_size: Option<usize>,
-    /// The log that clients may read and change; `None` for a server without one.
+    /// The log that clients may read and change; `None` if the server has none.
     pub log: Option<Arc<dyn LogControl>>,
     /// Delays for Triton's own tests.
     pub test_delays: TestDelays,
@@ -84,45 +85,46 @@ pub struct GrpcOptions {
     pub response_compression: CompressionLevel,
     /// The memory that clients share.
     pub regions: Arc<dyn RegionControl>,
-    /// Traces requests; `None` for a server without traces.
+    /// Traces requests; `None` if the server has no traces.
     pub tracing: Option<Arc<dyn TraceControl>>,
-    /// Writes explanations of requests; `None` for a server that does not explain.
+    /// Writes explanations of requests; `None` if the server doesn't explain.
     pub explanations: Option<ExplanationWriter>,
     /// TLS, with the protocol `h2`.
     pub tls: Option<Tls>,
-    /// The limits of connections.
+    /// The settings of the door's connections.
     pub door: DoorOptions,
 }
 
-/// Pings, and how long connections last; defaults and meanings are those of gRPC's own
-/// servers where they have the setting.
+/// Pings, and the lifetime of connections; defaults and meanings are those of gRPC's own servers
+/// where they have the setting.
 #[derive(Clone, Debug)]
 pub struct KeepaliveOptions {
-    /// The client is pinged when it has sent nothing for this long; `None` is never.
+    /// The time without data from the client after which it is pinged; `None` means never.
     pub time: Option<Duration>,
-    /// The connection is closed if the client sends nothing for this long after a ping; `None`
-    /// is never.
+    /// The time without data from the client after a ping until the connection is closed; `None`
+    /// means never.
     pub timeout: Option<Duration>,
-    /// True if clients without calls are pinged, and may ping as often as others.
+    /// True if clients without calls are pinged too, and may ping as often as others.
     pub permit_without_calls: bool,
-    /// The time that a client must leave between two pings while it is sent nothing.
+    /// The minimum time between two pings of a client while no data is sent to it.
     pub ping_interval_min: Duration,
-    /// The pings that may come earlier before the connection is closed; 0 is any number.
+    /// The number of early pings that are tolerated before the connection is closed; 0 means
+    /// unlimited.
     pub ping_strikes_max: u32,
-    /// The age that a connection may reach, a tenth more or less, before its client is told to
-    /// begin no more calls; `None` is any age.
+    /// The age, give or take a tenth, at which a connection's client is told to begin no more
+    /// calls; `None` means no limit.
     pub connection_age_max: Option<Duration>,
-    /// The time that calls may go on after that; `None` is any time.
+    /// The time for which calls may continue after that; `None` means no limit.
     pub connection_age_grace: Option<Duration>,
-    /// The time that a client may take until it begins its first call.
+    /// The time limit for a client's first call.
     pub first_call_timeout: Duration,
-    /// The time that a client that is told to begin no more calls may take to acknowledge that.
-    /// After that the connection ends as soon as it has no call.
+    /// The time limit for a client to acknowledge that it must begin no more calls. After it, the
+    /// connection ends as soon as it has no calls.
     pub goaway_timeout: Duration,
 }
 
-/// Times that a flag sets have the defaults of gRPC's own servers; the other times are
-/// limits of the gate.
+/// Times with a flag have the defaults of gRPC's own servers; the other times are this server's own
+/// limits.
 impl Default for KeepaliveOptions {
     fn default() -> Self {
         Self {
@@ -172,7 +174,7 @@ impl Default for GrpcOptions {
 }
 
 impl GrpcOptions {
-    /// The longest message of a call of this method.
+    /// The maximum message length for a call of this method.
     pub(crate) fn bytes_max(&self, method: Method) -> usize {
         match method {
             Method::ModelInfer | Method::ModelStreamInfer => self.message_bytes_max,

@@ -1,4 +1,4 @@
-//! Puts the responses of a stream into the order of its requests.
+//! Ordering of a stream's responses by its requests.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use galatea_infer::CancelToken;
 use galatea_stdx::len64;
 use slab::Slab;
 
-/// When the responses to a request leave.
+/// The order in which the responses to a request are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyMode {
-    /// Behind the responses to every earlier ordered request.
+    /// After the responses to every earlier ordered request.
     Ordered,
     /// As soon as they are made.
     Immediate,
@@ -20,12 +20,12 @@ pub(crate) enum ReplyMode {
 pub(crate) enum ReplySlot {
     /// The number of an ordered request, counted from the beginning of the stream.
     Ordered(u64),
-    /// An index that is used again when the request has its final reply.
+    /// An index, which is reused once the request has its final reply.
     Immediate(usize),
 }
 
-/// The requests of a stream that are in progress, and the responses that wait for those of
-/// earlier requests; `R` is a response.
+/// The in-flight requests of a stream, and the responses that wait for those of earlier requests;
+/// `R` is a response.
 pub(crate) struct ReorderBuffer<R> {
     ordered: VecDeque<OrderedRequest<R>>,
     /// The number of the first request in `ordered`.
@@ -36,7 +36,7 @@ pub(crate) struct ReorderBuffer<R> {
 }
 
 struct OrderedRequest<R> {
-    /// `None` after the final reply.
+    /// The request; `None` after the final reply.
     request: Option<ReorderedRequest>,
     response: Option<R>,
 }
@@ -52,7 +52,7 @@ impl<R> ReorderBuffer<R> {
         Self { ordered, first: 0, immediate, in_progress: 0, bytes: 0 }
     }
 
-    /// Begins a request of `bytes`.
+    /// Begins a request of this many bytes.
     pub(crate) fn begin(
         &mut self,
         mode: ReplyMode,
@@ -72,8 +72,8 @@ impl<R> ReorderBuffer<R> {
         }
     }
 
-    /// Takes a reply, which may be without a response. Returns the first response that may
-    /// leave now; [`ReorderBuffer::next`] has the others.
+    /// Takes a reply, which may have no response. Returns the first response that may now be sent;
+    /// [`ReorderBuffer::next`] returns the others.
     pub(crate) fn reply(
         &mut self,
         slot: ReplySlot,
@@ -99,7 +99,7 @@ impl<R> ReorderBuffer<R> {
         }
     }
 
-    /// The next ordered response, if it is there.
+    /// The next ordered response, if it has arrived.
     pub(crate) fn next(&mut self) -> Option<R> {
         self.ordered.front()?.response.as_ref()?;
         self.first = self.first.saturating_add(1);
@@ -116,12 +116,12 @@ impl<R> ReorderBuffer<R> {
         self.in_progress
     }
 
-    /// The bytes of those requests.
+    /// The bytes of the requests without a final reply.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns true if every request has its final reply and every response has left.
+    /// Returns true if every request has its final reply and every response has been sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.in_progress == 0 && self.ordered.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Finds the method of a call by its head, or the reason to refuse it.
+//! Routing of a call by its head: the method, or the reason to refuse it.
 
 use std::time::Duration;
 
@@ -43,13 +43,13 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    /// Returns true if every response is a few bytes long. Such calls are read even if the client
-    /// doesn't keep up with its responses, so that it can still check the server's health.
+    /// Returns true if every response is only a few bytes long. Such calls are read even if the
+    /// client doesn't keep up with its responses, so that it can still check the server's health.
     pub(crate) const fn has_short_response(self) -> bool {
         matches!(self, Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady)
     }
 
-    /// The category of APIs that it belongs to.
+    /// The category of APIs that the method belongs to.
     const fn category(self) -> Category {
         match self {
             Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady => {
@@ -77,8 +77,8 @@ impl Method {
 /// A method of the protocol.
 enum KnownMethod {
     Offered(Method),
-    /// The server doesn't offer it, for this reason. Who may not use its category must not
-    /// learn that.
+    /// The server doesn't offer it, for this reason, which callers without access to its category
+    /// must not learn.
     NotOffered(Category, &'static str),
 }
 
@@ -98,11 +98,11 @@ pub(crate) struct Route {
     pub(crate) admission: Admission,
     pub(crate) timeout: Option<Timeout>,
     pub(crate) request_coding: Option<Coding>,
-    /// For streams only.
+    /// The form of failures, for streams only.
     pub(crate) errors: StreamErrors,
 }
 
-/// The route of a call, by its head.
+/// Routes a call by its head.
 pub(crate) fn route(head: &Parts, known: &CallHeaders<'_>, gate: &Gate) -> Result<Route, Refusal> {
     if head.method != HttpMethod::POST {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
@@ -121,8 +121,8 @@ pub(crate) fn route(head: &Parts, known: &CallHeaders<'_>, gate: &Gate) -> Resul
     Ok(Route { method, admission, timeout, request_coding, errors: errors(known.stream_errors) })
 }
 
-/// Asks the gate. As in Triton, the key is compared with the names of headers as it is, so
-/// that a key with a capital letter lets no caller in: HTTP/2 knows no such names.
+/// Asks the gate. As in Triton, the key is compared verbatim with the names of headers, so that a
+/// key with a capital letter admits no caller: HTTP/2 has no such names.
 fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admission, Refusal> {
     let header = |name: &str| {
         let mut all = headers.iter();
@@ -139,14 +139,14 @@ fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admis
     })
 }
 
-/// The detail for a call that asks for explanations: who may not read statistics learns
-/// nothing of others.
+/// The detail for a call that asks for explanations: callers that may not read statistics learn
+/// nothing about others.
 pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> Detail {
     let statistics = KnownMethod::Offered(Method::ModelStatistics);
     if admit(gate, &statistics, headers).is_ok() { Detail::Schedule } else { Detail::Own }
 }
 
-/// The time that the call may take. A call without any time left is refused.
+/// The time limit of the call. A call without any time left is refused.
 fn timeout(header: Option<&HeaderValue>) -> Result<Option<Timeout>, Failure> {
     let Some(text) = header else { return Ok(None) };
     match parse_timeout(text.as_bytes()) {
@@ -158,8 +158,8 @@ fn timeout(header: Option<&HeaderValue>) -> Result<Option<Timeout>, Failure> {
     }
 }
 
-/// The client's choice for failures of a stream: they are the status of the stream if
-/// the header has exactly this value.
+/// The client's preference for failures of a stream: they become the status of the stream if the
+/// header has exactly this value.
 fn errors(header: Option<&HeaderValue>) -> StreamErrors {
     match header {
         Some(value) if value.as_bytes() == b"true" => StreamErrors::AsStatus,
@@ -167,7 +167,7 @@ fn errors(header: Option<&HeaderValue>) -> StreamErrors {
     }
 }
 
-/// `application/grpc`, alone or with a message format or parameters behind it.
+/// Returns true for `application/grpc`, alone or followed by a message format or parameters.
 fn is_grpc(content_type: &HeaderValue) -> bool {
     match content_type.as_bytes().strip_prefix(b"application/grpc") {
         Some([]) => true,
@@ -237,7 +237,7 @@ mod tests {
         route(head, &CallHeaders::of(&head.headers), gate)
     }
 
-    /// Checks the route of a call with this path, content type and further header.
+    /// Checks the route of a call with this path, content type and one more header.
     fn check(path: &str, content_type: &str, header: (&str, &str), expected: &str) {
         let request = Request::post(path).header("content-type", content_type);
         let request = request.header(header.0, header.1).body(()).unwrap();
@@ -287,7 +287,7 @@ mod tests {
         check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
     }
 
-    /// The category that Triton gives a method of the protocol.
+    /// Triton's category for a method of the protocol.
     fn category_of_triton(name: &str) -> Category {
         match name {
             "Check" | "Watch" | "ServerLive" | "ServerReady" | "ModelReady" => Category::Health,
@@ -332,7 +332,7 @@ mod tests {
                 for metadata in [&[][..], &[("p-key", "x")], &[("key", "value")]] {
                     assert_eq!(is_refused(&gate, &path, metadata), is_restricted, "{path}");
                 }
-                // Of several values the first counts.
+                // If a header has several values, the first counts.
                 let wrong_first = [("p-key", "x"), ("p-key", "value")];
                 assert_eq!(is_refused(&gate, &path, &wrong_first), is_restricted, "{path}");
                 assert!(!is_refused(&gate, &path, &[("p-key", "value")]), "{path}");

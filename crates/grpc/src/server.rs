@@ -1,4 +1,4 @@
-//! The gRPC door: what listens, and what serves its connections.
+//! The gRPC door: its listener, and the service for its connections.
 
 use std::io;
 use std::net::TcpListener;
@@ -18,24 +18,24 @@ use crate::connection;
 use crate::context::DoorContext;
 use crate::options::GrpcOptions;
 
-/// A gRPC door that listens. Dropping it closes it.
+/// A listening gRPC door. Dropping it closes it.
 ///
-/// [`stop_accepting`](galatea_door::RunningDoor::stop_accepting) makes clients reconnect
-/// elsewhere (GOAWAY) and closes each connection when its calls have their responses.
-/// Later inferences are refused, and health checks report that the server does not serve.
+/// [`stop_accepting`](galatea_door::RunningDoor::stop_accepting) makes clients reconnect elsewhere
+/// (GOAWAY) and closes each connection once its calls have their responses. Later inferences are
+/// refused, and health checks report that the server does not serve.
 pub struct RunningDoor {
     door: galatea_door::RunningDoor,
     context: Arc<DoorContext>,
 }
 
 impl RunningDoor {
-    /// The bytes of responses that are not yet written to their clients.
+    /// The number of bytes of responses that have not been written to their clients yet.
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
         self.context.sum_over_connections(MemoryBudget::unwritten_bytes)
     }
 
-    /// The bytes of requests that are arriving or in progress.
+    /// The number of bytes of requests that are arriving or in progress.
     #[must_use]
     pub fn request_bytes(&self) -> usize {
         self.context.sum_over_connections(MemoryBudget::request_bytes)
@@ -58,12 +58,12 @@ impl std::fmt::Debug for RunningDoor {
 
 /// Opens the door on `listener`.
 ///
-/// `workers` are runtimes with I/O and time that threads drive; a current-thread runtime per
-/// core serves best, because a connection stays with its runtime.
+/// `workers` are runtimes with I/O and timers that threads drive; one current-thread runtime per
+/// core works best, because a connection stays with its runtime.
 ///
 /// # Errors
 ///
-/// If there is no worker, or the listener can't be used.
+/// If there are no workers, or the listener can't be used.
 pub fn start(
     workers: &[Handle],
     listener: TcpListener,
@@ -93,15 +93,15 @@ pub fn start(
     Ok(RunningDoor { door, context })
 }
 
-/// gRPC in front of the server.
+/// The gRPC protocol in front of the server.
 struct Grpc {
     context: Arc<DoorContext>,
-    /// The memory that the connections of a worker share, for each worker.
+    /// The memory that the connections of a worker share, by worker.
     staging_pools: Vec<Arc<StagingPool>>,
 }
 
 impl Protocol for Grpc {
-    // Not an `async fn`: its future would hold the connection a second time.
+    // This is not an `async fn`, whose future would hold the connection twice.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send {
         let pool = self.staging_pools.get(connection.worker).cloned().unwrap_or_default();
         connection::serve(self.context.clone(), connection, pool)
@@ -112,7 +112,7 @@ impl Protocol for Grpc {
     }
 }
 
-/// Frees memory for long messages that is not in use, until the door is closed.
+/// Frees unused memory for long messages, until the door is closed.
 async fn shrink_message_pool(context: Arc<DoorContext>) {
     let mut phase = context.phase.clone();
     tokio::select! {

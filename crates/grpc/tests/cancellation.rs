@@ -48,15 +48,14 @@ async fn a_reset_cancels_its_call_and_no_other() {
     stream.send_reset(Reason::CANCEL);
     drop(response);
     cancellation.await.unwrap();
-    // The late response finds no call; the other call has its own.
+    // The late response finds no call; the other call gets its own.
     held.1.send_final(Ok(echo(held.0)));
     assert!(!other_held.0.cancel.is_cancelled());
     other_held.1.send_final(Ok(echo(other_held.0)));
     let _: ModelInferResponse = finish(other).await.unwrap().message();
 }
 
-/// Calls are opened and reset a thousand times, in every state: nothing stays
-/// (CVE-2025-23322).
+/// Calls are opened and reset a thousand times, in every state: nothing remains (CVE-2025-23322).
 #[tokio::test]
 async fn calls_that_are_reset_early_leave_nothing_behind() {
     let mut fixture = Fixture::new();
@@ -79,8 +78,8 @@ async fn calls_that_are_reset_early_leave_nothing_behind() {
             }
         }
         stream.send_reset(Reason::CANCEL);
-        // A response from the server shows that it has read the resets, so that they are
-        // not taken for an attack.
+        // A response from the server shows that it has read the resets, so that they don't count as
+        // an attack.
         client.check_echo("inline", Bytes::from_static(b"x")).await;
     }
 }
@@ -109,20 +108,20 @@ async fn a_deadline_ends_and_cancels_its_call() {
         let head = infer_head().header("grpc-timeout", timeout);
         let result = finish(client.begin(head, held_body()).await).await.unwrap();
         assert_eq!(result.status(), (4, String::from("Deadline Exceeded")));
-        // The time may be up before the service has the request.
+        // The time may have passed before the service has the request.
         if let Ok(held) = fixture.held.try_recv() {
             assert!(held.0.cancel.is_cancelled());
             held.1.send_final(Ok(echo(held.0)));
         }
     }
-    // The indices of those calls were used again, and no response went to another call.
+    // The indices of those calls were reused, and no response went to another call.
     client.check_echo("inline", Bytes::from_static(b"y")).await;
     patient_held.1.send_final(Ok(echo(patient_held.0)));
     let response: ModelInferResponse = finish(patient).await.unwrap().message();
     assert_eq!(response.raw_output_contents, [Bytes::from_static(b"x")]);
 }
 
-/// The timer expires for the first deadline and must be set for the second.
+/// The timer expires for the first deadline and must be set again for the second.
 #[tokio::test]
 async fn every_deadline_is_kept() {
     let fixture = Fixture::new();
@@ -162,7 +161,7 @@ async fn a_stopping_door_finishes_its_calls() {
     let mut fixture = Fixture::new();
     assert_eq!(health(&fixture).await, SERVING);
     let idle = fixture.client().await;
-    // A connection that is not accepted yet would count as a late one.
+    // A connection that has not been accepted yet would count as a late one.
     idle.check_echo("inline", Bytes::new()).await;
     let client = fixture.client().await;
     let (call, held) = begin_held!(fixture, client, infer_head());
@@ -230,7 +229,7 @@ async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
     fixture.door.drained().await;
 }
 
-/// Like a probe of the port that sends nothing.
+/// This client is like a probe of the port that sends nothing.
 #[tokio::test]
 async fn a_drain_does_not_wait_for_a_silent_client() {
     let fixture = Fixture::new();

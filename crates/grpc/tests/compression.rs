@@ -18,7 +18,7 @@ use galatea_protocol::inference::{
 };
 use prost::Message;
 
-/// The answer of Triton.
+/// The codings that Triton accepts.
 const ACCEPTED: &str = "identity, deflate, gzip";
 const GZIP_DAMAGED: &str = "Unexpected error decompressing data for algorithm gzip";
 
@@ -42,7 +42,7 @@ fn compressed(message: &impl Message, coding: Coding) -> Bytes {
     flagged(1, &deflate(&parts, coding, Level::DEFAULT))
 }
 
-/// The message of a response whose flag says that it is compressed, or not.
+/// The message of a response, with a check of its compression flag.
 fn inflated<M: Message + Default>(data: &Bytes, coding: Option<Coding>) -> M {
     assert_eq!(data[0], u8::from(coding.is_some()));
     let Some(coding) = coding else { return M::decode(&data[5..]).unwrap() };
@@ -80,7 +80,7 @@ async fn compressed_requests_are_inflated() {
     }
 }
 
-/// Inflating takes many rounds, in which other calls have their responses.
+/// Inflating takes many rounds, during which other calls get their responses.
 #[tokio::test]
 async fn many_messages_are_inflated_side_by_side() {
     let fixture = fixture(CompressionLevel::None);
@@ -156,7 +156,7 @@ async fn wrong_compression_fails_and_the_connection_goes_on() {
     client.check_echo("inline", Bytes::from_static(b"x")).await;
 }
 
-/// The limit of calls that are no inference holds for what is inflated too.
+/// The limit of calls other than inference applies to inflated data too.
 #[tokio::test]
 async fn a_small_load_does_not_become_a_long_one() {
     let mut options = GrpcOptions::default();
@@ -208,12 +208,12 @@ async fn responses_to_inferences_are_compressed_for_clients_that_accept_it() {
         let response: ModelInferResponse = inflated(&result.data, expected);
         assert!(response.raw_output_contents == [zeros()], "other data came back");
         assert!(expected.is_none() || result.data.len() < 10_000);
-        // What compression makes longer is sent as it is.
+        // A message that compression would lengthen is sent uncompressed.
         let body = framed(&infer_request("inline", Bytes::from_static(b"x")));
         let short = client.call(accepts("ModelInfer"), body).await;
         assert_eq!(named(&short), expected.map(|coding| coding.name().to_owned()));
         let _: ModelInferResponse = short.message();
-        // Calls that are no inference have no compression.
+        // Calls other than inference are not compressed.
         let ready = ModelReadyRequest { name: "m".into(), version: String::new() };
         let ready = client.call(accepts("ModelReady"), framed(&ready)).await;
         assert_eq!(named(&ready), None);

@@ -1,4 +1,4 @@
-//! Inference calls that succeed and that fail.
+//! Inference calls that succeed and inference calls that fail.
 
 mod common;
 
@@ -50,7 +50,7 @@ async fn many_calls_share_a_connection() {
     }
 }
 
-/// Twenty mebibytes each way: far more than any window or buffer holds.
+/// Twenty mebibytes each way: far more than fits in any window or buffer.
 #[tokio::test]
 async fn large_messages_flow() {
     let fixture = Fixture::new();

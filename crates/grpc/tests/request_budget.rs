@@ -17,7 +17,7 @@ use h2::client::ResponseFuture;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// More than a request takes beside its tensor.
+/// More than a request takes in addition to its tensor.
 const BESIDE_BYTES: usize = 3 * KIB;
 const TOO_MUCH: &str = "too many bytes of requests are arriving on this connection at once";
 
@@ -63,7 +63,7 @@ async fn requests_in_progress_stop_the_reading_of_further_ones() {
     assert!(fixture.held.try_recv().is_err());
     let taken = fixture.door.request_bytes();
     assert!((2 * MIB..=2 * (MIB + BESIDE_BYTES)).contains(&taken), "{taken}");
-    // Health checks are read nevertheless, and streams continue.
+    // Health checks are still read, and streams continue.
     let head = request("/grpc.health.v1.Health/Check");
     let health = client.call(head, framed(&HealthCheckRequest::default())).await;
     assert_eq!(health.message::<HealthCheckResponse>().status, 1);
@@ -84,7 +84,7 @@ async fn requests_in_progress_stop_the_reading_of_further_ones() {
     requests_take_at_most(&fixture, 0).await;
 }
 
-/// The request of a call that was reset may still be executed.
+/// The request of a call that was reset may still be executing.
 #[tokio::test]
 async fn requests_count_until_their_sinks_are_dropped() {
     let mut fixture = Fixture::with(options(MIB, 1 << 30));
@@ -149,7 +149,7 @@ async fn requests_count_with_their_decoded_tensors() {
     drop(held);
 }
 
-/// The requests of a stream stop other streams, and no unary calls.
+/// The requests of a stream stop other streams, but no unary calls.
 #[tokio::test]
 async fn requests_of_streams_count_apart() {
     let mut fixture = Fixture::with(options(2 * MIB, 1 << 30));
@@ -177,7 +177,7 @@ async fn arriving_messages_are_bounded() {
     let fixture = Fixture::with(options(1 << 30, MIB));
     let client = fixture.client().await;
     let whole = body("inline", 4 * MIB);
-    // A single message may be as long as messages may be.
+    // A single message may have the maximum length.
     check_responded(client.begin(infer_head(), vec![whole.clone()]).await).await;
     let mut uploads = Vec::new();
     for part in [700 * KIB, 200 * KIB] {
@@ -189,7 +189,7 @@ async fn arriving_messages_are_bounded() {
         client.settle().await;
     }
     assert_eq!(fixture.door.request_bytes(), 900 * KIB);
-    // The message that brings too much fails, and the other goes on.
+    // The message that brings too much fails, and the other continues.
     let (call, mut stream, sent) = uploads.pop().unwrap();
     stream.send_data(whole.slice(sent..MIB), false).unwrap();
     assert_eq!(finish(call).await.unwrap().status(), (8, TOO_MUCH.to_owned()));
@@ -217,7 +217,7 @@ async fn arriving_messages_of_streams_are_bounded() {
     requests_take_at_most(&fixture, 0).await;
 }
 
-/// Some fit into a frame, some are assembled in memory of earlier messages.
+/// Some messages fit into a frame, others are assembled in memory of earlier messages.
 #[tokio::test]
 async fn long_messages_arrive_complete() {
     let fixture = Fixture::new();

@@ -21,7 +21,7 @@ const MIB: usize = 1024 * KIB;
 
 #[tokio::test]
 async fn memory_held_by_clients_is_bounded() {
-    // The order matters: memory of one may be left for the next.
+    // The order matters: one test may leave memory for the next.
     idle_connections_take_little().await;
     unread_responses_retain_little_memory().await;
     announced_messages_take_no_memory().await;
@@ -74,9 +74,9 @@ async fn announced_messages_take_no_memory() {
     }
 }
 
-/// In each round a client sends a complete message of `announced` bytes, and others begin
-/// `each` messages of that length, of which they send `there` bytes. Returns the memory that
-/// this takes.
+/// In each round a client sends a complete message of `announced` bytes, and others begin `each`
+/// messages of that length, of which they send `there` bytes. Returns the memory that these
+/// messages take.
 async fn bytes_of_begun_messages(
     rounds: usize,
     each: usize,

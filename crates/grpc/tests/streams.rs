@@ -60,7 +60,7 @@ async fn large_tensors_pass_in_both_directions() {
     }
 }
 
-/// The borders of frames don't matter.
+/// The boundaries of frames don't matter.
 #[tokio::test]
 async fn messages_may_be_split_into_any_frames() {
     let fixture = Fixture::new();
@@ -100,8 +100,8 @@ async fn responses_of_decoupled_models_do_not_wait() {
     stream.check("b decoupled:1 1 output +").await;
     to_a.send(Ok(echo(a.clone())));
     stream.check("a decoupled:1 1 output +").await;
-    // The final reply may have a response or not; in the latter case it is sent only if
-    // the client has requested that.
+    // The final reply may lack a response; in that case it is sent only if the client has requested
+    // that.
     to_b.finish();
     to_a.send(Ok(echo(a.clone())));
     to_a.send_final(Ok(echo(a)));
@@ -125,7 +125,7 @@ async fn empty_final_responses_are_sent_on_request() {
     let (_, sender) = fixture.held.recv().await.unwrap();
     sender.finish();
     stream.check("7 decoupled:3 empty .").await;
-    // A final response marks the end itself.
+    // The end is marked in a final response itself.
     stream.request(&request);
     respond(fixture.held.recv().await.unwrap());
     stream.check("7 decoupled:3 1 output .").await;
@@ -203,13 +203,13 @@ async fn a_failure_ends_the_stream_if_the_client_requests_that() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let head = || request(&inference("ModelStreamInfer")).header("triton_grpc_error", "true");
-    // The requests in progress are cancelled, earlier ones too.
+    // The requests in progress are cancelled, even earlier ones.
     let mut stream = client.stream_with(head()).await;
     stream.infer("held", "1");
     let first = fixture.held.recv().await.unwrap();
     let mut told = vec![cancelled(&first.0.cancel)];
     let mut held = vec![first];
-    // A request that reaches no model is no failure in this sense.
+    // A request that reaches no model doesn't count as a failure in this sense.
     stream.infer("unknown", "2");
     for (model, id) in [("held", "3"), ("decoupled", "4")] {
         stream.infer(model, id);
@@ -230,7 +230,7 @@ async fn a_failure_ends_the_stream_if_the_client_requests_that() {
     stream.check("2 inline:1 1 output .").await;
     stream.infer("refusing", "3");
     stream.check("end 14 nicht jetzt %E2%80%93 sp%C3%A4ter").await;
-    // The same for one response of several.
+    // The same applies to one response of several.
     let mut stream = client.stream_with(head()).await;
     stream.infer("decoupled", "1");
     let (request, mut sender) = fixture.held.recv().await.unwrap();
@@ -342,7 +342,7 @@ async fn a_deadline_ends_a_stream() {
     panic!("nothing begins before the deadline");
 }
 
-/// Checks how a stream ends; false if its time was up before everything had begun.
+/// Checks how a stream ends; returns false if its time was up before everything had begun.
 async fn ends_by_its_deadline(fixture: &mut Fixture, client: &Client, timeout: &str) -> bool {
     const END: &str = "end 4 Deadline Exceeded";
     let head = request(&inference("ModelStreamInfer")).header("grpc-timeout", timeout);

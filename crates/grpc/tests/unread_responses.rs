@@ -20,12 +20,12 @@ use tokio::net::TcpStream;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// The bytes of an unread response that may be sent to the clients here.
+/// The number of bytes of an unread response that may be sent to these clients.
 const CALL_WINDOW_BYTES: u32 = 16 << 10;
-/// More than a response takes beside its tensor.
+/// More than a response takes in addition to its tensor.
 const BESIDE_BYTES: usize = 4 * KIB;
 
-/// With these limits of unary calls and for dropping responses.
+/// Options with these limits for unary calls and for dropping responses.
 fn options(call_unwritten_bytes_max: usize, unwritten_bytes_dropped: usize) -> GrpcOptions {
     let mut options = GrpcOptions::default();
     options.call_unwritten_bytes_max = call_unwritten_bytes_max;
@@ -33,7 +33,7 @@ fn options(call_unwritten_bytes_max: usize, unwritten_bytes_dropped: usize) -> G
     options
 }
 
-/// With this limit for all responses of a connection.
+/// Options with this limit for all responses of a connection.
 fn options_for_all(unwritten_bytes_max: usize) -> GrpcOptions {
     let mut options = GrpcOptions::default();
     options.unwritten_bytes_max = unwritten_bytes_max;
@@ -50,7 +50,7 @@ async fn finish_all(calls: Vec<h2::client::ResponseFuture>) -> Vec<CallResult> {
     results
 }
 
-/// Fifty mebibytes of responses. None is read, then all are.
+/// Sends fifty mebibytes of responses. At first none is read, then all are.
 #[tokio::test]
 async fn unread_responses_stop_the_reading_of_requests() {
     let fixture = Fixture::with(options(4 * MIB, 1 << 40));
@@ -64,18 +64,18 @@ async fn unread_responses_stop_the_reading_of_requests() {
     client.settle().await;
     let unwritten = fixture.door.unwritten_bytes();
     assert!(unwritten <= 4 * MIB + MIB / 2 + BESIDE_BYTES, "{unwritten}");
-    // Health checks are read nevertheless.
+    // Health checks are still read.
     let head = request("/grpc.health.v1.Health/Check");
     let health = client.call(head, framed(&HealthCheckRequest::default())).await;
     assert_eq!(health.message::<HealthCheckResponse>().status, 1);
-    // The other requests are read when there is room.
+    // The other requests are read once there is room.
     for result in finish_all(calls).await {
         let _: ModelInferResponse = result.message();
     }
     fixture.unwritten_at_most(0).await;
 }
 
-/// Responses to calls that were reset are never written; they must not count for ever.
+/// Responses to calls that were reset are never written; they must not count forever.
 #[tokio::test]
 async fn calls_that_are_reset_make_room() {
     let fixture = Fixture::with(options(4 * MIB, 1 << 40));
@@ -100,7 +100,7 @@ async fn calls_that_are_reset_make_room() {
     client.check_echo("thread", Bytes::from(vec![1; 100_000])).await;
 }
 
-/// A request that was read before the limit was reached may have its response afterwards.
+/// A request that was read before the limit was reached may get its response afterwards.
 #[tokio::test]
 async fn responses_beyond_the_second_limit_are_dropped() {
     let mut fixture = Fixture::with(options(2 * MIB, 3 * MIB));
@@ -134,7 +134,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A head without indexed or compressed headers.
+/// A header block without indexed or compressed headers.
 fn head() -> Vec<u8> {
     let fields = [
         (":method", "POST"),
@@ -154,8 +154,7 @@ fn head() -> Vec<u8> {
     head
 }
 
-/// Reads up to the update of the connection's window, the last frame that a door sends by
-/// itself.
+/// Reads up to the update of the connection's window, the last frame that a door sends unprompted.
 async fn wait_for_window(socket: &mut TcpStream) {
     let mut kind = 0;
     while kind != 8 {
@@ -169,7 +168,7 @@ async fn wait_for_window(socket: &mut TcpStream) {
 /// The frames of a call.
 fn call(number: u32, body: &[u8]) -> Vec<u8> {
     let mut sent = frame(1, 4, number, &head());
-    // The largest frames that servers must accept.
+    // These are the largest frames that servers must accept.
     let pieces: Vec<&[u8]> = body.chunks(16 * KIB).collect();
     for (index, piece) in pieces.iter().enumerate() {
         sent.extend(frame(0, u8::from(index + 1 == pieces.len()), number, piece));
@@ -239,7 +238,7 @@ async fn a_stream_begins_a_bounded_number_of_requests_ahead() {
     }
     client.settle().await;
     assert!(fixture.held.try_recv().is_err());
-    // A response that is written makes room for one more request.
+    // A written response makes room for one more request.
     for number in 0..20 {
         let (request, sender) = held.remove(0);
         sender.send_final(Ok(echo(request)));
@@ -250,7 +249,7 @@ async fn a_stream_begins_a_bounded_number_of_requests_ahead() {
     }
 }
 
-/// The same in bytes. Other streams of the connection continue.
+/// The limit also applies in bytes. Other streams of the connection continue.
 #[tokio::test]
 async fn a_stream_that_is_not_read_holds_a_bounded_part() {
     let mut options = GrpcOptions::default();
@@ -274,7 +273,7 @@ async fn a_stream_that_is_not_read_holds_a_bounded_part() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// Each call has a window of its own: a stream that is not read stops no other.
+/// Each call has a window of its own, so an unread stream stops no other.
 #[tokio::test]
 async fn a_stream_that_is_not_read_stops_no_other() {
     let mut options = GrpcOptions::default();
@@ -291,7 +290,7 @@ async fn a_stream_that_is_not_read_stops_no_other() {
         read.check(&format!("{number} thread:1 1 output .")).await;
     }
     client.check_echo("thread", Bytes::from_static(b"x")).await;
-    // The first stream was only slow.
+    // The first stream was merely slow.
     for _ in 0..1000 {
         unread.check("1 thread:1 1 output .").await;
     }
@@ -313,8 +312,8 @@ async fn a_stream_that_is_not_read_stops_no_unary_calls() {
     }
 }
 
-/// The responses of unary calls fill the connection, so that streams wait as well; both go
-/// on afterwards.
+/// The responses of unary calls fill the connection, so that streams wait as well; both continue
+/// afterwards.
 #[tokio::test]
 async fn streams_wait_for_room_in_their_connection() {
     let fixture = Fixture::with(options_for_all(2 * MIB));
@@ -363,8 +362,8 @@ async fn a_stream_that_is_reset_makes_room() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// A model that makes responses without end is not stopped, but its stream ends, and its
-/// request is cancelled.
+/// A model with endless responses is not stopped, but its stream ends, and its request is
+/// cancelled.
 #[tokio::test]
 async fn a_stream_with_endless_responses_ends() {
     let mut fixture = Fixture::with(options(MIB, 8 * MIB));
@@ -434,7 +433,7 @@ async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
     for reads in [true, false] {
         sent.store(0, Ordering::SeqCst);
         let mut stream = client.stream().await;
-        // Beside what the client reads, its window holds some hundred.
+        // In addition to those that the client reads, its window holds some hundred.
         let mut request = infer_request("decoupled", Bytes::from(vec![7; KIB]));
         request.id = "1".into();
         stream.request(&request);

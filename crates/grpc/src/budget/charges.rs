@@ -9,22 +9,22 @@ use galatea_infer::InferenceRequest;
 use super::memory_budget::{CallKind, MemoryBudget};
 use crate::failure::Failure;
 
-/// The bytes that a request takes beside its message: its call, its place in a queue,
-/// its sink. A guess on the high side.
+/// The bytes that a request takes in addition to its message: its call, its place in a queue, its
+/// sink. A high estimate.
 const OVERHEAD_BYTES: usize = 2 << 10;
 
 /// The memory of a request.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct RequestSize {
-    /// All of it.
+    /// The total size.
     pub(crate) bytes: usize,
-    /// The part without a charge of its own: long messages and tensors are charged by their
-    /// owners.
+    /// The size of the parts without a charge of their own: long messages and tensors are charged
+    /// by their owners.
     uncharged: usize,
 }
 
 impl RequestSize {
-    /// The memory of a message that is not decoded.
+    /// The memory of an undecoded message.
     pub(crate) const fn of_message(bytes: usize) -> Self {
         let is_small = bytes <= Account::SMALL_BYTES_MAX;
         Self { bytes, uncharged: if is_small { bytes } else { 0 } }
@@ -53,22 +53,22 @@ impl RequestSize {
     }
 }
 
-/// A request in progress. It counts from its beginning until its sink is dropped, even if
-/// its call was cancelled long before.
+/// A request in progress. It counts from its beginning until its sink is dropped, even if its call
+/// was cancelled long before that.
 pub(crate) struct RequestCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
-    /// The part that is charged to the account: what has no charge of its own.
+    /// The bytes charged to the account: those without a charge of their own.
     charged: usize,
     kind: CallKind,
 }
 
 impl RequestCharge {
-    /// Counts a request, and charges what has no charge of its own.
+    /// Counts a request, and charges the parts without a charge of their own.
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if there is no memory for it.
+    /// [`Exhausted`] if no memory is left for it.
     pub(crate) fn new(
         budget: Arc<MemoryBudget>,
         size: RequestSize,
@@ -78,7 +78,7 @@ impl RequestCharge {
         Ok(Self::begin(budget, size.bytes, size.uncharged, kind))
     }
 
-    /// Counts a request that is refused, and charges nothing.
+    /// Counts a refused request, and charges nothing.
     pub(crate) fn of_refused(budget: Arc<MemoryBudget>, size: RequestSize, kind: CallKind) -> Self {
         Self::begin(budget, size.bytes, 0, kind)
     }
@@ -103,7 +103,7 @@ impl Drop for RequestCharge {
     }
 }
 
-/// The part of an incomplete message that has arrived.
+/// The part of an incomplete message that has arrived so far.
 pub(crate) struct ArrivalCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
@@ -114,7 +114,7 @@ impl ArrivalCharge {
         Self { budget, bytes: 0 }
     }
 
-    /// Counts further bytes.
+    /// Counts more bytes.
     ///
     /// # Errors
     ///
@@ -123,12 +123,12 @@ impl ArrivalCharge {
         self.set(self.bytes.saturating_add(bytes))
     }
 
-    /// Counts `bytes` in total.
+    /// Sets the count to `bytes`.
     ///
     /// # Errors
     ///
-    /// `RESOURCE_EXHAUSTED` if that is too much together with other messages. A single
-    /// message may be as long as messages may be.
+    /// `RESOURCE_EXHAUSTED` if that is too much together with other messages. A single message may
+    /// have the maximum message length.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), Failure> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if self.budget.recharge_arriving(before, bytes) || bytes == 0 {

@@ -6,49 +6,50 @@ use std::task::Waker;
 
 use galatea_gate::ledger::Account;
 
-/// Bytes that a connection has in flight, against their limits.
+/// Bytes that a connection has in flight, with their limits.
 pub(crate) struct MemoryBudget {
-    /// Unwritten responses of unary calls.
+    /// The bytes of unwritten responses to unary calls.
     call_unwritten_bytes: AtomicUsize,
-    /// Unwritten responses of streams.
+    /// The bytes of unwritten stream responses.
     stream_unwritten_bytes: AtomicUsize,
-    /// Memory that unwritten responses keep alive beside their own.
+    /// The bytes of other memory that unwritten responses keep alive.
     retained_bytes: AtomicUsize,
-    /// Requests in progress of unary calls.
+    /// The bytes of in-flight unary requests.
     call_request_bytes: AtomicUsize,
-    /// Requests in progress of streams.
+    /// The bytes of in-flight stream requests.
     stream_request_bytes: AtomicUsize,
-    /// Messages that are not complete.
+    /// The bytes of incomplete messages.
     arriving_bytes: AtomicUsize,
     limits: BudgetLimits,
-    /// The connection's part of what all connections hold.
+    /// The connection's share of the memory that all connections hold.
     account: Arc<Account>,
-    /// Wakes the task of the connection when there is room for requests again.
+    /// Wakes the task of the connection once there is room for requests again.
     waker: Waker,
 }
 
 /// The limits of a connection's memory.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BudgetLimits {
-    /// From this many unwritten bytes of unary calls on, none is read. Streams don't count
-    /// here: a client may leave a stream unread while it waits for the response to a call.
+    /// The number of unwritten bytes of unary calls at which no more unary calls are read. Streams
+    /// don't count here: a client may leave a stream unread while it waits for the response to a
+    /// call.
     pub(crate) call_unwritten_bytes_max: usize,
-    /// From this many unwritten bytes on, nothing is read.
+    /// The number of unwritten bytes at which nothing more is read.
     pub(crate) unwritten_bytes_max: usize,
-    /// From this many unwritten bytes on, further responses are dropped.
+    /// The number of unwritten bytes at which further responses are dropped.
     pub(crate) unwritten_bytes_dropped: usize,
-    /// The bytes that unwritten responses may keep alive beside their own.
+    /// The maximum number of bytes of other memory that unwritten responses may keep alive.
     pub(crate) retained_bytes_max: usize,
-    /// From this many bytes of requests in progress on, no request of the same kind is
-    /// read. Unary calls and streams count apart: a request of a stream may wait until the
+    /// The number of bytes of in-flight requests at which no more requests of the same kind are
+    /// read. Unary calls and streams count separately: a request of a stream may wait until the
     /// client reads the stream, and the client may wait for the response to a call.
     pub(crate) request_bytes_max: usize,
-    /// From this many bytes of several incomplete messages on, the one that brings more is
+    /// The number of bytes of several incomplete messages at which a message that brings more is
     /// refused.
     pub(crate) arriving_bytes_max: usize,
 }
 
-/// The kind of call that memory is used for.
+/// The kind of call that uses the memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
     /// A call with one request and one response.
@@ -58,7 +59,7 @@ pub(crate) enum CallKind {
 }
 
 impl MemoryBudget {
-    /// An unused budget of the connection with this account. `waker` wakes its task.
+    /// An empty budget for the connection with this account. `waker` wakes its task.
     pub(crate) const fn new(limits: BudgetLimits, account: Arc<Account>, waker: Waker) -> Self {
         Self {
             call_unwritten_bytes: AtomicUsize::new(0),
@@ -73,12 +74,12 @@ impl MemoryBudget {
         }
     }
 
-    /// The account that the memory of requests and responses is charged to.
+    /// The account to which the memory of requests and responses is charged.
     pub(crate) const fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Counts a response; returns whether there is room for it.
+    /// Counts a response; returns true if there is room for it.
     pub(super) fn charge_response(&self, bytes: usize, kind: CallKind) -> bool {
         let has_room = self.unwritten_bytes() < self.limits.unwritten_bytes_dropped;
         if has_room {
@@ -87,13 +88,12 @@ impl MemoryBudget {
         has_room
     }
 
-    /// A response was written or dropped.
+    /// Releases a response that has been written or dropped.
     pub(super) fn release_response(&self, bytes: usize, kind: CallKind) {
         self.unwritten(kind).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts memory that a response keeps alive beside its own; returns whether there is
-    /// room for it.
+    /// Counts other memory that a response keeps alive; returns true if there is room for it.
     pub(super) fn charge_retained(&self, bytes: usize) -> bool {
         let before = self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
         let has_room = before.saturating_add(bytes) <= self.limits.retained_bytes_max;
@@ -103,18 +103,18 @@ impl MemoryBudget {
         has_room
     }
 
-    /// A response keeps this memory alive no longer.
+    /// Releases memory that a response no longer keeps alive.
     pub(super) fn release_retained(&self, bytes: usize) {
         self.retained_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a request in progress.
+    /// Counts an in-flight request.
     pub(super) fn charge_request(&self, bytes: usize, kind: CallKind) {
         self.requests(kind).fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A request is in progress no longer. If that makes room, the task of the connection
-    /// reads further requests.
+    /// Releases a request that is no longer in progress. If that makes room, the task of the
+    /// connection reads further requests.
     pub(super) fn release_request(&self, bytes: usize, kind: CallKind) {
         let before = self.requests(kind).fetch_sub(bytes, Ordering::Relaxed);
         let after = before.saturating_sub(bytes);
@@ -124,8 +124,8 @@ impl MemoryBudget {
         }
     }
 
-    /// An incomplete message has `after` bytes instead of `before`; returns whether there is
-    /// room for it beside the others. Only the task of the connection counts these.
+    /// Changes the count of an incomplete message from `before` to `after` bytes; returns true if
+    /// there is room for it in addition to the others. Called only by the task of the connection.
     pub(super) fn recharge_arriving(&self, before: usize, after: usize) -> bool {
         let all = self.arriving_bytes.load(Ordering::Relaxed);
         let others = all.saturating_sub(before);
@@ -140,13 +140,13 @@ impl MemoryBudget {
         counts.into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The bytes of responses that are not written.
+    /// The bytes of unwritten responses.
     pub(crate) fn unwritten_bytes(&self) -> usize {
         let calls = self.call_unwritten_bytes.load(Ordering::Relaxed);
         calls.saturating_add(self.stream_unwritten_bytes.load(Ordering::Relaxed))
     }
 
-    /// Returns true if so much is unwritten or in progress that no further request is read.
+    /// Returns true if so many bytes are unwritten or in progress that no more requests are read.
     pub(crate) fn is_full(&self, kind: CallKind) -> bool {
         let is_kind_full = match kind {
             CallKind::Unary => {

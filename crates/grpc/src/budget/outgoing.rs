@@ -1,4 +1,4 @@
-//! Responses that are made and not yet written.
+//! Responses that have been made but not written yet.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use super::stream_budget::StreamBudget;
 use crate::call_trace::{CallTrace, SendTrace};
 use crate::failure::Failure;
 
-/// The bytes that a response takes beside its own: frames, lists and reference counts. A guess on
-/// the high side, so that many tiny responses count as well.
+/// The bytes that a response takes in addition to its own: frames, lists and reference counts. A
+/// high estimate, so that many tiny responses count as well.
 const OVERHEAD_BYTES: usize = 512;
 
-/// The budget that a response is charged to.
+/// The budget to which a response is charged.
 #[derive(Clone)]
 pub(crate) enum ResponseBudget {
-    /// That of a unary call.
+    /// The budget of a unary call.
     Call(Arc<MemoryBudget>),
-    /// That of a stream.
+    /// The budget of a stream.
     Stream(Arc<StreamBudget>),
-    /// That of a request of a stream.
+    /// The budget of one request of a stream.
     Pool(Arc<ResponsePool>),
 }
 
@@ -54,24 +54,24 @@ impl ResponseBudget {
     }
 }
 
-/// A response on its way out, counted until `h2` drops it: because it was written, because
-/// its call was reset, or because the connection is gone.
+/// A response on its way out, counted until `h2` drops it: because it has been written, its call
+/// was reset, or the connection has ended.
 pub(crate) struct Outgoing {
     message: MessageChunks,
     bytes: usize,
-    /// The part that is charged to the account: what has no charge of its own.
+    /// The bytes charged to the account: those without a charge of their own.
     charged: usize,
     budget: ResponseBudget,
-    /// Records that it was written.
+    /// Records when it is written.
     trace: Option<SendTrace>,
 }
 
-/// Why a response is dropped.
+/// The reason why a response is dropped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DroppedResponse {
-    /// The client does not read those before it.
+    /// The client does not read the preceding responses.
     Overrun,
-    /// There is no memory for it.
+    /// No memory is left for it.
     Exhausted(Exhausted),
 }
 
@@ -85,12 +85,12 @@ impl From<DroppedResponse> for Failure {
 }
 
 impl Outgoing {
-    /// Counts and charges `message`. If unwritten responses keep too much memory alive beside
-    /// their own, this one is copied.
+    /// Counts and charges `message`. If unwritten responses keep too much other memory alive, this
+    /// one is copied.
     ///
     /// # Errors
     ///
-    /// If it is dropped, because too much is unwritten or held.
+    /// If it is dropped, because too many bytes are unwritten or held.
     pub(crate) fn new(
         message: MessageChunks,
         budget: ResponseBudget,
@@ -99,7 +99,7 @@ impl Outgoing {
         let charged = bytes.saturating_sub(message.charged_bytes());
         let account = budget.connection().account();
         account.charge(charged).map_err(DroppedResponse::Exhausted)?;
-        // Only a value that was counted may be dropped as such.
+        // Only a counted value may be dropped as such.
         if !budget.charge(bytes) {
             account.release(charged);
             return Err(DroppedResponse::Overrun);
@@ -112,7 +112,7 @@ impl Outgoing {
         Ok(Self { message, bytes, charged, budget, trace: None })
     }
 
-    /// Records when it is sent.
+    /// Adds a trace that records when the response is sent.
     pub(crate) fn traced(mut self, trace: Option<&Arc<CallTrace>>) -> Self {
         self.trace = trace.cloned().map(SendTrace::begin);
         self
@@ -206,7 +206,7 @@ mod tests {
             wholes.iter().map(|whole| response(&budget, whole)).collect();
         let unique = |wholes: &[Bytes]| wholes.iter().map(Bytes::is_unique).collect::<Vec<_>>();
         assert_eq!(unique(&wholes), [false, false, true, true]);
-        // A response that was written makes room.
+        // A written response makes room.
         responses.remove(0);
         let last = response(&budget, &wholes[0]);
         assert_eq!(unique(&wholes), [false, false, true, true]);

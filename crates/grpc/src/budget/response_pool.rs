@@ -21,7 +21,7 @@ impl ResponsePool {
         &self.stream
     }
 
-    /// Counts a response; returns whether its stream has room for it.
+    /// Counts a response; returns true if its stream has room for it.
     pub(super) fn charge_response(&self, bytes: usize) -> bool {
         let has_room = self.stream.charge_response(bytes);
         if has_room {
@@ -30,9 +30,9 @@ impl ResponsePool {
         has_room
     }
 
-    /// A response was written or dropped.
+    /// Releases a response that has been written or dropped.
     pub(super) fn release_response(&self, bytes: usize) {
-        // The stream wakes what waits for this.
+        // The stream wakes the waiters.
         self.unwritten.remove();
         self.stream.release_response(bytes);
     }

@@ -9,32 +9,32 @@ use galatea_stdx::Lock;
 
 use super::memory_budget::{CallKind, MemoryBudget};
 
-/// The unfinished part of a stream that its requests don't wait for.
+/// The bounds on the unfinished part of a stream, up to which its requests don't wait.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct StreamLimits {
-    /// Requests without a final reply and responses that are not written.
+    /// The number of requests without a final reply and of unwritten responses.
     pub(crate) messages_max: usize,
-    /// The bytes of both.
+    /// The number of bytes of both.
     pub(crate) bytes_max: usize,
 }
 
-/// The responses of a stream that are not written, and what waits for fewer of them.
+/// The unwritten responses of a stream, and the waiters for fewer of them.
 pub(crate) struct StreamBudget {
     connection: Arc<MemoryBudget>,
     limits: StreamLimits,
     unwritten_messages: AtomicUsize,
     unwritten_bytes: AtomicUsize,
-    /// True if the stream waits until less of it is unwritten.
+    /// True if the stream waits until it has fewer unwritten responses.
     is_waiting: AtomicBool,
     /// True if the stream has ended, so that replies are dropped.
     is_over: AtomicBool,
     /// Decoupled models that pause until the client has read more.
     paused: Lock<Vec<PausedModel>>,
-    /// Makes the task of the connection serve the stream.
+    /// Wakes the task of the connection so that it serves the stream.
     waker: Waker,
 }
 
-/// A decoupled model that pauses.
+/// A paused decoupled model.
 struct PausedModel {
     hook: ResumeHook,
     /// The responses of its request, if their number is bounded.
@@ -88,8 +88,7 @@ impl StreamBudget {
     }
 
     /// Returns true if there is no room for a further request of a stream that has `messages`
-    /// requests with `bytes` in progress. If so, the stream is served again when there may
-    /// be.
+    /// requests with `bytes` in progress. If so, the stream is served again when there may be room.
     pub(crate) fn is_full(&self, messages: usize, bytes: usize) -> bool {
         let messages = messages.saturating_add(self.unwritten_messages());
         let bytes = bytes.saturating_add(self.unwritten_bytes());
@@ -108,17 +107,17 @@ impl StreamBudget {
         self.unwritten_bytes.load(Ordering::Relaxed)
     }
 
-    /// The stream is served now, so it waits for nothing.
+    /// Notes that the stream is being served and waits for nothing.
     pub(crate) fn begin(&self) {
         self.is_waiting.store(false, Ordering::Release);
     }
 
-    /// The stream is served again when less of it is unwritten or in progress.
+    /// Makes the stream be served again once less of it is unwritten or in progress.
     fn wait(&self) {
         self.is_waiting.store(true, Ordering::Release);
     }
 
-    /// Less of the stream is unwritten or in progress: it is served if it waits for that.
+    /// Wakes the stream if it is waiting, because less of it is unwritten or in progress.
     pub(crate) fn wake_if_waiting(&self) {
         if self.is_waiting.swap(false, Ordering::AcqRel) {
             self.waker.wake_by_ref();
@@ -135,8 +134,8 @@ impl StreamBudget {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Resumes the models that paused, if the client has read enough. Only the task of the
-    /// connection may call this, and never from inside `h2`: a model may respond at once.
+    /// Resumes the paused models if the client has read enough. Only the task of the connection may
+    /// call this, and never from inside `h2`, because a model may respond at once.
     pub(crate) fn resume_models(&self) {
         let hooks = {
             let mut paused = self.paused.lock("resume models");
@@ -162,8 +161,8 @@ impl StreamBudget {
         hooks.into_iter().for_each(|model| (model.hook)());
     }
 
-    /// Keeps the hook of a model that is to pause, also because of the `unwritten` responses
-    /// of its request; returns it if there is no reason any more.
+    /// Keeps the hook of a model that shall pause, be it for the `unwritten` responses of its
+    /// request; returns it if there is no longer a reason to pause.
     pub(super) fn pause(
         &self,
         hook: ResumeHook,
@@ -177,7 +176,7 @@ impl StreamBudget {
         if is_full || self.is_congested() { None } else { paused.pop().map(|model| model.hook) }
     }
 
-    /// Counts a response; returns whether there is room for it.
+    /// Counts a response; returns true if there is room for it.
     pub(super) fn charge_response(&self, bytes: usize) -> bool {
         let has_room = self.connection.charge_response(bytes, CallKind::Stream);
         if has_room {
@@ -187,7 +186,7 @@ impl StreamBudget {
         has_room
     }
 
-    /// A response was written or dropped.
+    /// Releases a response that has been written or dropped.
     pub(super) fn release_response(&self, bytes: usize) {
         self.unwritten_messages.fetch_sub(1, Ordering::Relaxed);
         self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);

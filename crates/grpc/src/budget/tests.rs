@@ -7,7 +7,7 @@ use galatea_gate::ledger::{Account, Ledger};
 use super::*;
 use crate::failure::Failure;
 
-/// Limits that small tests reach.
+/// Limits small enough for tests to reach.
 pub(crate) const LIMITS: BudgetLimits = BudgetLimits {
     call_unwritten_bytes_max: 2000,
     unwritten_bytes_max: 3000,
@@ -27,7 +27,7 @@ impl Wake for Count {
     }
 }
 
-/// An account that refuses nothing.
+/// An account without a limit.
 pub(crate) fn account() -> Arc<Account> {
     Arc::new(Account::unlimited())
 }
@@ -57,7 +57,7 @@ fn responses_are_counted_until_they_are_dropped() {
     assert!(budget.unwritten_bytes() > 1000 && !budget.is_full(CallKind::Unary));
     let second = response(&budget, 1000).unwrap();
     assert!(budget.is_full(CallKind::Unary));
-    // One response may be larger than the limit; behind it there is no room.
+    // One response may be larger than the limit; after it there is no room.
     let third = response(&budget, 100_000).unwrap();
     assert_eq!(response(&budget, 1).unwrap_err(), DroppedResponse::Overrun);
     drop(third);
@@ -140,7 +140,7 @@ fn requests_and_responses_are_charged_to_the_account() {
         RequestCharge::new(budget.clone(), size, CallKind::Unary)
     };
     let small = begin(10_000).unwrap();
-    // Its owner charged it.
+    // Its owner has charged it.
     let long = begin(1 << 30).unwrap();
     assert_eq!(account.held(), 10_000);
     let unread = response(&budget, 50_000).unwrap();
@@ -151,7 +151,7 @@ fn requests_and_responses_are_charged_to_the_account() {
     assert!(failure.retry_after_secs.is_some() && failure.message.contains("--memory-limit"));
     let other = Account::new(ledger.clone());
     other.charge(100_000 - ledger.held()).unwrap();
-    // What is left is the connection's credit.
+    // The remainder is the connection's credit.
     let last = begin(10_000).unwrap();
     assert!(begin(10_000).is_err());
     let refused =

@@ -1,8 +1,8 @@
-//! Follows the frames of a connection in both directions.
+//! Tracking of a connection's frames in both directions.
 //!
-//! `h2` answers the pings of a client by itself, and does not report them. Whether a client
-//! pings too often, and whether anything was read at all, is seen in the bytes that pass
-//! between socket and `h2`. Of each frame only its head is looked at.
+//! `h2` answers the pings of a client by itself, and does not report them. The bytes that pass
+//! between socket and `h2` show if a client pings too often, and if anything was read at all. Only
+//! the head of each frame is examined.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -18,8 +18,8 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
 
-/// The frames since they were taken last. Only the task of the connection changes it, and
-/// `h2` on behalf of that task.
+/// The counts of frames since they were last taken. Only the task of the connection changes them,
+/// and `h2` on its behalf.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrameCounts(Arc<ConnectionFrames>);
 
@@ -29,7 +29,7 @@ struct ConnectionFrames {
     has_sent_data: AtomicBool,
     pings: AtomicU32,
     last_stream: AtomicU32,
-    /// The bytes of the longest frame that the client sent, with its head.
+    /// The size of the longest frame from the client, including its head, in bytes.
     longest: AtomicUsize,
 }
 
@@ -44,17 +44,17 @@ impl FrameCounts {
         self.0.has_sent_data.swap(false, Ordering::Relaxed)
     }
 
-    /// The number of pings of the client that were read.
+    /// The number of the client's pings that were read.
     pub(crate) fn take_pings(&self) -> u32 {
-        // This is called in each round, and pings are rare.
+        // Called in each round, while pings are rare.
         if self.0.pings.load(Ordering::Relaxed) == 0 {
             return 0;
         }
         self.0.pings.swap(0, Ordering::Relaxed)
     }
 
-    /// The bytes of the longest frame so far, which may still be arriving. `h2` keeps a buffer
-    /// of that size as long as the connection is open.
+    /// The size of the longest frame so far, which may still be arriving. `h2` keeps a buffer of
+    /// that size as long as the connection is open.
     pub(crate) fn longest_received(&self) -> usize {
         self.0.longest.load(Ordering::Relaxed)
     }
@@ -94,14 +94,14 @@ impl FrameCounts {
 /// The head of a frame.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct FrameHead {
-    /// The bytes behind the head.
+    /// The number of bytes after the head.
     length: usize,
     kind: u8,
     flags: u8,
     stream: u32,
 }
 
-/// Finds the frames in what is read.
+/// Finds the frames in received bytes.
 #[derive(Debug)]
 pub(super) struct ReceivedFrames {
     scanner: FrameScanner,
@@ -121,7 +121,7 @@ impl ReceivedFrames {
     }
 }
 
-/// Finds the frames in what is written.
+/// Finds the frames in sent bytes.
 #[derive(Debug)]
 pub(super) struct SentFrames {
     scanner: FrameScanner,
@@ -154,17 +154,17 @@ impl SentFrames {
     }
 }
 
-/// Finds the heads of frames in bytes that arrive in pieces.
+/// Finds the heads of frames in bytes that arrive piecemeal.
 #[derive(Debug)]
 struct FrameScanner {
     head: [u8; HEAD_BYTES],
     filled: usize,
-    /// The bytes until the next head.
+    /// The number of bytes before the next head.
     skip: usize,
 }
 
 impl FrameScanner {
-    /// Begins behind the first `skip` bytes.
+    /// Begins after the first `skip` bytes.
     const fn behind(skip: usize) -> Self {
         Self { head: [0; HEAD_BYTES], filled: 0, skip }
     }

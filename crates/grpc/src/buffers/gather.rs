@@ -1,4 +1,4 @@
-//! Writing to the socket of a connection, with small writes gathered.
+//! Writing to a connection's socket, with small writes gathered.
 //!
 //! `h2` flushes after nearly every frame that carries data: headers and data in one system
 //! call, trailers in the next, for each response. Here its flushes do nothing; the task of
@@ -18,7 +18,7 @@ use super::frames::{FrameCounts, ReceivedFrames, SentFrames};
 use super::read_ahead::{ReadAhead, ReadQuota};
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// Gathered bytes beyond this are written before the flush.
+/// The number of gathered bytes beyond which they are written before the flush.
 const GATHER_BYTES_MAX: usize = STAGING_BYTES;
 
 /// A write of at least this size is not gathered: copying it would cost more than the system
@@ -26,14 +26,14 @@ const GATHER_BYTES_MAX: usize = STAGING_BYTES;
 /// gathered.
 const COPY_BYTES_MAX: usize = 32 * 1024;
 
-/// The part of the socket that `h2` holds.
+/// The part of the socket held by `h2`.
 pub(crate) struct GatheringSocket {
     input: ReadAhead,
     received: ReceivedFrames,
     output: Arc<Lock<GatheredOutput>>,
 }
 
-/// The part that the task of the connection holds.
+/// The part of the socket held by the task of the connection.
 #[derive(Clone)]
 pub(crate) struct Flusher {
     output: Arc<Lock<GatheredOutput>>,
@@ -64,23 +64,23 @@ pub(crate) fn gather(stream: Stream, pool: &Arc<StagingPool>) -> (GatheringSocke
 }
 
 impl Flusher {
-    /// From now on only the task flushes. Before, `h2` does.
+    /// Takes over flushing, which `h2` did until now.
     pub(crate) fn take_over(&self) {
         self.output.lock("take over flushing").is_gathering = true;
     }
 
-    /// Sets how much may be read from now on.
+    /// Sets the quota of bytes that may be read from now on.
     pub(crate) fn set_read_quota(&self, bytes: usize) {
         self.quota.set(bytes);
     }
 
-    /// The frames that have passed.
+    /// The counts of frames.
     pub(crate) const fn frames(&self) -> &FrameCounts {
         &self.frames
     }
 
-    /// Puts a last frame behind what `h2` has written: the connection ends for this reason.
-    /// A client that reads so little that `h2` is in the middle of a frame gets none.
+    /// Appends a last frame after the output of `h2`, which tells why the connection ends. Nothing
+    /// is appended if the client reads so little that `h2` is in the middle of a frame.
     pub(crate) fn push_goaway(&self, reason: Reason, text: &[u8]) {
         let mut output = self.output.lock("end a connection");
         if let Some(frame) = output.sent.goaway(reason, text)
@@ -90,7 +90,7 @@ impl Flusher {
         }
     }
 
-    /// Writes everything that was gathered.
+    /// Writes all gathered bytes.
     pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.output.lock("flush").poll_write_out(cx)
     }
@@ -103,7 +103,7 @@ impl GatheredOutput {
             self.advance(written)?;
         }
         self.gathered.release_if_empty();
-        // TLS may hold encrypted bytes back, a socket doesn't.
+        // TLS may hold encrypted bytes back; a socket doesn't.
         Pin::new(&mut self.write).poll_flush(cx)
     }
 
@@ -115,7 +115,7 @@ impl GatheredOutput {
         Ok(())
     }
 
-    /// Returns true if `length` further bytes are gathered instead of written.
+    /// Returns true if `length` more bytes are gathered instead of written.
     fn has_room(&self, length: usize) -> bool {
         length < COPY_BYTES_MAX && self.gathered.len().saturating_add(length) <= GATHER_BYTES_MAX
     }
@@ -141,7 +141,7 @@ impl GatheredOutput {
         Poll::Ready(Ok(written))
     }
 
-    /// Notices the frames of the first `length` bytes.
+    /// Scans the first `length` bytes for frames.
     fn scan(&mut self, slices: &[IoSlice<'_>], mut length: usize) {
         for slice in slices {
             let part = slice.len().min(length);
@@ -227,7 +227,7 @@ mod tests {
         socket.flush().await.unwrap();
         socket.write_all(b"two ").await.unwrap();
         assert_eq!(gathered(&flusher), 8);
-        // Too large to be gathered, and written behind what was.
+        // Too large to be gathered, and written after the gathered bytes.
         let large = vec![7; 3 * COPY_BYTES_MAX];
         let receive = async {
             let mut received = vec![0; 14 + large.len() + 5];

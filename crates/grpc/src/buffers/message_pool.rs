@@ -1,21 +1,21 @@
 //! The memory of messages that arrive in several pieces.
 //!
-//! A client announces the length of a message before it sends any of it, and may never send
-//! the rest. So memory follows the bytes: it is at most twice of what has arrived. Growing
-//! copies what has arrived, at most the length of the message in total, and nothing where
-//! the system moves pages.
+//! A client announces the length of a message before it sends any of it, and may never send the
+//! rest. So memory follows the bytes: it is at most twice the size of the bytes that have arrived.
+//! Growing copies these bytes, at most the length of the message in total, and none where the
+//! system moves pages.
 //!
-//! Touching fresh memory is expensive: the system provides it page by page, and takes it
-//! back when a long message is freed. So the door keeps the memory of some long messages
-//! for the next ones, and frees what was not used for a while. A message borrows such memory
-//! for its whole length as soon as a share of it has arrived ([`loan_threshold`]); it then
-//! neither grows nor touches fresh pages.
+//! Touching fresh memory is expensive: the system provides it page by page, and takes it back when
+//! a long message is freed. So the door keeps the memory of some long messages for the next ones,
+//! and frees memory that has not been used for a while. A message borrows such memory for its whole
+//! length as soon as a share of it has arrived ([`loan_threshold`]); it then neither grows nor
+//! touches fresh pages.
 //!
 //! The memory that the door keeps and the memory that it has lent to incomplete messages are
-//! [`POOL_BYTES_MAX`] together, or an eighth of the memory limit if that is less, whatever
-//! other clients send. A client that holds messages
-//! back can have no more than that, and twice of what it has sent. Near the memory limit
-//! nothing is kept: what is kept isn't charged, so it gives way to what is.
+//! together at most [`POOL_BYTES_MAX`], or an eighth of the memory limit if that is less,
+//! regardless of the traffic. A client that holds messages back can hold no more than that plus
+//! twice the bytes that it has sent. Near the memory limit nothing is kept: kept memory isn't
+//! charged, so it gives way to charged memory.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -30,18 +30,18 @@ use tokio::sync::Notify;
 
 use crate::failure::Failure;
 
-/// The memory of shorter messages is not kept: the allocator reuses it.
+/// The minimum size of memory to keep: the allocator reuses smaller blocks.
 const POOLED_BYTES_MIN: usize = 128 << 10;
-/// The bytes that are kept unused or lent to incomplete messages, at most.
+/// The maximum number of bytes that are kept unused or lent to incomplete messages.
 const POOL_BYTES_MAX: usize = 64 << 20;
-/// The same as a part of what requests and responses may hold: what is kept is not charged.
+/// The divisor of the memory limit that also bounds these bytes, because they are not charged.
 const POOL_SHARE: usize = 8;
-/// The time that memory is kept unused, at least; at most twice as long.
+/// The minimum time for which unused memory is kept; the maximum is twice as long.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// A message borrows memory when this fraction of it has arrived...
 const LOAN_DIVISOR: usize = 16;
-/// ...or this much.
+/// ...or this many bytes.
 const LOAN_BYTES_MAX: usize = 2 << 20;
 
 /// The part of a message that must have arrived before it borrows memory for its whole length.
@@ -49,7 +49,7 @@ fn loan_threshold(length: usize) -> usize {
     (length / LOAN_DIVISOR).min(LOAN_BYTES_MAX)
 }
 
-/// A message of which a part has arrived.
+/// A message that has only partly arrived.
 #[derive(Debug)]
 pub(crate) struct PartialMessage {
     length: usize,
@@ -57,27 +57,27 @@ pub(crate) struct PartialMessage {
 }
 
 impl PartialMessage {
-    /// Begins a message of this length; takes no memory yet.
+    /// Begins a message of this length without allocating memory.
     pub(crate) fn new(length: usize, memory: &MessageMemory) -> Self {
         let (bytes, memory) = (Vec::new(), memory.clone());
         Self { length, buffer: MessageBuffer { bytes, borrowed: 0, charge: None, memory } }
     }
 
-    /// The bytes that have arrived.
+    /// The number of bytes that have arrived.
     pub(crate) const fn len(&self) -> usize {
         self.buffer.bytes.len()
     }
 
-    /// The bytes that are missing.
+    /// The number of missing bytes.
     pub(crate) const fn missing(&self) -> usize {
         self.length.saturating_sub(self.len())
     }
 
-    /// Appends the next bytes, at most those that are missing.
+    /// Appends the next bytes, at most the missing ones.
     ///
     /// # Errors
     ///
-    /// `RESOURCE_EXHAUSTED` if the system has no memory.
+    /// `RESOURCE_EXHAUSTED` if the system is out of memory.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let needed = self.len().saturating_add(bytes.len());
         if needed > self.buffer.bytes.capacity() && !bytes.is_empty() {
@@ -87,9 +87,9 @@ impl PartialMessage {
         Ok(())
     }
 
-    /// Makes room for `needed` bytes and as many again, or borrows memory for the whole
-    /// message. A message that has arrived so far is charged as a whole: of many that arrive
-    /// at once, those that the memory suffices for are taken, and the others refused early.
+    /// Makes room for `needed` bytes and as many again, or borrows memory for the whole message.
+    /// From then on the whole message is charged: if many arrive at once, those that fit in memory
+    /// are accepted, and the others refused early.
     fn make_room(&mut self, needed: usize) -> Result<(), Failure> {
         let threshold = loan_threshold(self.length);
         if needed >= threshold {
@@ -100,8 +100,8 @@ impl PartialMessage {
         }
         self.buffer.memory.pool.give_way();
         let twice = needed.saturating_mul(2);
-        // Below its threshold, a message has no more room than up to it, so that it comes
-        // here again when it has arrived.
+        // Below its threshold, a message only gets room up to it, so that it comes here again at
+        // the threshold.
         let most = if needed < threshold { threshold } else { self.length };
         self.buffer.charge(most.min(twice).max(needed))?;
         if self.buffer.grow(most.min(twice)) || self.buffer.grow(needed) {
@@ -110,7 +110,7 @@ impl PartialMessage {
         Err(Failure::new(GrpcCode::ResourceExhausted, "the server has no memory for the message"))
     }
 
-    /// The message, when nothing is missing.
+    /// Returns the message, once nothing is missing.
     pub(crate) fn finish(self) -> Bytes {
         let mut buffer = self.buffer;
         buffer.end_loan();
@@ -125,9 +125,9 @@ impl PartialMessage {
 #[derive(Debug)]
 struct MessageBuffer {
     bytes: Vec<u8>,
-    /// The bytes that are borrowed from the pool, while the message is incomplete.
+    /// The number of bytes borrowed from the pool, while the message is incomplete.
     borrowed: usize,
-    /// Released when the memory returns to the pool.
+    /// The charge, released when the memory returns to the pool.
     charge: Option<Charge>,
     memory: MessageMemory,
 }
@@ -147,7 +147,7 @@ impl MessageMemory {
         Self { pool: Arc::new(MessagePool::new(account.ledger().clone())), account }
     }
 
-    /// A message that arrived in one piece, charged if it is long.
+    /// Returns a message that arrived in one piece, charged if it is long.
     pub(crate) fn charged(&self, message: Bytes) -> Result<Bytes, Failure> {
         if message.len() <= Account::SMALL_BYTES_MAX {
             return Ok(message);
@@ -157,7 +157,7 @@ impl MessageMemory {
 }
 
 impl MessageBuffer {
-    /// Charges this many bytes in total, if they are many.
+    /// Charges this many bytes in total, if the message is long.
     fn charge(&mut self, bytes: usize) -> Result<(), Failure> {
         if bytes > Account::SMALL_BYTES_MAX {
             let account = &self.memory.account;
@@ -167,7 +167,7 @@ impl MessageBuffer {
         Ok(())
     }
 
-    /// Moves to memory of the pool, if there is some for `length` bytes.
+    /// Moves to memory of the pool, if it has enough for `length` bytes.
     fn borrow(&mut self, length: usize) -> bool {
         let Some(mut bytes) = self.memory.pool.lend(length) else { return false };
         self.borrowed = bytes.capacity();
@@ -181,7 +181,7 @@ impl MessageBuffer {
         bytes.try_reserve_exact(capacity.saturating_sub(bytes.len())).is_ok()
     }
 
-    /// The message is complete or given up, so the pool counts its memory no longer.
+    /// Ends the loan: the message is complete or given up, so the pool stops counting its memory.
     fn end_loan(&mut self) {
         self.memory.pool.end_loan(std::mem::take(&mut self.borrowed));
     }
@@ -205,9 +205,9 @@ impl Drop for MessageBuffer {
 /// Memory for long messages that a door keeps.
 #[derive(Debug)]
 pub(crate) struct MessagePool {
-    /// The bytes that are kept or lent, at most.
+    /// The maximum number of bytes that are kept or lent.
     bytes_max: usize,
-    /// Learns how much is freed.
+    /// The ledger, which is told of freed memory.
     ledger: Arc<Ledger>,
     state: Lock<PoolState>,
     /// Notified when the pool is no longer empty.
@@ -216,10 +216,10 @@ pub(crate) struct MessagePool {
 
 #[derive(Debug, Default)]
 struct PoolState {
-    /// The oldest first.
+    /// The buffers, oldest first.
     buffers: VecDeque<(Vec<u8>, Period)>,
     bytes: usize,
-    /// Memory lent to incomplete messages.
+    /// The number of bytes lent to incomplete messages.
     lent: usize,
     period: Period,
 }
@@ -228,7 +228,7 @@ struct PoolState {
 type Period = u64;
 
 impl MessagePool {
-    /// An empty pool beside this ledger.
+    /// An empty pool that respects this ledger.
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
         let share = ledger.limit().map_or(usize::MAX, |limit| limit / POOL_SHARE);
         let bytes_max = POOL_BYTES_MAX.min(share);
@@ -258,7 +258,7 @@ impl MessagePool {
         }
     }
 
-    /// Keeps memory. The oldest is freed if that is too much together with what is lent.
+    /// Keeps memory. The oldest buffers are freed if, together with lent memory, that is too much.
     fn put(&self, bytes: Vec<u8>) {
         if bytes.capacity() > self.bytes_max {
             return;
@@ -272,14 +272,14 @@ impl MessagePool {
         let freed =
             state.pop_while(|state, _| state.total() > self.bytes_max || state.bytes > room);
         drop(state);
-        // The system may take its time to take memory back, so no lock is held.
+        // The system may be slow to take memory back, so no lock is held.
         drop(freed);
         if is_first {
             self.filled.notify_one();
         }
     }
 
-    /// Frees memory that the ledger's limit has no room for beside what is held.
+    /// Frees memory for which the ledger's limit has no room beside charged memory.
     fn give_way(&self) {
         if self.ledger.limit().is_some() {
             let room = self.room();
@@ -288,13 +288,13 @@ impl MessagePool {
         }
     }
 
-    /// The bytes that may be kept beside what is held.
+    /// The number of bytes that may be kept beside charged memory.
     fn room(&self) -> usize {
         let limit = self.ledger.limit().unwrap_or(usize::MAX);
         limit.saturating_sub(self.ledger.held())
     }
 
-    /// Frees memory that was unused for a whole period; returns whether the pool is empty.
+    /// Frees memory that was unused for a whole period; returns true if the pool is empty.
     fn end_period(&self) -> bool {
         let mut state = self.state.lock("end a period");
         let now = state.period;
@@ -307,7 +307,7 @@ impl MessagePool {
         is_empty
     }
 
-    /// Frees memory that is not used for a while.
+    /// Frees memory that has not been used for a while.
     pub(crate) async fn shrink_in_time(&self) -> Infallible {
         loop {
             self.filled.notified().await;
@@ -320,7 +320,7 @@ impl MessagePool {
 }
 
 impl PoolState {
-    /// The memory that is kept or lent.
+    /// The number of bytes kept or lent.
     const fn total(&self) -> usize {
         self.bytes.saturating_add(self.lent)
     }
@@ -368,7 +368,7 @@ mod tests {
         begin(pool, length, length).finish()
     }
 
-    /// The number of buffers that are kept, and their bytes.
+    /// The number of kept buffers, and their bytes.
     fn pooled(pool: &MessagePool) -> (usize, usize) {
         let state = pool.state.lock("check");
         let bytes: usize = state.buffers.iter().map(|(bytes, _)| bytes.capacity()).sum();
@@ -377,7 +377,7 @@ mod tests {
         (state.buffers.len(), bytes)
     }
 
-    /// The attack of CVE-2025-23331, and the cost of a message that arrives.
+    /// Covers the attack of CVE-2025-23331, and the cost of an arriving message.
     #[test]
     fn memory_follows_the_bytes() {
         for (length, piece) in [(3 * MIB, 999), (16 * MIB, 16_384), (40 * MIB, MIB), (70, 3)] {
@@ -393,7 +393,7 @@ mod tests {
                 assert!(capacity(&part) <= (2 * part.len()).min(length));
                 moves += usize::from(capacity(&part) != before);
             }
-            // Once for each time that it doubles, and once at the threshold.
+            // Once for each doubling, and once at the threshold.
             assert!(moves <= 2 + (length / piece).ilog2() as usize, "{moves}");
             assert!(part.finish() == sent);
         }
@@ -420,7 +420,7 @@ mod tests {
         assert!(first.iter().all(|&byte| byte == 7) && rest.iter().all(|&byte| byte == 8));
     }
 
-    /// A message that grew by itself borrows memory later, if there is some.
+    /// A message that grew by itself borrows memory later, if there is any.
     #[test]
     fn memory_that_other_messages_return_is_used() {
         let pool = new_pool();
@@ -430,7 +430,7 @@ mod tests {
         let mut later = begin(&pool, 2 * MIB, 500_000);
         let place = others.as_ptr();
         drop(others);
-        // It has room for its whole length, and needs none.
+        // It has room for its whole length, and needs no more.
         part.push(&[7; 100]).unwrap();
         assert_eq!(part.buffer.borrowed, 0);
         later.push(&vec![7; 500_001]).unwrap();
@@ -447,8 +447,8 @@ mod tests {
         assert_eq!(pooled(&pool), (1, 60 * MIB));
     }
 
-    /// Some clients send long messages all the time, and some hold theirs back: beside what
-    /// is lent and kept, a message takes at most twice of what has arrived.
+    /// Some clients send long messages all the time, and some hold theirs back: in addition to lent
+    /// and kept memory, a message takes at most twice the bytes that have arrived.
     #[test]
     fn lent_and_kept_memory_is_bounded_together() {
         let pool = new_pool();
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!((lent.len(), pool.state.lock("check").lent), (3, 60 * MIB));
         assert!(own.iter().all(|part| capacity(part) == 4 * MIB));
         assert_eq!(pooled(&pool), (0, 0));
-        // The loan ends with a message that is complete, and with one that is given up.
+        // The loan ends when a message is complete, and when one is given up.
         let mut lent = lent.into_iter();
         let mut first = lent.next().unwrap();
         first.push(&vec![7; first.missing()]).unwrap();
@@ -482,14 +482,14 @@ mod tests {
         assert_eq!(pooled(&pool), (0, 0));
         drop(first);
         assert_eq!(pooled(&pool), (1, 2 * MIB));
-        // Neither for longer messages nor for much shorter ones.
+        // The memory suits neither longer messages nor much shorter ones.
         assert_ne!(begin(&pool, 2 * MIB + 1, 2 * MIB).buffer.bytes.as_ptr(), place);
         drop((message(&pool, MIB - 1), message(&pool, POOLED_BYTES_MIN - 1)));
         assert_eq!(pooled(&pool).0, 3);
         let second = message(&pool, MIB);
         assert_eq!((second.as_ptr(), second.len()), (place, MIB));
         assert!(second.iter().all(|&byte| byte == 7));
-        // A slice keeps all of it.
+        // A slice keeps the whole message.
         let slice = second.slice(5..6);
         drop(second);
         assert_eq!(pooled(&pool).0, 2);
@@ -575,7 +575,7 @@ mod tests {
             let mut part = PartialMessage::new(8 * MIB, &memory);
             part.push(&vec![7; there]).map(|()| part)
         };
-        // Below the threshold what has arrived is charged, and beyond it the whole.
+        // Below the threshold the arrived bytes are charged, and beyond it the whole message.
         let below = begin(200_000).unwrap();
         assert_eq!(ledger.held(), 400_000);
         let first = begin(loan_threshold(8 * MIB)).unwrap();
@@ -588,7 +588,7 @@ mod tests {
         first.push(&vec![7; first.missing()]).unwrap();
         let slice = first.finish().slice(5..6);
         assert_eq!(ledger.held(), 8 * MIB);
-        // It is longer than an eighth of the limit, so that it isn't kept.
+        // It exceeds an eighth of the limit, so it isn't kept.
         drop(slice);
         assert!(ledger.held() == 0 && pooled(&memory.pool).1 <= 10 * MIB / POOL_SHARE);
         let single = memory.charged(Bytes::from(vec![7; 100_000])).unwrap();

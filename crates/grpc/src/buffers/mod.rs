@@ -1,8 +1,8 @@
 //! Memory between sockets and messages.
 //!
-//! Two things are expensive on the way of a message: touching memory that has left the
-//! caches or was never used, and small system calls. An idle connection, on the other hand,
-//! should hold no memory. So buffers are shared, and held only while there are bytes:
+//! Two things make a message expensive: touching memory that is not in the caches or has never been
+//! used, and small system calls. An idle connection, on the other hand, should hold no memory. So
+//! buffers are shared, and held only while there are bytes:
 //!
 //! ```text
 //! socket ── ReadAhead ──► h2 ── frames ──► MessageReader, MessageSplitter ──► PartialMessage
@@ -15,8 +15,7 @@
 //!   of the connection flushes ([`Flusher`]), and reads ahead when frames are short. Both use
 //!   a [`StagingBuffer`](staging), one of a few that the connections of a worker share
 //!   ([`StagingPool`]).
-//! - The frames that pass are followed by their heads ([`FrameCounts`]), because `h2` does not
-//!   report pings.
+//! - Frames are tracked by their heads ([`FrameCounts`]), because `h2` does not report pings.
 //! - A message in a single frame is not copied. A message in several frames is assembled in a
 //!   [`PartialMessage`], whose memory follows the bytes that have arrived. The memory of long
 //!   messages is kept for the next ones ([`MessagePool`]).

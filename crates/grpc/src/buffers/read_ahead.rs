@@ -1,12 +1,12 @@
-//! Reading from the socket of a connection.
+//! Reading from a connection's socket.
 //!
-//! `h2` reads until nothing is left, and only then hands out what it has read. A long
-//! message would be buffered completely before it is assembled, from memory that has left
-//! the caches by then. So the task of the connection grants a quota for each of its rounds.
+//! `h2` reads until nothing is left, and only then hands out the data. A long message would be
+//! buffered completely before it is assembled, from memory that has already left the caches. So the
+//! task of the connection grants a quota for each of its rounds.
 //!
-//! `h2` also reads little at a time when frames are short: two system calls for a frame of
-//! 16 KiB. When it does so repeatedly, more is read ahead, and handed on from a staging
-//! buffer. A connection that waits for more has no such buffer.
+//! `h2` also reads little at a time when frames are short: two system calls for a frame of 16 KiB.
+//! When it does so repeatedly, bytes are read ahead, and handed on from a staging buffer. A
+//! connection that waits for more has no such buffer.
 
 use std::io;
 use std::pin::Pin;
@@ -19,12 +19,13 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// The bytes that are read ahead at once. Reads of at least this size are not read ahead.
+/// The number of bytes that are read ahead at a time. Reads of at least this size are not read
+/// ahead.
 const AHEAD_BYTES: usize = STAGING_BYTES;
-/// After this many short reads that were filled, bytes are read ahead.
+/// The number of consecutive short reads, all filled, after which bytes are read ahead.
 const FULL_READS: u32 = 2;
 
-/// The bytes that may still be read in a round.
+/// The number of bytes that may still be read in a round.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadQuota(Arc<AtomicUsize>);
 
@@ -43,7 +44,7 @@ impl ReadQuota {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Only the task of the connection changes the quota.
+    /// Charges bytes to the quota, which only the task of the connection changes.
     fn charge(&self, bytes: usize) {
         self.0.store(self.0.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
     }
@@ -54,9 +55,9 @@ impl ReadQuota {
 pub(crate) struct ReadAhead<R = StreamReadHalf> {
     read: R,
     quota: ReadQuota,
-    /// Bytes that were read ahead.
+    /// The bytes that were read ahead.
     ahead: StagingBuffer,
-    /// Short reads in a row that were filled.
+    /// The number of consecutive short reads that were filled.
     full_reads: u32,
 }
 
@@ -72,7 +73,7 @@ impl<R: AsyncRead + Unpin> ReadAhead<R> {
     ) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
             if self.quota.is_exhausted() {
-                // The task reads on after it has served what there is.
+                // The task reads on after it has served the available data.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -156,7 +157,7 @@ fn poll_count(
 mod tests {
     use super::*;
 
-    /// Has `bytes`, returns at most `at_once` for each read, and counts the reads.
+    /// A source of `bytes`, which returns at most `at_once` per read, and counts the reads.
     struct Source {
         bytes: usize,
         at_once: usize,
@@ -193,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Reads into a buffer of this size; `None` if there is nothing now.
+    /// Reads into a buffer of this size; returns `None` if nothing is available.
     fn read(input: &mut ReadAhead<Source>, size: usize) -> Option<Vec<u8>> {
         let mut space = vec![0; size];
         let mut buffer = ReadBuf::new(&mut space);

@@ -1,9 +1,9 @@
-//! Buffers between a socket and `h2`: for bytes that were read ahead, and for bytes that
-//! are to be written together.
+//! Buffers between a socket and `h2`: for bytes that were read ahead, and for bytes that will be
+//! written together.
 //!
-//! A connection has such a buffer only while there are bytes in it. One task runs at a time
-//! on a worker, and hardly any leaves bytes behind, so the connections of a worker share a
-//! few buffers, which stay in the caches of the processor.
+//! A connection has such a buffer only while it contains bytes. One task at a time runs on a
+//! worker, and hardly any leaves bytes behind, so the connections of a worker share a few buffers,
+//! which stay in the processor's caches.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use galatea_stdx::Lock;
 
 /// The size of a buffer.
 pub(crate) const STAGING_BYTES: usize = 64 * 1024;
-/// The number of unused buffers that a worker keeps.
+/// The maximum number of unused buffers that a worker keeps.
 const POOLED_MAX: usize = 4;
 
 /// The buffers that the connections of a worker share.
@@ -40,7 +40,7 @@ impl StagingPool {
 /// Bytes in order, at most [`STAGING_BYTES`].
 #[derive(Debug)]
 pub(crate) struct StagingBuffer {
-    /// Empty while the buffer has no memory.
+    /// The buffer's memory; empty while it has none.
     memory: Box<[u8]>,
     start: usize,
     end: usize,
@@ -64,12 +64,12 @@ impl StagingBuffer {
         self.len() == 0
     }
 
-    /// Drops bytes at the front.
+    /// Drops bytes from the front.
     pub(crate) fn advance(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.end);
     }
 
-    /// Appends bytes, for which there is room.
+    /// Appends bytes, for which there must be room.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.take_memory();
         if self.end.saturating_add(bytes.len()) > self.memory.len() {
@@ -84,14 +84,14 @@ impl StagingBuffer {
         }
     }
 
-    /// The whole memory, to be filled anew.
+    /// The whole memory, to be refilled.
     pub(crate) fn refill(&mut self) -> &mut [u8] {
         self.take_memory();
         (self.start, self.end) = (0, 0);
         &mut self.memory
     }
 
-    /// The first `count` bytes of the memory were filled.
+    /// Declares the first `count` bytes of the memory filled.
     pub(crate) fn set_filled(&mut self, count: usize) {
         self.end = count.min(self.memory.len());
     }
@@ -137,7 +137,7 @@ mod tests {
     fn bytes_leave_in_order() {
         let mut buffer = StagingBuffer::new(Arc::default());
         let mut expected = Vec::<u8>::new();
-        // Pushed at the end of the memory again and again, with bytes in front.
+        // Bytes are pushed at the end of the memory repeatedly, with bytes in front.
         let steps = [(40_000, 39_999), (60_000, 50_000), (55_535, 100)].repeat(3);
         for (step, (pushed, advanced)) in (0..).zip(steps) {
             let room = STAGING_BYTES - buffer.len();

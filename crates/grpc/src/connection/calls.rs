@@ -38,7 +38,7 @@ use crate::message_reader::MessageReader;
 use crate::route::Method;
 
 impl ConnectionTask {
-    /// Opens a unary call, whose message is to arrive.
+    /// Opens a unary call, whose message has yet to arrive.
     pub(super) fn open_call(
         &mut self,
         responder: CallResponder,
@@ -55,14 +55,14 @@ impl ConnectionTask {
         self.receiving.push(key);
     }
 
-    /// Reads what has arrived of every incomplete message.
+    /// Reads the available data of every incomplete message.
     pub(super) fn receive_messages(&mut self) {
         let mut receiving = std::mem::take(&mut self.receiving);
         receiving.retain(|&key| self.receive_message(key));
         self.receiving = receiving;
     }
 
-    /// Reads the message of a call; returns whether more of it is to arrive.
+    /// Reads the message of a call; returns true if more of it must arrive.
     fn receive_message(&mut self, key: CallKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let CallState::Receiving(message) = &mut call.state else { return false };
@@ -122,7 +122,7 @@ impl ConnectionTask {
                 let inbox = self.inbox.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(delay).await;
-                    // A closed inbox drops the event: the connection is gone.
+                    // A closed inbox drops the event: the connection has ended.
                     let started = ConnectionEvent::CallStarted { call: key, message, cancel };
                     let _ = inbox.push(started);
                 });
@@ -144,7 +144,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Begins a unary inference, unless its call is over.
+    /// Begins a unary inference, unless its call has ended.
     pub(super) fn start_inference(&mut self, key: CallKey, message: &Bytes, cancel: CancelToken) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let admission = call.head.admission;
@@ -245,7 +245,7 @@ impl ConnectionTask {
         Ok(())
     }
 
-    /// Responds to a call, unless it is over.
+    /// Responds to a call, unless it has ended.
     pub(super) fn finish_call(&mut self, key: CallKey, result: Result<Outgoing, Failure>) {
         match result {
             Ok(message) => {
@@ -260,7 +260,7 @@ impl ConnectionTask {
     }
 }
 
-/// A request for inference with what the head of its call says.
+/// An inference request, with the facts from its call's head.
 struct ArrivedCall<'a> {
     message: &'a Bytes,
     forwarded: ForwardedParameters,
@@ -271,8 +271,8 @@ struct ArrivedCall<'a> {
     explanation: Option<Arc<Explanation>>,
 }
 
-/// Runs `blocking` on a thread that may block, when there is a permit. A call that is
-/// cancelled while it waits for one is not executed.
+/// Runs `blocking` on a thread that may block, once a permit is free. A call that is cancelled
+/// while it waits for the permit is not executed.
 fn run_with_permit(
     permits: BlockingPermits,
     cancel: CancelToken,
@@ -295,7 +295,7 @@ fn run_with_permit(
     });
 }
 
-/// Brings the response to a call that is no inference to the connection.
+/// Delivers the response to a call other than inference to the connection.
 async fn deliver(
     context: Arc<DoorContext>,
     inbox: Arc<Inbox<ConnectionEvent>>,
@@ -306,7 +306,7 @@ async fn deliver(
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    // A closed inbox drops the event: the connection is gone.
+    // A closed inbox drops the event: the connection has ended.
     let _ = inbox.push(ConnectionEvent::CallFinished { call, result });
 }
 
@@ -323,7 +323,7 @@ fn control_response(
 }
 
 impl IncomingMessage {
-    /// Charges what `h2` keeps of the message while the call waits.
+    /// Charges the part of the message that `h2` keeps while the call waits.
     fn charge_waiting(&mut self) -> Result<(), Failure> {
         let bytes = self.body.flow_control().used_capacity();
         if self.waiting.is_none() && bytes == 0 {
@@ -334,10 +334,10 @@ impl IncomingMessage {
         Ok(waiting.set(bytes)?)
     }
 
-    /// Reads what has arrived; `None` if the client reset the call.
+    /// Reads the available data; returns `None` if the client has reset the call.
     ///
-    /// No waker is registered for more: more arrives when the task of the connection polls
-    /// `h2`, and the task comes here right after.
+    /// No waker is registered for more: more data arrives when the task of the connection polls
+    /// `h2`, and the task calls this right after.
     fn receive(
         &mut self,
         inflating: &Inflating<'_>,
@@ -352,8 +352,8 @@ impl IncomingMessage {
             match self.body.poll_data(&mut cx) {
                 Poll::Pending => return Some(Ok(ReceiveResult::Part)),
                 Poll::Ready(Some(Ok(bytes))) => {
-                    // The client may send as much again: the reader limits the message, and
-                    // the charge limits all messages together.
+                    // The client may send the same number of bytes again: the reader limits the
+                    // message, and the charge limits all messages together.
                     let _ = self.body.flow_control().release_capacity(bytes.len());
                     let charged = self.charge.add(bytes.len());
                     let taken = charged.and_then(|()| {
@@ -380,7 +380,7 @@ impl IncomingMessage {
         }
     }
 
-    /// Goes on inflating the message, which is complete.
+    /// Continues to inflate the message, which has arrived completely.
     fn inflate(&mut self, inflates: &mut usize) -> Result<ReceiveResult, Failure> {
         let Some(mut inflation) = self.inflation.take() else { return Ok(ReceiveResult::Part) };
         if inflation.advance(inflates).map_err(|error| self.refusal(error))? {
@@ -391,8 +391,8 @@ impl IncomingMessage {
         Ok(ReceiveResult::Inflating)
     }
 
-    /// The failure of a message that can't be taken. Files that are too long are the
-    /// client's mistake, as over HTTP.
+    /// The failure of a message that can't be accepted. As over HTTP, overlong files are the
+    /// client's mistake.
     fn refusal(&self, error: Failure) -> Failure {
         let is_long_load = error.retry_after_secs.is_none()
             && error.code == GrpcCode::ResourceExhausted

@@ -45,33 +45,34 @@ mod calls;
 mod streams;
 mod upkeep;
 
-/// The bytes that a client may send of one call before the task reads it.
+/// The number of bytes that a client may send for one call before the task reads them.
 const CALL_WINDOW_BYTES: u32 = 16 << 20;
-/// The same for all calls of a connection.
+/// The number of bytes that a client may send for all calls of a connection before the task reads
+/// them.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
-/// The longest frame. A message in one frame isn't copied; longer messages are assembled
-/// from frames that are still in the caches of the processor.
+/// The maximum length of a frame. A message in one frame isn't copied; longer messages are
+/// assembled from frames that are still in the caches of the processor.
 const FRAME_BYTES_MAX: u32 = 2 << 20;
-/// The share of a memory limit in a frame: `h2` has a buffer of the longest frame for each
-/// connection, and another while the frame before is read, which nothing charges. With 64
-/// connections they are at most an eighth of the limit.
+/// The divisor of the memory limit that bounds a frame: for each connection `h2` has an uncharged
+/// buffer for the longest frame, and another while the previous frame is read. With 64 connections
+/// the buffers take at most an eighth of the limit.
 const FRAME_SHARE: usize = 1024;
-/// Shorter frames cost more than they save.
+/// The minimum length limit of a frame: shorter frames cost more than they save.
 const FRAME_BYTES_MIN: u32 = 64 << 10;
-/// The bytes that are read before the task serves what has arrived.
+/// The number of bytes that are read before the task serves them.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// The limit of headers that gRPC servers usually have.
+/// The maximum size of headers, as is usual for gRPC servers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// The calls that a client may reset before the task has seen them; more is an attack and
-/// ends the connection.
+/// The number of calls that a client may reset before the task has seen them; more count as an
+/// attack and end the connection.
 const UNSEEN_RESETS_MAX: usize = 256;
-/// The rounds that the task makes before other tasks run.
+/// The number of rounds that the task makes before other tasks run.
 const ROUNDS_MAX: u32 = 8;
 
 /// The text of a failure after a panic.
 const PANICKED: &str = "the server failed on this request";
 
-/// Serves a client until it or the door is done.
+/// Serves a client until the client or the door ends.
 pub(crate) async fn serve(
     context: Arc<DoorContext>,
     connection: galatea_door::Connection,
@@ -94,7 +95,7 @@ pub(crate) async fn serve(
             biased;
             shaken = handshake.as_mut() => shaken,
             () = phase.stopping(), if open.is_some() => {
-                // A drain doesn't wait for a client that has not sent anything.
+                // The drain doesn't wait for a client that has not sent anything.
                 drop(open.take());
                 handshake.await
             }
@@ -127,7 +128,7 @@ fn handshake(
         .handshake(socket)
 }
 
-/// The longest frame beside this limit of memory.
+/// The maximum length of a frame, given this memory limit.
 fn frame_bytes_max(limit: Option<usize>) -> u32 {
     let share = limit.and_then(|limit| u32::try_from(limit / FRAME_SHARE).ok());
     share.unwrap_or(FRAME_BYTES_MAX).clamp(FRAME_BYTES_MIN, FRAME_BYTES_MAX)
@@ -146,38 +147,38 @@ const fn limits(options: &GrpcOptions) -> BudgetLimits {
 
 struct ConnectionTask {
     context: Arc<DoorContext>,
-    /// Says when the connection is idle, and so may be closed to make room for another.
+    /// Reports when the connection is idle, so that it may be closed to make room for another.
     activity: Arc<Activity>,
     inbox: Arc<Inbox<ConnectionEvent>>,
     budget: Arc<MemoryBudget>,
-    /// Wakes this task through the inbox. `h2` and the socket get it instead of the task's
-    /// own waker, because `h2` wakes its task for every response that it is given, even by
-    /// that task itself.
+    /// Wakes this task through the inbox. `h2` and the socket get it instead of the task's own
+    /// waker, because `h2` wakes its task for every response passed to it, even by that task
+    /// itself.
     waker: Waker,
     h2: Connection<GatheringSocket, Outgoing>,
     flusher: Flusher,
     calls: Calls,
-    /// Unary calls whose messages are arriving.
+    /// The unary calls whose messages are arriving.
     receiving: Vec<CallKey>,
-    /// Streams to serve in this round.
+    /// The streams to serve in this round.
     ready_streams: Vec<CallKey>,
-    /// Streams that wait until the connection has room.
+    /// The streams that wait until the connection has room.
     paused_streams: Vec<CallKey>,
     /// True if unary calls wait until the connection has room.
     are_calls_paused: bool,
-    /// The bytes that may be inflated in the rest of this round.
+    /// The number of bytes that may still be inflated in this round.
     inflates: usize,
-    /// The account that is charged with the connection's memory.
+    /// The account to which the connection's memory is charged.
     account: Arc<Account>,
-    /// The size of the buffer of `h2` that is charged.
+    /// The charged size of the buffer of `h2`.
     buffer_bytes: usize,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     timer: DeadlineTimer,
     state: UpkeepState,
-    /// True if the socket has taken everything that was written.
+    /// True if the socket has taken all output.
     is_flushed: bool,
-    /// Empty between rounds; kept for its memory.
+    /// A buffer for events, empty between rounds; kept for its memory.
     events: VecDeque<ConnectionEvent>,
 }
 
@@ -198,7 +199,7 @@ impl Wake for ResetFlag {
     }
 }
 
-/// The connection is over.
+/// An error: the connection has ended.
 struct ConnectionClosed;
 
 impl Future for ConnectionTask {
@@ -262,12 +263,12 @@ impl ConnectionTask {
         }
     }
 
-    /// Does everything that there is to do, once: responses first, so that they are on
-    /// their way before new calls are started.
+    /// Does all available work once: responses first, so that they are on their way before new
+    /// calls are started.
     fn round(&mut self) -> Result<(), ConnectionClosed> {
         self.handle_events()?;
-        // Responses made `h2` want to run, and it runs below. Other notifications that are
-        // forgotten here are answered below as well.
+        // Responses notify `h2` to run, and it runs below. The work behind other notifications that
+        // are cleared here is also done below.
         self.inbox.clear_notifications();
         self.resets.0.store(false, Ordering::Release);
         self.flusher.set_read_quota(READ_BYTES_MAX);
@@ -277,7 +278,7 @@ impl ConnectionTask {
         self.are_calls_paused = false;
         self.inflates = INFLATE_BYTES;
         self.receive_messages();
-        // Streams that `h2` found ready meanwhile are served in this round.
+        // Streams that have become ready in `h2` in the meantime are served in this round.
         self.handle_events()?;
         self.serve_streams();
         if self.resets.0.load(Ordering::Acquire) {
@@ -288,7 +289,7 @@ impl ConnectionTask {
             self.expire_calls();
         }
         if self.can_resume() {
-            // Calls that ended took their responses with them.
+            // Calls that have ended took their responses with them.
             self.waker.wake_by_ref();
         }
         let is_flushed = match self.flusher.poll_flush(&mut Context::from_waker(&self.waker)) {
@@ -300,7 +301,7 @@ impl ConnectionTask {
         self.keep_up(is_due, is_flushed)
     }
 
-    /// Charges the buffer of `h2`, which lasts as long as the connection and has grown to the
+    /// Charges the buffer of `h2`, which lives as long as the connection and has grown to the
     /// longest frame. The base of the account covers a small one.
     fn charge_buffer(&mut self) {
         let longest = self.flusher.frames().longest_received();
@@ -318,7 +319,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Returns true if calls or streams wait for room that is there.
+    /// Returns true if calls or streams wait for room that is now available.
     fn can_resume(&self) -> bool {
         (self.are_calls_paused && !self.budget.is_full(CallKind::Unary))
             || (!self.paused_streams.is_empty() && !self.budget.is_full(CallKind::Stream))
@@ -362,7 +363,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Opens a call, or refuses it by its head.
+    /// Opens a call, or refuses it based on its head.
     fn open(&mut self, request: Request<RecvStream>, mut responder: CallResponder) {
         self.state.upkeep.call_begun();
         let (head, body) = request.into_parts();
@@ -410,7 +411,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends a call with a failure, unless it is over.
+    /// Ends a call with a failure, unless it has already ended.
     fn fail(&mut self, key: CallKey, failure: &Failure) {
         let Some(mut call) = self.calls.remove(key) else { return };
         match &mut call.state {
@@ -425,7 +426,7 @@ impl ConnectionTask {
     fn drop_reset_calls(&mut self) {
         let mut cx = Context::from_waker(&self.resets_waker);
         let reset = self.calls.select(|call| match call.state {
-            // Reading a message notices a reset, and a stream has a waker of its own.
+            // Reading a message notices a reset, and a stream has its own waker.
             CallState::Receiving(_) | CallState::Streaming(_) => false,
             CallState::Executing(_) => call.responder.poll_reset(&mut cx).is_ready(),
         });
@@ -436,8 +437,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends all calls as gRPC's own server does when it is stopped, as far as that needs no
-    /// waiting: a client that does not read is not told.
+    /// Ends all calls as gRPC's own server does when it is stopped, but without waiting: a client
+    /// that does not read is not told.
     fn cancel_calls(&mut self) {
         for key in self.calls.select(|_| true) {
             if let Some(call) = self.calls.get_mut(key) {
@@ -445,13 +446,13 @@ impl ConnectionTask {
             }
             self.fail(key, &Failure::new(GrpcCode::Cancelled, "CANCELLED"));
         }
-        // `h2` writes when it is polled. A call that it has just received ends with the connection.
+        // `h2` writes when it is polled. Calls that it receives now end with the connection.
         let mut cx = Context::from_waker(&self.waker);
         drop(self.h2.poll_accept(&mut cx));
         let _ = self.flusher.poll_flush(&mut cx);
     }
 
-    /// Fails the calls whose deadline has passed, when the timer has expired.
+    /// Fails the calls whose deadlines have passed, if the timer has expired.
     fn expire_calls(&mut self) {
         let now = Instant::now();
         let expired =
@@ -465,12 +466,12 @@ impl ConnectionTask {
         if let Some(deadline) = self.calls.next_deadline() {
             self.timer.set(deadline);
         }
-        // The timer is polled once more, so that it has the waker.
+        // The timer is polled again so that it has the waker.
         self.waker.wake_by_ref();
     }
 }
 
-/// Events that arrive later are dropped.
+/// Drops events that arrive later.
 impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.inbox.close();
@@ -480,7 +481,7 @@ impl Drop for ConnectionTask {
     }
 }
 
-/// Begins an explanation, if the call is an inference and its metadata asks for that.
+/// Begins an explanation, if the call is an inference and its metadata asks for one.
 fn explanation(
     method: Method,
     header: Option<&HeaderValue>,

@@ -33,7 +33,7 @@ use crate::stream::{
     StreamSink,
 };
 
-/// The requests of a stream that are begun before other streams are served.
+/// The maximum number of requests of a stream that are begun before other streams are served.
 const REQUESTS_IN_A_ROW_MAX: usize = 64;
 
 impl ConnectionTask {
@@ -66,7 +66,7 @@ impl ConnectionTask {
         self.ready_streams.push(key);
     }
 
-    /// Serves every stream that can go on.
+    /// Serves every stream that can proceed.
     pub(super) fn serve_streams(&mut self) {
         let mut streams = std::mem::take(&mut self.ready_streams);
         if !self.budget.is_full(CallKind::Stream) {
@@ -130,8 +130,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Begins a request. Its failures take the way of its replies, so that they keep their
-    /// place in the order.
+    /// Begins a request. Failures are sent like replies, so that they keep their place in the
+    /// order.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
         Delay(self.context.options.test_delays.stream_request).wait();
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -202,7 +202,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Takes the reply to a request of a stream.
+    /// Handles a reply to a request of a stream.
     pub(super) fn stream_reply(
         &mut self,
         key: CallKey,
@@ -225,8 +225,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends a stream that has nothing left to do, because its client ended it or the door
-    /// stops.
+    /// Ends a stream that has nothing left to do, because its client has ended it or the door is
+    /// stopping.
     fn end_if_done(&mut self, key: CallKey) {
         let Some(stream) = self.calls.stream(key) else { return };
         if stream.is_done() {
@@ -239,7 +239,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends the streams that have no request in progress; the others end later.
+    /// Ends the streams that have no request in progress; others end later.
     pub(super) fn end_idle_streams(&mut self) {
         for key in self.calls.select(|call| matches!(call.state, CallState::Streaming(_))) {
             self.end_if_done(key);
@@ -270,7 +270,7 @@ impl ParsedMessage {
             replaced: ReplacedOutputs::default(),
             request: Err(panicked_status()),
         };
-        // After a panic the fields have what was parsed before.
+        // After a panic the fields contain the parts parsed before it.
         if let Ok(request) = catch_panic(|| parsed.parse(pass, context, account, message)) {
             parsed.request = request;
         }

@@ -1,4 +1,4 @@
-//! Pings, and the end of a connection that its client would keep.
+//! Pings, and the end of a connection whose client would keep it open.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};
@@ -13,12 +13,12 @@ use crate::buffers::FrameCounts;
 use crate::options::KeepaliveOptions;
 use crate::upkeep::{Observed, PingPolice, PingVerdict, Upkeep, UpkeepAction};
 
-/// Tells a client that it pinged too often; clients of gRPC then ping less often.
+/// The text for a client that pinged too often; gRPC clients then ping less often.
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
-/// Tells a client that its idle connection had to make room.
+/// The text for a client whose idle connection had to make room.
 const MAKES_ROOM: &[u8] = b"too_many_connections";
-/// By how much the age of connections differs, in thousandths, so that those that were made
-/// together don't end together.
+/// The random variation of the maximum age of connections, in thousandths, so that connections that
+/// were made together don't end together.
 const AGE_JITTER: u64 = 100;
 
 /// The state of a connection's pings and age.
@@ -26,7 +26,7 @@ pub(super) struct UpkeepState {
     pub(super) upkeep: Upkeep,
     pub(super) police: PingPolice,
     pub(super) frames: FrameCounts,
-    /// Sends pings; made with the first one, because `h2` looks for pings from then on.
+    /// Sends pings; created with the first one, because `h2` checks for pings from then on.
     pings: Option<PingPong>,
 }
 
@@ -57,16 +57,16 @@ impl ConnectionTask {
             PingVerdict::Tolerated => Ok(()),
             PingVerdict::TooManyPings => {
                 self.flusher.push_goaway(Reason::ENHANCE_YOUR_CALM, TOO_MANY_PINGS);
-                // What the socket doesn't take at once is lost with the connection.
+                // Bytes that the socket doesn't take at once are lost with the connection.
                 let _ = self.flusher.poll_flush(&mut Context::from_waker(&self.waker));
                 Err(ConnectionClosed)
             }
         }
     }
 
-    /// Does what is due by now. `is_due` says whether the timer has expired; otherwise there
-    /// is something to do only if the connection is about to end or a ping was sent.
-    /// `is_flushed` says whether the socket has taken everything that was written.
+    /// Does the work that is due. `is_due` is true if the timer has expired; otherwise there is
+    /// work only if the connection is about to end or a ping was sent. `is_flushed` is true if the
+    /// socket has taken all output.
     pub(super) fn keep_up(
         &mut self,
         is_due: bool,
@@ -87,13 +87,13 @@ impl ConnectionTask {
         }
         self.plan_upkeep();
         if was_pinging && !self.state.upkeep.is_pinging() {
-            // The timer is polled once more, so that it has the waker.
+            // The timer is polled again so that it has the waker.
             self.waker.wake_by_ref();
         }
         Ok(())
     }
 
-    /// Sets the timer for what is due next.
+    /// Sets the timer for the next work that is due.
     pub(super) fn plan_upkeep(&mut self) {
         if let Some(wakeup) = self.state.upkeep.wakeup() {
             self.timer.set(wakeup);
@@ -113,8 +113,8 @@ impl ConnectionTask {
             self.state.pings = self.h2.ping_pong();
         }
         if let Some(pings) = &mut self.state.pings {
-            // Whether the last ping was acknowledged is known from what was read; `h2` sends
-            // another one only when it was asked.
+            // Received bytes already show if the last ping was acknowledged; `h2` sends another one
+            // only after it was asked.
             let _: Poll<_> = pings.poll_pong(&mut Context::from_waker(&self.waker));
             let _ = pings.send_ping(Ping::opaque());
         }
@@ -122,7 +122,7 @@ impl ConnectionTask {
         self.waker.wake_by_ref();
     }
 
-    /// The task sleeps. Without a call and without a response to write the connection is
+    /// Notes that the task is about to sleep. A connection without calls and responses to write is
     /// idle.
     pub(super) fn begin_idleness(&self) {
         if self.calls.is_empty() && self.is_flushed && self.budget.unwritten_bytes() == 0 {
@@ -130,14 +130,14 @@ impl ConnectionTask {
         }
     }
 
-    /// The task wakes. Ends the connection if another one has its place: the client is told
-    /// to connect anew for its next call.
+    /// Notes that the task has woken. Ends the connection if another one has taken its place: the
+    /// client is told to reconnect for its next call.
     pub(super) fn end_idleness(&mut self) -> Result<(), ConnectionClosed> {
         if self.activity.end().is_ok() {
             return Ok(());
         }
         self.flusher.push_goaway(Reason::NO_ERROR, MAKES_ROOM);
-        // What the socket doesn't take at once is lost with the connection.
+        // Bytes that the socket doesn't take at once are lost with the connection.
         let _ = self.flusher.poll_flush(&mut Context::from_waker(&self.waker));
         Err(ConnectionClosed)
     }
@@ -147,8 +147,8 @@ impl ConnectionTask {
         self.h2.graceful_shutdown();
         self.state.upkeep.goaway_sent(Instant::now());
         self.plan_upkeep();
-        // `h2` sends GOAWAY when it is polled, and asks for no poll. In the middle of a
-        // round, another round has to do that.
+        // `h2` sends GOAWAY when it is polled, but doesn't ask to be polled. In the middle of a
+        // round, another round must do that.
         self.waker.wake_by_ref();
     }
 }

@@ -1,4 +1,4 @@
-//! A stream as it is known outside the task of its connection.
+//! A stream as seen outside the task of its connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +15,13 @@ use crate::event::ConnectionEvent;
 /// The form in which a stream reports the failure of a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamErrors {
-    /// As a message; the stream goes on.
+    /// As a message; the stream continues.
     AsMessages,
     /// As the status that ends the stream.
     AsStatus,
 }
 
-/// The form of what a stream sends.
+/// The form of a stream's messages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamForm {
     pub(crate) errors: StreamErrors,
@@ -37,7 +37,7 @@ pub(crate) struct StreamHandle {
     waker: Arc<StreamWaker>,
 }
 
-/// Makes the task of the connection serve a stream: [`ConnectionEvent::StreamReady`].
+/// Wakes the task of the connection so that it serves a stream: [`ConnectionEvent::StreamReady`].
 struct StreamWaker {
     call: CallKey,
     inbox: Arc<Inbox<ConnectionEvent>>,
@@ -60,11 +60,11 @@ impl StreamHandle {
 
     /// Sends an event to the task of the connection.
     pub(crate) fn push(&self, event: ConnectionEvent) {
-        // A closed inbox drops the event: the connection is gone.
+        // A closed inbox drops the event: the connection has ended.
         let _ = self.waker.inbox.push(event);
     }
 
-    /// The task serves the stream now.
+    /// Notes that the task is serving the stream.
     pub(crate) fn begin(&self) {
         self.waker.is_awake.store(false, Ordering::Release);
         self.budget.begin();
@@ -75,7 +75,7 @@ impl StreamHandle {
         self.waker.notify();
     }
 
-    /// A waker that does the same.
+    /// A waker that makes the task serve the stream again.
     pub(crate) fn waker(&self) -> Waker {
         Waker::from(self.waker.clone())
     }

@@ -1,4 +1,4 @@
-//! Splits the body of a stream into messages.
+//! Splitting of a stream's body into messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ pub(crate) struct MessageSplitter {
     memory: MessageMemory,
     frames: VecDeque<Bytes>,
     state: SplitterState,
-    /// True if the flag of the current message says that it is compressed.
+    /// The compression flag of the current message.
     is_compressed: bool,
-    /// The bytes that were taken out of the frames since [`MessageSplitter::take_consumed`].
+    /// The number of bytes taken out of the frames since [`MessageSplitter::take_consumed`].
     consumed: usize,
 }
 
 #[derive(Debug)]
 enum SplitterState {
-    /// The bytes of a prefix, and how many of them have arrived.
+    /// The bytes of a prefix, and the number of them that have arrived.
     Prefix([u8; MESSAGE_PREFIX_BYTES], usize),
-    /// A message, of which a part has arrived.
+    /// A partly received message.
     Message(PartialMessage),
 }
 
@@ -49,7 +49,7 @@ impl MessageSplitter {
         }
     }
 
-    /// The length that a message may have.
+    /// The maximum length of a message.
     pub(crate) const fn message_bytes_max(&self) -> usize {
         self.message_bytes_max
     }
@@ -95,8 +95,8 @@ impl MessageSplitter {
         }
     }
 
-    /// Takes the bytes of the current prefix or message from `frame`; returns a message that
-    /// lies in it completely.
+    /// Takes the bytes of the current prefix or message from `frame`; returns a message that lies
+    /// completely within the frame.
     fn advance(&mut self, frame: &mut Bytes) -> Result<Option<Bytes>, Failure> {
         match &mut self.state {
             SplitterState::Prefix(prefix, filled) => {
@@ -125,22 +125,22 @@ impl MessageSplitter {
         }
     }
 
-    /// The bytes that were taken out since the last call: the client may send as many again.
+    /// The number of bytes taken out since the last call: the client may send as many again.
     pub(crate) const fn take_consumed(&mut self) -> usize {
         std::mem::replace(&mut self.consumed, 0)
     }
 
-    /// The account that messages are charged to.
+    /// The account to which messages are charged.
     pub(crate) const fn account(&self) -> &Arc<Account> {
         &self.memory.account
     }
 
-    /// The bytes of frames that were not taken out yet.
+    /// The number of bytes of frames that have not been taken out yet.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.frames.iter().map(Bytes::len).fold(0, usize::saturating_add)
     }
 
-    /// The bytes that have arrived of an incomplete message.
+    /// The number of bytes of an incomplete message that have arrived.
     pub(crate) fn partial_bytes(&self) -> usize {
         match &self.state {
             SplitterState::Prefix(..) => 0,

@@ -1,4 +1,4 @@
-//! An open stream, as the task of its connection sees it.
+//! An open stream as seen by the task of its connection.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -25,13 +25,13 @@ pub(crate) struct Stream {
     arrival: ArrivalCharge,
     /// The coding of compressed requests.
     coding: Option<Coding>,
-    /// Frames that were not taken out when the stream was last served.
+    /// The charge for frames that had not been taken out when the stream was last served.
     waiting: Option<Charge>,
     /// The request that is being inflated.
     inflation: Option<Inflation>,
     replies: ReorderBuffer<Outgoing>,
     handle: Arc<StreamHandle>,
-    /// Makes the task serve the stream.
+    /// Wakes the task so that it serves the stream.
     waker: Waker,
     /// True if the client sends no more requests.
     half_closed: bool,
@@ -39,18 +39,18 @@ pub(crate) struct Stream {
     is_paused: bool,
 }
 
-/// The client reset the stream.
+/// An error: the client has reset the stream.
 pub(crate) struct StreamReset;
 
 /// The next input of a stream.
 pub(crate) enum StreamInput {
-    /// There is none until more arrives.
+    /// Nothing, until more data arrives.
     Pending,
     /// A request.
     Request(Bytes),
-    /// The client sends no more.
+    /// The end of the client's requests.
     End,
-    /// The body is not a sequence of messages, or too long.
+    /// A failure: the body is not a sequence of messages, or is too long.
     Malformed(Failure),
 }
 
@@ -79,13 +79,12 @@ impl Stream {
         }
     }
 
-    /// Makes the stream wait for room in its connection; returns whether it did not wait
-    /// before.
+    /// Makes the stream wait for room in its connection; returns true if it was not waiting before.
     pub(crate) const fn pause(&mut self) -> bool {
         !std::mem::replace(&mut self.is_paused, true)
     }
 
-    /// The stream waits no longer.
+    /// Ends the stream's wait.
     pub(crate) const fn resume(&mut self) {
         self.is_paused = false;
     }
@@ -94,8 +93,8 @@ impl Stream {
         &self.handle
     }
 
-    /// Takes the frames that `h2` has of the stream, and registers for more. The window of
-    /// the client stays as it is until messages are taken out.
+    /// Takes the stream's frames from `h2`, and registers for more. The client's window is
+    /// unchanged until messages are taken out.
     pub(crate) fn pull(&mut self) -> Result<(), StreamReset> {
         self.handle.begin();
         let mut cx = Context::from_waker(&self.waker);
@@ -113,13 +112,13 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns true if further requests have to wait. If so, the stream is served again when that
-    /// may have changed.
+    /// Returns true if further requests must wait. If so, the stream is served again when that may
+    /// have changed.
     pub(crate) fn is_full(&self) -> bool {
         self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
     }
 
-    /// The next input among the frames that were taken. `inflates` is how many bytes may be
+    /// The next input from the received frames. `inflates` is the number of bytes that may be
     /// inflated in this round.
     pub(crate) fn next_input(
         &mut self,
@@ -152,8 +151,7 @@ impl Stream {
         }
     }
 
-    /// Goes on inflating a request. One that is too long for this round is continued in the
-    /// next.
+    /// Continues to inflate a request. One that is too long for this round continues in the next.
     fn inflate(
         &mut self,
         mut inflation: Inflation,
@@ -170,7 +168,7 @@ impl Stream {
         Ok(StreamInput::Pending)
     }
 
-    /// Charges the frames that wait, because the stream or its connection is full.
+    /// Charges the waiting frames, because the stream or its connection is full.
     pub(crate) fn charge_waiting(&mut self) -> Result<(), Failure> {
         let bytes = self.messages.waiting_bytes();
         if self.waiting.is_none() && bytes == 0 {
@@ -181,7 +179,7 @@ impl Stream {
         Ok(waiting.set(bytes)?)
     }
 
-    /// Lets the client send as many bytes again as were taken out.
+    /// Lets the client send as many bytes again as have been taken out.
     pub(crate) fn release_capacity(&mut self) {
         let consumed = self.messages.take_consumed();
         if consumed > 0 {
@@ -195,12 +193,12 @@ impl Stream {
         (self.replies.begin(mode, cancel.clone(), bytes), cancel)
     }
 
-    /// Takes a reply and sends the responses that may leave now.
+    /// Takes a reply and sends the responses that may now be sent.
     ///
     /// # Errors
     ///
-    /// A failure that ends the stream. As in Triton it waits for no response to an earlier
-    /// request.
+    /// A failure that ends the stream. As in Triton, it does not wait for responses to earlier
+    /// requests.
     pub(crate) fn reply(
         &mut self,
         slot: ReplySlot,
@@ -209,7 +207,7 @@ impl Stream {
     ) -> Result<(), Failure> {
         let mut ready = self.replies.reply(slot, message.transpose()?, is_final);
         while let Some(message) = ready {
-            // Sending fails if the client reset the stream, which `h2` reports as well.
+            // Sending fails if the client has reset the stream, which `h2` reports as well.
             let _ = self.send.send_data(message, false);
             ready = match slot {
                 ReplySlot::Ordered(_) => self.replies.next(),
@@ -233,22 +231,22 @@ impl Stream {
         self.replies.is_empty()
     }
 
-    /// Ends the stream with success.
+    /// Ends the stream successfully.
     pub(crate) fn finish(&mut self) {
         self.handle.budget.end();
         let _ = self.send.send_trailers(call_response::success_trailers());
     }
 
-    /// Ends the stream with a failure, behind the responses that were sent.
+    /// Ends the stream with a failure, after the responses that were sent.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.cancel();
         let _ = self.send.send_trailers(call_response::failure_trailers(failure));
     }
 
-    /// Resets the stream; responses that are not written are dropped.
+    /// Resets the stream; unwritten responses are dropped.
     pub(crate) fn reset(&mut self) {
         self.cancel();
-        // Clients report this reason as an exhausted resource.
+        // Clients report this reason as resource exhaustion.
         self.send.send_reset(Reason::ENHANCE_YOUR_CALM);
     }
 

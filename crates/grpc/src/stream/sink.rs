@@ -31,18 +31,18 @@ pub(crate) struct StreamSink {
     tag: RequestTag,
     replaced: ReplacedOutputs,
     replies: ExpectedReplies,
-    /// The budget that responses are charged to.
+    /// The budget to which responses are charged.
     budget: ResponseBudget,
     _charge: RequestCharge,
     /// The trace of the request.
     trace: Option<Arc<CallTrace>>,
     has_replied: bool,
-    /// Until the first response has it.
+    /// The explanation, until the first response takes it.
     explanation: Option<Arc<Explanation>>,
 }
 
 enum ExpectedReplies {
-    /// A single response: that of the first reply, and whether it came with the end.
+    /// A single response: that of the first reply, and true if it came with the end.
     One(Option<(Result<InferenceResponse, Status>, bool)>),
     /// Any number of responses.
     Many(EmptyFinal),
@@ -117,8 +117,8 @@ impl StreamSink {
         }
     }
 
-    /// A message that is counted, or the error in its place if there is no memory for it;
-    /// `None` if the stream is to be reset.
+    /// A counted message, or an error if no memory is left for it; `None` if the stream must be
+    /// reset.
     fn outgoing(
         &self,
         message: MessageChunks,
@@ -153,7 +153,7 @@ impl StreamSink {
 
     fn send(&mut self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
         if is_final {
-            // A client that has its last response finds its regions out of use.
+            // By the time a client has its last response, its regions must be out of use.
             self.replaced = ReplacedOutputs::default();
         }
         let (call, slot) = (self.stream.call, self.slot);
@@ -166,8 +166,8 @@ impl StreamSink {
                     None => message,
                 };
                 let Some(outgoing) = self.outgoing(message, is_final) else {
-                    // Further replies are dropped, so that a model without end can't fill
-                    // the inbox of the connection.
+                    // Further replies are dropped, so that a model that never ends can't fill the
+                    // inbox of the connection.
                     self.stream.budget.end();
                     self.stream.push(ConnectionEvent::StreamOverrun { call });
                     return;
@@ -186,15 +186,15 @@ impl ResponseSink for StreamSink {
         }
         self.explain(&mut reply);
         self.stream.form.delay.wait();
-        // As in Triton, the first reply alone.
+        // As in Triton, only the first reply counts.
         let is_first = !std::mem::replace(&mut self.has_replied, true);
         if let Some(trace) = self.trace.as_ref().filter(|_| is_first) {
             trace.record(DoorTracePoint::ResponseComplete);
         }
         let is_final = reply.is_final();
         match (&mut self.replies, reply) {
-            // Like Triton this delivers the first response and drops others. Its message says
-            // whether its own reply was the final one.
+            // Like Triton, this delivers the first response and drops others. Its message tells if
+            // its own reply was the final one.
             (ExpectedReplies::One(first), reply) => {
                 if let Reply::Response { result, finality } = reply {
                     first.get_or_insert((result, finality == Finality::Final));
@@ -217,10 +217,10 @@ impl ResponseSink for StreamSink {
         }
     }
 
-    /// As in Triton, a refusal stays a message even if failures are to end the stream.
+    /// As in Triton, a refusal stays a message even if failures end the stream.
     fn refuse(&mut self, status: Status) {
         if status.code() == Code::Exhausted {
-            // The status tells the client when to try again.
+            // The status tells the client when to retry.
             let result = Err(status);
             return self.deliver(Reply::Response { result, finality: Finality::Final });
         }

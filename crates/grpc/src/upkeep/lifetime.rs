@@ -1,4 +1,4 @@
-//! Pings for a client, and the end of a connection.
+//! Pings to a client, and the end of a connection.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use crate::options::KeepaliveOptions;
 
-/// Between two checks whether something was read passes this part of the keepalive time: so
-/// much later than its time a ping may be sent. In between no clock is read.
+/// The number of checks for received data within the keepalive time. A ping may be late by the time
+/// between two checks, in which no clock is read.
 const CHECKS: u32 = 8;
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
-/// Pings are not sent more often than this, as in gRPC's own servers.
+/// The minimum time between pings, as in gRPC's own servers.
 const PING_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// Decides when a connection is pinged and when it ends.
@@ -21,17 +21,17 @@ pub(crate) struct Upkeep {
     permits_without_calls: bool,
     goaway_timeout: Duration,
     age_grace: Option<Duration>,
-    /// When something was read last, as far as checks have noticed.
+    /// The time at which data was last read, as far as checks have noticed.
     last_read: Instant,
     next_check: Option<Instant>,
     last_ping: Option<Instant>,
-    /// When the ping that was sent must have been acknowledged.
+    /// The time by which the ping in flight must be acknowledged.
     ping_deadline: Option<Instant>,
-    /// When the client must have begun its first call.
+    /// The time by which the client must have begun its first call.
     first_call_deadline: Option<Instant>,
-    /// When the connection is too old.
+    /// The time at which the connection is too old.
     age_end: Option<Instant>,
-    /// When the calls of a connection that is too old are over.
+    /// The time at which the calls of a connection that is too old end.
     grace_end: Option<Instant>,
     goaway: GoAway,
 }
@@ -40,20 +40,20 @@ pub(crate) struct Upkeep {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum GoAway {
     No,
-    /// The client is to acknowledge until then that it begins no more calls.
+    /// The client must acknowledge by this time that it begins no more calls.
     Sent(Instant),
-    /// It had the time for that.
+    /// The time for the acknowledgement has passed.
     Overdue,
 }
 
-/// The observations of the connection.
+/// The observations of a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
-    /// True if something was read since the last step.
+    /// True if data has been read since the last step.
     pub(crate) has_read: bool,
     /// True if a call is in progress.
     pub(crate) has_calls: bool,
-    /// True if a response is not written.
+    /// True if a response is unwritten.
     pub(crate) is_writing: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum UpkeepAction {
 }
 
 impl Upkeep {
-    /// For a connection that begins `now` and may become as old as `age_max`.
+    /// The upkeep of a connection that begins `now` and may become as old as `age_max`.
     pub(crate) fn new(now: Instant, options: &KeepaliveOptions, age_max: Option<Duration>) -> Self {
         let mut upkeep = Self {
             keepalive_time: options.time,
@@ -90,12 +90,12 @@ impl Upkeep {
         upkeep
     }
 
-    /// The client has begun a call.
+    /// Notes that the client has begun a call.
     pub(crate) const fn call_begun(&mut self) {
         self.first_call_deadline = None;
     }
 
-    /// The client is told `now` to begin no more calls.
+    /// Notes that the client is told `now` to begin no more calls.
     pub(crate) fn goaway_sent(&mut self, now: Instant) {
         if self.goaway == GoAway::No {
             self.goaway =
@@ -103,18 +103,18 @@ impl Upkeep {
         }
     }
 
-    /// Returns true if the connection ends as soon as it has no call and no response to write: the
-    /// client had the time to acknowledge that it ends.
+    /// Returns true if the connection ends as soon as it has no calls and no responses to write:
+    /// the client has had time to acknowledge that it ends.
     pub(crate) fn ends_when_idle(&self) -> bool {
         self.goaway == GoAway::Overdue
     }
 
-    /// Returns true if a ping is not acknowledged.
+    /// Returns true if a ping has not been acknowledged yet.
     pub(crate) const fn is_pinging(&self) -> bool {
         self.ping_deadline.is_some()
     }
 
-    /// When the next step is due.
+    /// The time at which the next step is due.
     pub(crate) fn wakeup(&self) -> Option<Instant> {
         let goaway = match self.goaway {
             GoAway::Sent(deadline) => Some(deadline),
@@ -124,11 +124,11 @@ impl Upkeep {
         [self.next_check, goaway].into_iter().chain(others).flatten().min()
     }
 
-    /// Takes what was observed since the last step; returns what is to be done first. It is
-    /// called again until nothing is left.
+    /// Takes the observations since the last step; returns the next action. It is called again
+    /// until no action is left.
     pub(crate) fn step(&mut self, now: Instant, observed: Observed) -> Option<UpkeepAction> {
         if observed.has_read {
-            // Whatever a client sends shows that it is there.
+            // Any data shows that the client is alive.
             self.last_read = now;
             self.ping_deadline = None;
         }
@@ -172,7 +172,7 @@ impl Upkeep {
             return None;
         }
         if !has_calls && !self.permits_without_calls {
-            // Without calls the client may be silent.
+            // A client without calls may be silent.
             self.last_read = now;
             self.plan_check(now);
             return None;
@@ -180,7 +180,7 @@ impl Upkeep {
         self.last_ping = Some(now);
         self.ping_deadline = self.keepalive_timeout.and_then(|timeout| now.checked_add(timeout));
         if self.ping_deadline.is_none() {
-            // Nothing waits for the acknowledgement.
+            // Nothing depends on the acknowledgement any more.
             self.last_read = now;
             self.plan_check(now);
         } else {
@@ -189,7 +189,7 @@ impl Upkeep {
         Some(UpkeepAction::Ping)
     }
 
-    /// When the client is pinged if nothing more is read; `None` if it never is.
+    /// The time at which the client is pinged if nothing more is read; `None` if never.
     fn ping_due(&self) -> Option<Instant> {
         let due = self.last_read.checked_add(self.keepalive_time?)?;
         let earliest = self.last_ping.and_then(|ping| ping.checked_add(PING_INTERVAL_MIN));

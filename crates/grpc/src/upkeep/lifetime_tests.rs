@@ -6,7 +6,7 @@ struct Simulation {
     start: Instant,
     now: Instant,
     observed: Observed,
-    /// The steps that were taken, and their seconds.
+    /// The actions taken, with their times in seconds.
     log: Vec<(UpkeepAction, u64)>,
 }
 
@@ -18,7 +18,7 @@ impl Simulation {
         Self { upkeep, start, now: start, observed, log: Vec::new() }
     }
 
-    /// Performs steps until nothing is left to do.
+    /// Takes steps until no action is left.
     fn settle(&mut self) {
         while let Some(action) = self.upkeep.step(self.now, self.observed) {
             self.observed.has_read = false;
@@ -49,7 +49,7 @@ impl Simulation {
         self.now = end;
     }
 
-    /// Bytes arrive. The driver performs a step at once only while it waits for a ping.
+    /// Lets bytes arrive. The driver takes a step at once only while it waits for a ping.
     fn read(&mut self) {
         self.observed.has_read = true;
         if self.upkeep.is_pinging() {
@@ -57,7 +57,7 @@ impl Simulation {
         }
     }
 
-    /// The calls and responses of the connection change.
+    /// Changes the calls and responses of the connection.
     fn set(&mut self, has_calls: bool, is_writing: bool) {
         if has_calls {
             self.upkeep.call_begun();
@@ -83,10 +83,10 @@ fn options() -> KeepaliveOptions {
     }
 }
 
-/// Runs a script, and compares what was done: `P` ping, `G` go away, `C` close, each with the
-/// second. A step is `+N`: N seconds pass; `r`: bytes are read; `c`, `i`: from now on there
-/// are calls, or none; `w`: there is no call, but a response to write; `g`: the client is told
-/// to begin no more calls.
+/// Runs a script, and compares the actions: `P` ping, `G` go away, `C` close, each with the second.
+/// A step is `+N`: N seconds pass; `r`: bytes are read; `c`, `i`: from now on there are calls, or
+/// none; `w`: there is no call, but a response to write; `g`: the client is told to begin no more
+/// calls.
 fn check_with(options: &KeepaliveOptions, age_max: Option<u64>, script: &str, expected: &str) {
     let mut simulation = Simulation::new(options, age_max);
     for step in script.split(' ') {
@@ -133,7 +133,7 @@ fn a_silent_client_with_calls_is_pinged_and_closed() {
 #[test]
 fn whatever_is_read_keeps_a_connection() {
     check("c +80 r +79 r +1000", "P80 P240 C260");
-    // What is read between two pings is noticed an eighth of the time later at most.
+    // Data read between two pings is noticed at most an eighth of the time later.
     check("c +40 r +79", "");
     check("c +40 r +90", "P130");
     check("c +81 r +80", "P80 P161");
@@ -151,7 +151,7 @@ fn a_client_without_calls_may_be_silent() {
 
 #[test]
 fn a_ping_waits_for_a_call_and_not_the_other_way() {
-    // The call ended while a ping was under way: its acknowledgement still counts.
+    // The call ended while a ping was in flight: its acknowledgement still counts.
     check("c +80 i +20", "P80 C100");
     check("c +80 i r +20", "P80");
 }

@@ -1,4 +1,4 @@
-//! Pings that a client sends.
+//! Pings from a client.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use crate::options::KeepaliveOptions;
 
-/// The time that a client without calls must leave between two pings: as long as TCP's own
-/// keepalive leaves by default.
+/// The minimum time between two pings of a client without calls: the default interval of TCP's own
+/// keepalive.
 const IDLE_INTERVAL: Duration = Duration::from_hours(2);
 
 /// Decides whether a client pings too often.
 ///
-/// A ping that comes too early is a strike. Data for the client forgets all of them, because
+/// A ping that comes too early is a strike. Sending data to the client clears all strikes, because
 /// clients ping to measure how fast data arrives.
 #[derive(Debug)]
 pub(crate) struct PingPolice {
@@ -26,9 +26,9 @@ pub(crate) struct PingPolice {
 /// The verdict on a client that pinged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PingVerdict {
-    /// It may go on.
+    /// The connection may continue.
     Tolerated,
-    /// Its connection ends.
+    /// The connection ends.
     TooManyPings,
 }
 
@@ -40,13 +40,13 @@ impl PingPolice {
         Self { interval, idle_interval, strikes_max, last: None, strikes: 0 }
     }
 
-    /// The client was sent headers, data or a larger window.
+    /// Notes that the client was sent headers, data or a larger window.
     pub(crate) const fn data_sent(&mut self) {
         self.last = None;
         self.strikes = 0;
     }
 
-    /// Pings have arrived at the same time.
+    /// Takes pings that arrived at the same time.
     pub(crate) fn pings_received(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl PingPolice {
         let interval = if has_calls { self.interval } else { self.idle_interval };
         let is_early = |last: Instant| now.saturating_duration_since(last) < interval;
         let first = u32::from(count > 0 && self.last.is_some_and(is_early));
-        // Those behind the first come without any interval.
+        // The pings after the first come without any interval.
         let others = if interval.is_zero() { 0 } else { count.saturating_sub(1) };
         self.strikes = self.strikes.saturating_add(first).saturating_add(others);
         if count > 0 {
@@ -74,8 +74,8 @@ impl PingPolice {
 mod tests {
     use super::*;
 
-    /// Runs a script of steps in virtual time, and expects the client to be sent away at the
-    /// last ping, or not at all. A step is `pN`: N pings at once; `d`: data is sent; `+N`: N
+    /// Runs a script of steps in virtual time, and expects the connection to be ended at the last
+    /// ping, or not at all. A step is `pN`: N pings at once; `d`: data is sent; `+N`: N
     /// milliseconds pass; `c`, `i`: from now on the client has calls, or none.
     fn check(options: &KeepaliveOptions, script: &str, is_sent_away: bool) {
         let mut police = PingPolice::new(options);

@@ -1,4 +1,4 @@
-//! A door over services that the tests steer, and a client for it.
+//! A door with services that the tests control, and a client for it.
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "only tests use this")]
@@ -114,14 +114,14 @@ pub(crate) struct CallResult {
 }
 
 impl CallResult {
-    /// Code and message of the status, in the head or in the trailers.
+    /// The code and message of the status, from the head or from the trailers.
     pub(crate) fn status(&self) -> (u32, String) {
         let get = |name| self.trailers.get(name).or(self.headers.get(name));
         let text = |name| get(name).map_or("", |value| value.to_str().unwrap());
         (text("grpc-status").parse().unwrap(), text("grpc-message").to_owned())
     }
 
-    /// The message of a call that succeeded.
+    /// The message of a successful call.
     pub(crate) fn message<M: Message + Default>(&self) -> M {
         assert_eq!(self.status(), (0, String::new()));
         assert_eq!(self.data[0], 0);
@@ -222,8 +222,8 @@ impl Client {
 }
 
 impl Client {
-    /// Waits until the door has handled everything that was sent: each response to a ping
-    /// marks the end of a round.
+    /// Waits until the door has processed all sent data: each response to a ping marks the end of a
+    /// round.
     pub(crate) async fn settle(&self) {
         let mut ping = self.ping.lock().await;
         for _ in 0..30 {

@@ -37,7 +37,7 @@ impl StreamCall {
         assert!(self.try_infer(model, id), "the stream is over");
     }
 
-    /// The same on a stream that may be over; returns whether it was not.
+    /// Like [`Self::infer`], on a stream that may have ended; returns true if it had not.
     pub(crate) fn try_infer(&mut self, model: &str, id: &str) -> bool {
         let mut request = infer_request(model, Bytes::from_static(b"x"));
         request.id = id.into();
@@ -94,7 +94,7 @@ fn text_of(response: &ModelStreamInferResponse) -> String {
     let infer = response.infer_response.as_ref().unwrap();
     let parameter = infer.parameters.get("triton_final_response");
     let end = match parameter.map(|parameter| &parameter.parameter_choice) {
-        // A request that no model received.
+        // No model received the request.
         None => "-",
         Some(Some(ParameterChoice::BoolParam(true))) => ".",
         Some(Some(ParameterChoice::BoolParam(false))) => "+",
