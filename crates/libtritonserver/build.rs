@@ -1,4 +1,4 @@
-//! Gives the library the name by which programs and backends ask for it.
+//! Gives the library the name under which programs and backends look for it.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");

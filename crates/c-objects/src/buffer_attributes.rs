@@ -1,4 +1,4 @@
-//! The memory and the size of a buffer.
+//! Attributes of a buffer: its memory and its size.
 
 use core::ffi::c_void;
 
@@ -17,7 +17,7 @@ use galatea_abi::{
 use crate::guard::guard;
 use crate::{handle, pointer};
 
-/// CUDA's handle of memory, which is opaque here.
+/// CUDA's memory handle, which is opaque here.
 pub type CudaIpcHandle = [u8; 64];
 
 /// The attributes of a buffer.
@@ -29,7 +29,7 @@ pub struct BufferAttributesObject {
     pub memory_type_id: i64,
     /// The size in bytes.
     pub byte_size: usize,
-    /// A copy of the handle by which other processes know the memory, if it has one.
+    /// A copy of the handle that identifies the memory to other processes, if it has one.
     pub cuda_ipc_handle: Option<Box<CudaIpcHandle>>,
 }
 crate::object!(BufferAttributesObject as TRITONSERVER_BufferAttributes, kind 4);
@@ -46,7 +46,7 @@ impl Default for BufferAttributesObject {
 }
 
 const _: TRITONSERVER_BufferAttributesNew = TRITONSERVER_BufferAttributesNew;
-/// Makes the attributes of an empty buffer in CPU memory.
+/// Creates the attributes of an empty buffer in CPU memory.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
     })
 }
 
-/// Defines the function that sets an attribute and the one that reads it.
+/// Defines the functions that set and read an attribute.
 macro_rules! attribute {
     ($setter:ident, $getter:ident, $field:ident: $kind:ty, $to:expr, $from:expr) => {
         const _: $setter = self::$setter;
@@ -186,8 +186,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
 }
 
 const _: TRITONSERVER_BufferAttributesCudaIpcHandle = TRITONSERVER_BufferAttributesCudaIpcHandle;
-/// The attributes' own copy of the handle, valid until they change; null if they have
-/// none.
+/// Returns the attributes' own copy of the handle, valid until they change; null if they have none.
 ///
 /// # Safety
 ///

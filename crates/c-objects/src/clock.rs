@@ -1,11 +1,11 @@
-//! Times in C: nanoseconds of the system's monotonic clock.
+//! Times in C, which are nanoseconds of the system's monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use galatea_infer::ExecutionTimes;
 
-/// The same moment on both clocks.
+/// The same moment, as read from both clocks.
 #[derive(Copy, Clone, Debug)]
 pub struct Clock {
     instant: Instant,
@@ -13,7 +13,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The process's clock. A time that is passed to C and back does not change.
+    /// The process's clock. Passing a time to C and back does not change it.
     pub fn shared() -> &'static Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         CLOCK.get_or_init(Self::now)
@@ -29,7 +29,7 @@ impl Clock {
         Self { instant: Instant::now(), ns: seconds.saturating_mul(1_000_000_000) + rest }
     }
 
-    /// The nanoseconds of an instant.
+    /// The nanoseconds that represent an instant.
     #[must_use]
     pub fn ns(&self, at: Instant) -> u64 {
         let count = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -39,8 +39,7 @@ impl Clock {
         }
     }
 
-    /// The instant of a number of nanoseconds, or the nearest one that can be
-    /// represented.
+    /// The instant that a number of nanoseconds represents, or the nearest representable one.
     #[must_use]
     pub fn instant(&self, ns: u64) -> Instant {
         let found = match ns.checked_sub(self.ns) {

@@ -12,14 +12,14 @@ use galatea_infer::{Code, Status};
 
 use crate::handle;
 
-/// A code and a message.
+/// An error code and a message.
 pub struct ErrorObject {
     pub(crate) code: TRITONSERVER_Error_Code,
     pub(crate) message: CString,
 }
 crate::object!(ErrorObject as TRITONSERVER_Error, kind 1);
 
-/// A status as an error object. The receiver deletes it.
+/// Converts a status to an error object, which the receiver deletes.
 pub fn into_c(status: Status) -> *mut TRITONSERVER_Error {
     handle::into_raw(ErrorObject {
         code: code_to_c(status.code()),
@@ -27,7 +27,7 @@ pub fn into_c(status: Status) -> *mut TRITONSERVER_Error {
     })
 }
 
-/// Takes an error that C returned; null is success.
+/// Takes an error that C returned; null means success.
 ///
 /// # Errors
 ///
@@ -45,13 +45,13 @@ pub unsafe fn take_c(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
     Err(Status::new(code_from_c(error.code), error.message.to_string_lossy().into_owned()))
 }
 
-/// A C string. Zero bytes, which would end it, become spaces.
+/// A C string. Zero bytes, which would terminate it, become spaces.
 #[must_use]
 pub fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
-/// The number of a code in C.
+/// The number that C has for a code.
 #[must_use]
 pub const fn code_to_c(code: Code) -> TRITONSERVER_Error_Code {
     match code {
@@ -81,15 +81,15 @@ fn code_from_c(code: TRITONSERVER_Error_Code) -> Code {
     }
 }
 
-/// The status of an error that C keeps; null is success.
+/// Reads the status of an error that C keeps; null means success.
 ///
 /// # Errors
 ///
-/// As [`take_c`], but the owner keeps the error.
+/// As for [`take_c`], but the owner keeps the error.
 ///
 /// # Safety
 ///
-/// As [`take_c`].
+/// As for [`take_c`].
 pub unsafe fn status_of(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
     if error.is_null() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The functions about errors.
+//! Exported functions for errors.
 
 use core::ffi::{CStr, c_char};
 use std::ffi::CString;
@@ -33,11 +33,11 @@ const fn code_name(code: TRITONSERVER_Error_Code) -> &'static CStr {
 }
 
 const _: TRITONSERVER_ErrorNew = TRITONSERVER_ErrorNew;
-/// Makes an error; null is an empty text.
+/// Creates an error; null means an empty message.
 ///
 /// # Safety
 ///
-/// `msg` must be null or end in a zero byte.
+/// `msg` must be null or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorNew(
     code: TRITONSERVER_Error_Code,
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut TRITONSERVER_Error
 }
 
 const _: TRITONSERVER_ErrorCode = TRITONSERVER_ErrorCode;
-/// An error's code.
+/// Returns an error's code.
 ///
 /// # Safety
 ///
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCode(
 }
 
 const _: TRITONSERVER_ErrorCodeString = TRITONSERVER_ErrorCodeString;
-/// The name of an error's code.
+/// Returns the name of an error's code.
 ///
 /// # Safety
 ///
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(
 }
 
 const _: TRITONSERVER_ErrorMessage = TRITONSERVER_ErrorMessage;
-/// An error's text. It lives as long as the error.
+/// Returns an error's message. It lives as long as the error.
 ///
 /// # Safety
 ///

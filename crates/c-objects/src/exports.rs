@@ -1,4 +1,4 @@
-//! The functions of tritonserver.h that this crate exports, to check that C code finds
+//! The list of tritonserver.h functions that this crate exports, used to check that C code finds
 //! them. The list also keeps them in a program that calls none.
 
 use crate::{buffer_attributes, error_functions, log_functions, message, names, parameter};
@@ -6,14 +6,14 @@ use crate::{buffer_attributes, error_functions, log_functions, message, names, p
 /// A function that C code can call.
 #[derive(Copy, Clone, Debug)]
 pub struct ExportedFunction {
-    /// Its name.
+    /// The function's name.
     pub name: &'static str,
-    /// Its address, as a number.
+    /// The function's address, as a number.
     pub address: usize,
 }
 
 impl ExportedFunction {
-    /// The function `name`.
+    /// Describes the function `name`.
     #[must_use]
     pub fn new(name: &'static str, function: *const ()) -> Self {
         Self { name, address: function.addr() }

@@ -1,10 +1,10 @@
-//! Objects behind addresses that C holds.
+//! Objects behind the addresses that C holds.
 //!
-//! An object lives in a slot of its kind's pool. Slots are reused but never freed, so the
-//! tag of a released slot can still be read: it holds the kind of object, how often the
-//! slot was reused, and whether it is in use. The address that C gets carries the low
-//! bits of that count in its own unused low bits. So a released address, or one of
-//! another kind, is detected, up to one reuse in [`GENERATIONS`].
+//! An object lives in a slot of its kind's pool. Slots are reused but never freed, so the tag of a
+//! released slot can still be read. It holds the kind of object, the number of times that the slot
+//! has been reused, and a bit that marks it as in use. The address that C receives carries the low
+//! bits of that count in its own unused low bits. A released address, or one of another kind, is
+//! therefore detected, except after a multiple of [`GENERATIONS`] reuses.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use galatea_stdx::Lock;
 /// many bytes.
 pub const GENERATIONS: u64 = 64;
 
-/// A kind of object that C knows by address.
+/// A kind of object that C refers to by address.
 pub trait Object: Sized + 'static {
     /// The type in C.
     type Opaque;
@@ -25,11 +25,11 @@ pub trait Object: Sized + 'static {
     const NAME: &'static str;
     /// A number that is unique among all kinds of all crates. A test compares them.
     const KIND: u16;
-    /// The pool of its objects.
+    /// The pool of this kind's objects.
     fn pool() -> &'static Pool<Self>;
 }
 
-/// The slots of one kind: as many as objects of the kind ever existed at a time.
+/// The slots of one kind: as many as the maximum number of objects that have existed at a time.
 pub struct Pool<T: 'static> {
     free: Lock<Vec<&'static Slot<T>>>,
 }
@@ -93,12 +93,12 @@ pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
     address.wrapping_add(low).cast()
 }
 
-/// The object behind an address.
+/// The object behind an address, for reading.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the argument, for null, for an object of another
-/// kind and for one that was released.
+/// `InvalidArgument` that names the argument, for null, for an object of another kind and for a
+/// released one.
 ///
 /// # Safety
 ///
@@ -119,11 +119,11 @@ pub unsafe fn borrow<'a, T: Object>(
 ///
 /// # Errors
 ///
-/// As [`borrow`].
+/// As for [`borrow`].
 ///
 /// # Safety
 ///
-/// As [`borrow`], and nothing else may use the object while the reference lives.
+/// As for [`borrow`], and nothing else may use the object while the reference lives.
 pub unsafe fn borrow_mut<'a, T: Object>(
     pointer: *mut T::Opaque,
     argument: &str,
@@ -135,20 +135,20 @@ pub unsafe fn borrow_mut<'a, T: Object>(
     Ok(unsafe { (*slot.value.get()).assume_init_mut() })
 }
 
-/// Takes an object back from C. Its address is invalid from now on.
+/// Takes an object back from C. Its address becomes invalid.
 ///
 /// # Errors
 ///
-/// As [`borrow`]. Releasing an object twice is such an error.
+/// As for [`borrow`]. Releasing an object twice is such an error.
 ///
 /// # Safety
 ///
-/// As [`borrow_mut`].
+/// As for [`borrow_mut`].
 pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<T, Status> {
     // SAFETY: the caller's promise is passed on.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
     let live = slot.tag.load(Ordering::Acquire);
-    // Only one of two threads that release the same object gets it.
+    // If two threads release the same object, only one of them gets it.
     slot.tag
         .compare_exchange(live, live & !LIVE, Ordering::AcqRel, Ordering::Relaxed)
         .map_err(|_| released_error::<T>(argument))?;
@@ -159,16 +159,16 @@ pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result
     Ok(object)
 }
 
-/// Takes an object back from C and drops it. Null is ignored, as in Triton: programs rely
+/// Takes an object back from C and drops it. Null is ignored, as in Triton, because programs rely
 /// on that.
 ///
 /// # Errors
 ///
-/// As [`take`], but for null.
+/// As for [`take`], except for null.
 ///
 /// # Safety
 ///
-/// As [`borrow_mut`].
+/// As for [`borrow_mut`].
 pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<(), Status> {
     if pointer.is_null() {
         return Ok(());
@@ -179,7 +179,7 @@ pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Resu
 
 /// # Safety
 ///
-/// As [`borrow`].
+/// As for [`borrow`].
 unsafe fn live_slot<T: Object>(
     pointer: *const T::Opaque,
     argument: &str,

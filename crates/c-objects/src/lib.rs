@@ -1,19 +1,19 @@
-//! The common ground of both sides of the C interface: objects that C knows by address, and the
+//! The common ground of both sides of the C interface: objects that C refers to by address, and the
 //! exported functions that belong to neither a server nor a backend.
 //!
-//! This crate is *not* a server and hosts no plug-ins: `capi` has the functions of
-//! tritonserver.h that need a server, `backend-plugin` those that plug-ins call.
+//! This crate is *not* a server and hosts no plug-ins: `capi` has the functions of tritonserver.h
+//! that need a server, and `backend-plugin` has those that plug-ins call.
 //!
-//! Start with [`handle`]: how an address becomes an object.
+//! Start with [`handle`], which turns an address into an object.
 //!
-//! - [`handle`] makes addresses, and detects released and foreign ones.
-//! - [`mod@guard`] is the frame of every exported function: a panic becomes an error.
+//! - [`handle`] creates addresses, and detects released and foreign ones.
+//! - [`mod@guard`] wraps every exported function and turns a panic into an error.
 //! - [`error`], [`message`], [`parameter`], [`buffer_attributes`] and [`log`] hold the
 //!   objects; [`names`] has the names of enumeration values.
 //! - [`mod@pointer`] reads and writes through C's pointers.
 //! - [`list`] reads lists by C's counts and indices.
-//! - [`clock`] converts times, [`trace`] recognizes C traces, and [`output_query`] asks
-//!   the caller of the C API where an output would go.
+//! - [`clock`] converts times, [`trace`] recognizes C traces, and [`output_query`] asks the caller
+//!   of the C API where an output would be placed.
 //! - [`exports`] lists the exported functions.
 //!
 //! ```
@@ -28,11 +28,11 @@
 //!
 //! # Unsafe code
 //!
-//! Every exported function relies on its caller for what C can't express: that out
-//! pointers can be written to, that texts end in a zero byte, and that an object is not
-//! released by one thread while another one uses it. Everything else is checked: null,
-//! objects of another kind, and released objects give an error and a line in the log. The
-//! compiler checks every exported function against its declaration in `abi`.
+//! Every exported function relies on its caller for what C can't express: that out pointers can be
+//! written to, that strings are NUL-terminated, and that an object is not released by one thread
+//! while another one uses it. Everything else is checked: null, objects of another kind, and
+//! released objects yield an error and a line in the log. The compiler checks every exported
+//! function against its declaration in `abi`.
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]

@@ -1,4 +1,4 @@
-//! Lists that C reads by a count and an index of 32 bits.
+//! Lists that C reads with a 32-bit count and index.
 
 /// The number of items.
 #[must_use]

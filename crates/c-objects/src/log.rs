@@ -1,15 +1,15 @@
-//! The log that C code writes to, and that this crate's own warnings go to.
+//! The log for lines from C code and for this crate's own warnings.
 //!
-//! Its functions take no server, so there is one log per process. A program installs its
-//! own. In a library of the server the log is created when it is first needed, and all
-//! servers of the process write to it. Without either, lines are dropped.
+//! The log's functions take no server, so there is one log per process. A program installs its own.
+//! In the server library, the log is created when it is first needed, and all servers of the
+//! process write to it. Without either, lines are dropped.
 
 use core::any::Any;
 use std::sync::OnceLock;
 
 use galatea_infer::Status;
 
-/// A level of the log.
+/// A log level.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Level {
     /// Information.
@@ -22,29 +22,29 @@ pub enum Level {
     Verbose,
 }
 
-/// The prefix of lines.
+/// The format of a line's prefix.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Level, month and day, time.
     Default,
-    /// Date and time as in ISO 8601.
+    /// Date and time in ISO 8601 format.
     Iso8601,
 }
 
-/// A setting that can change while a log is written to.
+/// A setting that can change while a log is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Information, warnings or errors are written, or are not.
+    /// Enables or disables information, warnings or errors.
     Enabled(Level, bool),
-    /// Verbose lines up to this level are written.
+    /// The maximum level of verbose lines.
     VerboseLevel(u32),
-    /// The prefix of lines.
+    /// The format of a line's prefix.
     Format(Format),
-    /// The file that lines are appended to; empty for the console.
+    /// The file to which lines are appended; empty for the console.
     File(String),
 }
 
-/// The receiver of lines. `source` is a source file and a line in it.
+/// The receiver of lines. `source` is a source file and a line number in it.
 pub trait Log: Any + Send + Sync {
     /// Returns true if lines of this level are written.
     fn is_enabled(&self, level: Level) -> bool;
@@ -54,7 +54,7 @@ pub trait Log: Any + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Internal` if a file can't be opened. Then nothing changes.
+    /// `Internal` if a file can't be opened. Nothing changes in that case.
     fn set(&self, setting: &Setting) -> Result<(), Status>;
 }
 
@@ -66,7 +66,7 @@ pub fn install(log: Box<dyn Log>) {
     let _ = LOG.set(log);
 }
 
-/// Sets what creates the process's log when it is needed and none is installed.
+/// Sets the function that creates the process's log when it is needed and none is installed.
 pub fn install_factory(factory: fn() -> Box<dyn Log>) {
     let _ = FACTORY.set(factory);
 }
@@ -81,12 +81,12 @@ pub fn current() -> Option<&'static dyn Log> {
 ///
 /// # Errors
 ///
-/// As [`Log::set`]'s.
+/// As for [`Log::set`].
 pub fn set(setting: &Setting) -> Result<(), Status> {
     current().map_or(Ok(()), |log| log.set(setting))
 }
 
-/// Writes a line about a misuse of the API.
+/// Writes a line that reports misuse of the API.
 pub fn error(text: &str) {
     write(Level::Error, None, text);
 }

@@ -1,4 +1,4 @@
-//! The functions about the log.
+//! Exported functions for the log.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -29,7 +29,7 @@ const _: TRITONSERVER_LogIsEnabled = TRITONSERVER_LogIsEnabled;
 ///
 /// # Safety
 ///
-/// None of its own; C functions are declared unsafe.
+/// No requirements of its own; C functions are declared unsafe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_LogIsEnabled(level_: TRITONSERVER_LogLevel) -> bool {
     guard_value("TRITONSERVER_LogIsEnabled", false, || {
@@ -39,11 +39,11 @@ pub unsafe extern "C" fn TRITONSERVER_LogIsEnabled(level_: TRITONSERVER_LogLevel
 }
 
 const _: TRITONSERVER_LogMessage = TRITONSERVER_LogMessage;
-/// Writes a line. `filename` and `line` are its origin in a source file.
+/// Writes a line. `filename` and `line` are its source location.
 ///
 /// # Safety
 ///
-/// The texts must be null or end in a zero byte.
+/// The strings must be null or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_LogMessage(
     level_: TRITONSERVER_LogLevel,

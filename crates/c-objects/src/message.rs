@@ -1,4 +1,4 @@
-//! Messages: JSON documents in both directions.
+//! Messages, which are JSON documents in both directions.
 
 use core::ffi::c_char;
 
@@ -19,14 +19,14 @@ pub struct MessageObject {
 crate::object!(MessageObject as TRITONSERVER_Message, kind 2);
 
 impl MessageObject {
-    /// A document with this text.
+    /// Creates a document from this text.
     #[must_use]
     pub const fn new(json: String) -> Self {
         Self { json }
     }
 }
 
-/// A document for C. The receiver deletes it.
+/// Creates a document for C, which the receiver deletes.
 pub fn into_c(json: String) -> *mut TRITONSERVER_Message {
     handle::into_raw(MessageObject { json })
 }
@@ -51,7 +51,7 @@ pub unsafe fn json<'a>(
 }
 
 const _: TRITONSERVER_MessageNewFromSerializedJson = TRITONSERVER_MessageNewFromSerializedJson;
-/// Makes a message from a JSON document's text.
+/// Creates a message from the text of a JSON document.
 ///
 /// # Safety
 ///
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
 }
 
 const _: TRITONSERVER_MessageSerializeToJson = TRITONSERVER_MessageSerializeToJson;
-/// The document's text. It lives as long as the message, and does not end in a zero byte.
+/// Returns the document's text. It lives as long as the message, and is not NUL-terminated.
 ///
 /// # Safety
 ///

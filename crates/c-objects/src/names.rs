@@ -1,4 +1,4 @@
-//! Versions, and the names of enumeration values.
+//! The API version, and the names of enumeration values.
 
 use core::ffi::{CStr, c_char};
 
@@ -14,7 +14,7 @@ use galatea_tensor::DataType;
 use crate::guard::{guard, guard_value};
 use crate::pointer;
 
-/// Each datatype's number and name in C.
+/// The number and name of each data type in C.
 const DATA_TYPES: [(DataType, TRITONSERVER_DataType, &CStr); 14] = [
     (DataType::Bool, TRITONSERVER_TYPE_BOOL, c"BOOL"),
     (DataType::Uint8, TRITONSERVER_TYPE_UINT8, c"UINT8"),
@@ -32,20 +32,20 @@ const DATA_TYPES: [(DataType, TRITONSERVER_DataType, &CStr); 14] = [
     (DataType::Bf16, TRITONSERVER_TYPE_BF16, c"BF16"),
 ];
 
-/// The number of a datatype in C.
+/// The number of a data type in C.
 #[must_use]
 pub fn data_type_to_c(datatype: DataType) -> TRITONSERVER_DataType {
     let found = DATA_TYPES.iter().find(|(one, ..)| *one == datatype);
     found.map_or(TRITONSERVER_TYPE_INVALID, |(_, number, _)| *number)
 }
 
-/// The datatype of a number.
+/// The data type with a number.
 #[must_use]
 pub fn data_type_from_c(number: TRITONSERVER_DataType) -> Option<DataType> {
     DATA_TYPES.iter().find(|(_, one, _)| *one == number).map(|(datatype, ..)| *datatype)
 }
 
-/// The name of a datatype, as a C string.
+/// The name of a data type, as a C string.
 #[must_use]
 pub fn data_type_name(number: TRITONSERVER_DataType) -> &'static CStr {
     let found = DATA_TYPES.iter().find(|(_, one, _)| *one == number);
@@ -53,7 +53,7 @@ pub fn data_type_name(number: TRITONSERVER_DataType) -> &'static CStr {
 }
 
 const _: TRITONSERVER_ApiVersion = TRITONSERVER_ApiVersion;
-/// The version of the server API.
+/// Returns the version of the server API.
 ///
 /// # Safety
 ///
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn TRITONSERVER_ApiVersion(
 }
 
 const _: TRITONSERVER_StringToDataType = TRITONSERVER_StringToDataType;
-/// The datatype with this name, or the invalid one.
+/// Returns the data type with this name, or the invalid one.
 ///
 /// # Safety
 ///
@@ -94,11 +94,11 @@ pub unsafe extern "C" fn TRITONSERVER_StringToDataType(
 }
 
 const _: TRITONSERVER_DataTypeByteSize = TRITONSERVER_DataTypeByteSize;
-/// The size of an element; 0 for texts and for an invalid datatype.
+/// Returns the size of an element; 0 for strings and for an invalid data type.
 ///
 /// # Safety
 ///
-/// None of its own; C functions are declared unsafe.
+/// No requirements of its own; C functions are declared unsafe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_DataTypeByteSize(datatype: TRITONSERVER_DataType) -> u32 {
     let size = data_type_from_c(datatype).and_then(DataType::byte_size);
@@ -109,11 +109,11 @@ pub unsafe extern "C" fn TRITONSERVER_DataTypeByteSize(datatype: TRITONSERVER_Da
 macro_rules! names {
     ($function:ident($kind:ty), else $other:literal, $($value:ident => $name:literal,)*) => {
         const _: $function = self::$function;
-        /// The value's name.
+        /// Returns the value's name.
         ///
         /// # Safety
         ///
-        /// None of its own; C functions are declared unsafe.
+        /// No requirements of its own; C functions are declared unsafe.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $function(value: $kind) -> *const c_char {
             let name: &'static CStr = match value {
@@ -126,11 +126,11 @@ macro_rules! names {
 }
 
 const _: TRITONSERVER_DataTypeString = TRITONSERVER_DataTypeString;
-/// The datatype's name.
+/// Returns the data type's name.
 ///
 /// # Safety
 ///
-/// None of its own; C functions are declared unsafe.
+/// No requirements of its own; C functions are declared unsafe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_DataTypeString(
     datatype: TRITONSERVER_DataType,

@@ -1,4 +1,4 @@
-//! Asks the caller of the C API where an output would go, on behalf of a backend.
+//! Asks the caller of the C API where an output would be placed, on behalf of a backend.
 
 use core::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use galatea_stdx::Lock;
 
 use crate::error;
 
-/// A callback of an allocator. It may be set at any time, also while requests that will
-/// call it are in flight.
+/// A callback of an allocator. It may be set at any time, even while requests that will call it are
+/// in flight.
 #[derive(Debug, Default)]
 pub struct CallbackCell<F>(Lock<F>);
 
 impl<F: Copy> CallbackCell<F> {
-    /// Sets the callback; null is none.
+    /// Sets the callback; null removes it.
     pub fn set(&self, callback: F) {
         *self.0.lock("set the callback") = callback;
     }
 
-    /// The callback that was set last.
+    /// The most recently set callback.
     pub fn get(&self) -> F {
         *self.0.lock("read the callback")
     }
 }
 
-/// The callback that returns where an output would go.
+/// The callback that reports where an output would be placed.
 pub type QueryCallback = CallbackCell<TRITONSERVER_ResponseAllocatorQueryFn_t>;
 
-/// The callback with its arguments. It travels with the request.
+/// The callback and its arguments. It travels with the request.
 #[derive(Debug)]
 pub struct OutputQuery {
     callback: Arc<QueryCallback>,

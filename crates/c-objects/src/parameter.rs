@@ -1,4 +1,4 @@
-//! Parameters: named values for the load of a model.
+//! Parameters, which are named values for loading a model.
 
 use core::ffi::{CStr, c_char, c_void};
 
@@ -16,9 +16,9 @@ use crate::handle;
 
 /// A named value.
 pub struct ParameterObject {
-    /// Its name.
+    /// The parameter's name.
     pub name: String,
-    /// Its value.
+    /// The parameter's value.
     pub value: ParameterContents,
 }
 crate::object!(ParameterObject as TRITONSERVER_Parameter, kind 3);
@@ -38,7 +38,7 @@ unsafe impl Send for ParameterContents {}
 unsafe impl Sync for ParameterContents {}
 
 const _: TRITONSERVER_ParameterNew = TRITONSERVER_ParameterNew;
-/// Makes a parameter. Returns null for null and for a type without a single value.
+/// Creates a parameter. Returns null for null and for a type without a single value.
 ///
 /// # Safety
 ///
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
 }
 
 const _: TRITONSERVER_ParameterBytesNew = TRITONSERVER_ParameterBytesNew;
-/// Makes a parameter of bytes. The caller keeps them.
+/// Creates a parameter from bytes, which the caller keeps.
 ///
 /// # Safety
 ///

@@ -1,10 +1,10 @@
-//! Pointers that C passes: texts and arrays to read, and results to write.
+//! Pointers that C passes: strings and arrays to read, and destinations for results.
 
 use core::ffi::{CStr, c_char};
 
 use galatea_infer::Status;
 
-/// The text behind a pointer.
+/// The string behind a pointer.
 ///
 /// # Errors
 ///
@@ -13,8 +13,8 @@ use galatea_infer::Status;
 ///
 /// # Safety
 ///
-/// A pointer that is not null must point to bytes that end in a zero byte and
-/// live as long as the reference.
+/// A pointer that is not null must point to bytes that are NUL-terminated and live as long as the
+/// reference.
 pub unsafe fn required_text<'a>(pointer: *const c_char, argument: &str) -> Result<&'a str, Status> {
     if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
@@ -24,7 +24,7 @@ pub unsafe fn required_text<'a>(pointer: *const c_char, argument: &str) -> Resul
     text.to_str().map_err(|_| Status::invalid_argument(format!("{argument} is not valid UTF-8")))
 }
 
-/// Checks that C can receive a result, before one is made that C would have to release.
+/// Checks that C can receive a result, before creating one that C would have to release.
 ///
 /// # Errors
 ///
@@ -36,8 +36,7 @@ pub fn check_not_null<T>(pointer: *mut T, argument: &str) -> Result<(), Status> 
     Ok(())
 }
 
-/// Writes a result for C. If C must release the result, check the pointer before making
-/// it.
+/// Writes a result for C. If C must release the result, check the pointer before creating it.
 ///
 /// # Errors
 ///
@@ -57,12 +56,12 @@ pub unsafe fn write<T>(pointer: *mut T, value: T, argument: &str) -> Result<(), 
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the argument, for null with a count above 0.
+/// `InvalidArgument` that names the argument, for null with a nonzero count.
 ///
 /// # Safety
 ///
-/// With a count above 0, the pointer must be null or valid for reads of `count` elements
-/// for as long as the reference lives.
+/// With a nonzero count, the pointer must be null or valid for reads of `count` elements for as
+/// long as the reference lives.
 pub unsafe fn slice<'a, T>(
     pointer: *const T,
     count: usize,
@@ -78,19 +77,18 @@ pub unsafe fn slice<'a, T>(
     Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
 }
 
-/// A pointer that C passes for a result, with the name of its argument.
+/// A pointer that C passes to receive a result, with the name of its argument.
 pub struct OutPointer<T> {
     pointer: *mut T,
     argument: &'static str,
 }
 
 impl<T> OutPointer<T> {
-    /// An out pointer.
+    /// Wraps an out pointer.
     ///
     /// # Safety
     ///
-    /// A pointer that is not null must be valid for a write of `T` as long as this value
-    /// lives.
+    /// A pointer that is not null must be valid for a write of `T` for as long as this value lives.
     pub const unsafe fn new(pointer: *mut T, argument: &'static str) -> Self {
         Self { pointer, argument }
     }

@@ -1,8 +1,8 @@
-//! Traces as C knows them.
+//! Traces in the form that C sees.
 //!
-//! A [`TraceObject`] is one of two kinds: a C program made it with functions of its own, or
-//! the server made it when a backend asked for the trace of a request. Both kinds have
-//! children of their kind, and take the names of custom activities.
+//! A [`TraceObject`] is one of two kinds: a C program created it with functions of its own, or the
+//! server created it when a backend asked for the trace of a request. Traces of both kinds have
+//! children of their own kind, and accept the names of custom activities.
 
 use core::ffi::c_void;
 use std::ffi::CString;
@@ -33,15 +33,15 @@ unsafe impl Sync for TraceAddress {}
 
 /// A trace of one request.
 pub struct TraceObject {
-    /// Its number.
+    /// The trace's number.
     pub id: u64,
-    /// That of the trace it serves; 0 is none.
+    /// The number of the parent trace; 0 means none.
     pub parent_id: u64,
-    /// The receiver of its reports.
+    /// The receiver of the trace's reports.
     pub target: TraceTarget,
     /// The subject, once it is known.
     pub subject: Lock<OwnedSubject>,
-    /// Text that the caller attaches. The names of custom activities are added to it.
+    /// A string that the caller attaches. The names of custom activities are added to it.
     pub context: Lock<CString>,
 }
 crate::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
@@ -49,7 +49,7 @@ crate::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
 /// The receiver of a trace's reports.
 #[derive(Clone)]
 pub enum TraceTarget {
-    /// The functions of the C program that made it.
+    /// The functions of the C program that created the trace.
     Callbacks(TraceCallbacks),
     /// A trace of the server.
     Server(Arc<Trace>),
@@ -62,23 +62,23 @@ pub struct TraceCallbacks {
     pub wants_times: bool,
     /// True if tensors are reported.
     pub wants_tensors: bool,
-    /// Reports times.
+    /// The function that reports times.
     pub activity: TRITONSERVER_InferenceTraceActivityFn_t,
-    /// Reports tensors.
+    /// The function that reports tensors.
     pub tensor_activity: TRITONSERVER_InferenceTraceTensorActivityFn_t,
-    /// Gives the trace back.
+    /// The function that returns the trace.
     pub release: TRITONSERVER_InferenceTraceReleaseFn_t,
-    /// For all of them.
+    /// The pointer that all of the functions receive.
     pub userp: *mut c_void,
 }
 
-/// The subject of a trace in C strings.
+/// The subject of a trace, as C strings.
 pub struct OwnedSubject {
     /// The model's name.
     pub model_name: CString,
     /// The version that serves the request.
     pub model_version: i64,
-    /// The client's identifier of the request.
+    /// The client's identifier for the request.
     pub request_id: CString,
 }
 
@@ -102,7 +102,7 @@ impl TraceObject {
         })
     }
 
-    /// Hands a trace of the server over to C.
+    /// Hands one of the server's traces over to C.
     fn of_server(trace: Arc<Trace>) -> *mut TRITONSERVER_InferenceTrace {
         let TraceIdentity { id, parent_id, context, model_name, model_version, request_id } =
             trace.identity();
@@ -116,7 +116,7 @@ impl TraceObject {
         })
     }
 
-    /// Hands a trace with this one as its parent over to C; null if it can have none.
+    /// Hands a child of this trace over to C; null if it can have none.
     pub fn spawn(&self) -> *mut TRITONSERVER_InferenceTrace {
         match &self.target {
             TraceTarget::Callbacks(callbacks) => Self::with_callbacks(self.id, *callbacks),
@@ -126,7 +126,7 @@ impl TraceObject {
         }
     }
 
-    /// The functions of the C program that made it.
+    /// The functions of the C program that created the trace, if it is one.
     #[must_use]
     pub const fn callbacks(&self) -> Option<&TraceCallbacks> {
         match &self.target {
@@ -136,7 +136,7 @@ impl TraceObject {
     }
 }
 
-/// A trace of the server while C may know it. Dropping this makes its address invalid.
+/// A server trace that is lent to C. Dropping the value makes its address invalid.
 #[derive(Debug)]
 pub struct LentTrace(TraceAddress);
 
@@ -147,7 +147,7 @@ impl LentTrace {
         Self(TraceAddress(TraceObject::of_server(trace)))
     }
 
-    /// The address for C.
+    /// The address to pass to C.
     #[must_use]
     pub const fn address(&self) -> *mut TRITONSERVER_InferenceTrace {
         self.0.0

@@ -1,6 +1,6 @@
-//! The numbers of all kinds of objects, in all crates.
+//! Tests that object kinds have unique numbers across all crates.
 //!
-//! Only this number tells the address of an object from one of another kind. The crates
+//! Only this number distinguishes the address of an object from one of another kind. The crates
 //! that define objects don't know each other, so the sources are searched for duplicates.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Adds the kinds that a file or folder defines, with their files.
+/// Adds the kinds that a file or folder defines, along with their files.
 fn collect(path: &Path, kinds: &mut BTreeMap<u16, Vec<String>>) {
     if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {

@@ -1,4 +1,4 @@
-//! The process's log. There is one log per process, so there is one test.
+//! Tests of the process's log. There is one log per process, so there is one test.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -10,7 +10,7 @@ use galatea_c_objects::log::{self, Level, Log, Setting};
 use galatea_c_objects::log_functions::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
 use galatea_infer::Status;
 
-/// Records lines with a name. Information can be disabled.
+/// Records lines under a name. Information can be disabled.
 struct RecordingLog {
     name: &'static str,
     info: Mutex<bool>,

@@ -1,4 +1,4 @@
-//! Response allocators: the caller's functions that provide buffers for outputs.
+//! Response allocators, which are the caller's functions that provide buffers for outputs.
 
 use core::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub(crate) struct AllocatorObject {
     functions: Arc<AllocatorFunctions>,
 }
 
-/// The functions of an allocator, shared with the requests that use it: a function that
-/// is set later applies to them too.
+/// The functions of an allocator, shared with the requests that use it: a function that is set
+/// later also applies to them.
 struct AllocatorFunctions {
     allocate: TRITONSERVER_ResponseAllocatorAllocFn_t,
     release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
@@ -31,7 +31,7 @@ struct AllocatorFunctions {
 galatea_c_objects::object!(AllocatorObject as TRITONSERVER_ResponseAllocator, kind 43);
 
 const _: TRITONSERVER_ResponseAllocatorNew = TRITONSERVER_ResponseAllocatorNew;
-/// Makes an allocator; `start_fn` may be null.
+/// Creates an allocator; `start_fn` may be null.
 ///
 /// # Safety
 ///
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
 
 const _: TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction =
     TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction;
-/// Sets the function that is called with each buffer's attributes. It also applies to
+/// Sets the function that is called with each buffer's attributes. The function also applies to
 /// requests that already use the allocator.
 ///
 /// # Safety
@@ -86,8 +86,8 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFuncti
 
 const _: TRITONSERVER_ResponseAllocatorSetQueryFunction =
     TRITONSERVER_ResponseAllocatorSetQueryFunction;
-/// Sets the function that returns where an output would go. It also applies to requests
-/// that already use the allocator.
+/// Sets the function that reports where an output would be placed. The function also applies to
+/// requests that already use the allocator.
 ///
 /// # Safety
 ///
@@ -122,14 +122,14 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
     })
 }
 
-/// An allocator with the pointer of one request: its functions, and the address and
-/// pointer that they get.
+/// An allocator with the pointer of one request: its functions, along with the address and the
+/// pointer that they receive.
 #[derive(Clone)]
 pub(crate) struct Allocator {
     functions: Arc<AllocatorFunctions>,
     address: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
-    /// The GPUs whose memory its buffers may be in.
+    /// The GPUs whose memory the buffers may be in.
     devices: Devices,
 }
 
@@ -169,7 +169,7 @@ impl Allocator {
         Ok(Self { functions, address, userp, devices })
     }
 
-    /// The query for backends where an output would go.
+    /// The query with which backends ask where an output would be placed.
     pub(crate) fn output_query(&self) -> OutputQuery {
         // SAFETY: the allocator outlives the requests that use it, and its maker promised
         // functions that can be called from any thread.
@@ -183,8 +183,8 @@ impl Allocator {
         unsafe { error::take_c(start(self.address, self.userp)) }
     }
 
-    /// Copies an output into a buffer of the caller, who is asked for memory of the kind that
-    /// the output is in.
+    /// Copies an output into a buffer of the caller, who is asked for memory of the kind that holds
+    /// the output.
     pub(crate) fn copy_output(&self, name: &CStr, data: &Buffer) -> Result<OutputBuffer, Status> {
         let preferred = match data.memory() {
             MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
@@ -272,8 +272,8 @@ impl Allocator {
         Ok(buffer)
     }
 
-    /// As in Triton, the function gets the buffer's attributes, but the allocator has
-    /// already chosen the memory: changes of the function are ignored.
+    /// As in Triton, the function gets the buffer's attributes, but the allocator has already
+    /// chosen the memory, so changes by the function are ignored.
     fn report_attributes(&self, name: &CStr, buffer: &OutputBuffer) -> Result<(), Status> {
         let Some(attributes) = self.functions.attributes.get() else { return Ok(()) };
         let object = handle::into_raw(BufferAttributesObject {

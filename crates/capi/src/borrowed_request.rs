@@ -15,8 +15,8 @@ unsafe impl Send for RequestAddress {}
 // SAFETY: as above.
 unsafe impl Sync for RequestAddress {}
 
-/// A request that the server has borrowed, with its memory. When the last share is
-/// dropped, the release callback is called.
+/// A request that the server has borrowed, with its memory. Dropping the last share calls the
+/// release callback.
 pub(crate) struct BorrowedRequest {
     request: RequestAddress,
     release: ReleaseCallback,
@@ -25,7 +25,7 @@ pub(crate) struct BorrowedRequest {
 }
 
 impl BorrowedRequest {
-    /// A request that was just handed over.
+    /// Wraps a request that has just been handed over.
     pub(crate) fn new(
         address: *mut TRITONSERVER_InferenceRequest,
         release: ReleaseCallback,
@@ -34,8 +34,8 @@ impl BorrowedRequest {
         Arc::new(Self { request: RequestAddress(address), release, ownership: Some(ownership) })
     }
 
-    /// Gives the request back without the release callback, because the returned error
-    /// reports it. Returns false if there is another share, which will then call it.
+    /// Returns the request without calling the release callback, because the returned error reports
+    /// the failure. Returns false if there is another share, which will then call it.
     pub(crate) fn return_without_callback(self: Arc<Self>) -> bool {
         let Some(mut last) = Arc::into_inner(self) else { return false };
         last.release.function = None;
@@ -56,7 +56,7 @@ impl Drop for BorrowedRequest {
     }
 }
 
-/// A segment of the caller's memory, borrowed as long as it is read.
+/// A segment of the caller's memory, borrowed for as long as it is read.
 pub(crate) struct BorrowedBytes {
     segment: InputSegment,
     _request: Arc<BorrowedRequest>,

@@ -1,5 +1,5 @@
-//! Questions to a server in this process, and commands for its models: what the functions of
-//! C and the package for Python have in common. Each takes a pass of its own.
+//! Queries to a server in this process, and commands for its models, shared by the C functions and
+//! the Python package. Each takes a pass of its own.
 
 use galatea_codec::documents;
 use galatea_control::{LoadParameters, NameMapping};
@@ -7,28 +7,27 @@ use galatea_infer::{ParameterValue, Pass, Status};
 
 use crate::server::ServerRef;
 
-/// The JSON document that a server answers with.
+/// The JSON document of a server's answer.
 fn document(json: Vec<u8>) -> Result<String, Status> {
     String::from_utf8(json)
         .map_err(|_| Status::internal("the server made a document that is not UTF-8"))
 }
 
 /// A version of `None` is the newest. The errors are those of
-/// [`ServerControl`](galatea_control::ServerControl), and `Unavailable` for a server that was
-/// stopped.
+/// [`ServerControl`](galatea_control::ServerControl), and `Unavailable` for a stopped server.
 #[allow(clippy::missing_errors_doc, reason = "said of all of them")]
 impl ServerRef {
-    /// Returns true if the server runs.
+    /// Returns true if the server is running.
     pub fn is_live(&self) -> Result<bool, Status> {
         Ok(self.check_live()?.control.live(Pass::in_process()))
     }
 
-    /// Returns true if the server takes requests.
+    /// Returns true if the server accepts requests.
     pub fn is_ready(&self) -> Result<bool, Status> {
         Ok(self.check_live()?.control.ready(Pass::in_process()).unwrap_or(false))
     }
 
-    /// Returns true if a model takes requests.
+    /// Returns true if a model accepts requests.
     pub fn model_is_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         let control = &self.check_ready()?.control;
         Ok(control.model_ready(Pass::in_process(), name, version).unwrap_or(false))
@@ -47,7 +46,7 @@ impl ServerRef {
         document(documents::encode_model_metadata(&metadata))
     }
 
-    /// The statistics of a model, or of all if the name is empty, as JSON.
+    /// The statistics of a model, or of all models if the name is empty, as JSON.
     pub fn model_statistics(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
         let name = Some(name).filter(|name| !name.is_empty());
         let control = &self.check_ready()?.control;
@@ -81,7 +80,7 @@ impl ServerRef {
         document(documents::encode_repository_index(&index))
     }
 
-    /// Returns true if the first dimension of a model's tensors is that of the batch.
+    /// Returns true if the first dimension of a model's tensors is the batch dimension.
     pub fn model_batches(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         let config = self.control.model_config(Pass::in_process(), name, version)?;
         let config: serde_json::Value = serde_json::from_str(&config.json)
@@ -90,22 +89,22 @@ impl ServerRef {
         Ok(max_batch_size.is_some_and(|size| size > 0))
     }
 
-    /// Returns true if a model sends any number of responses to a request.
+    /// Returns true if a model may send any number of responses to a request.
     pub fn model_is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         self.control.is_decoupled(Pass::in_process(), name, version)
     }
 
-    /// Loads a model, and waits until it is loaded.
+    /// Loads a model and waits until it is loaded.
     pub fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
         self.check_ready()?.control.load_model(Pass::in_process(), name, parameters)
     }
 
-    /// Takes a model out of service, or also the models that only this one needs.
+    /// Takes a model out of service, and optionally the models that only this one needs.
     pub fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.check_ready()?.control.unload_model(Pass::in_process(), name, unload_dependents)
     }
 
-    /// Adds a repository, whose directories may have other names as models.
+    /// Adds a repository whose directories may have names other than the models'.
     pub fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         for (index, mapping) in names.iter().enumerate() {
             if names.iter().take(index).any(|known| known.name == mapping.name) {
@@ -124,17 +123,17 @@ impl ServerRef {
     }
 }
 
-/// The value of a parameter of a load.
+/// The value of a load parameter.
 #[derive(Copy, Clone, Debug)]
 pub enum LoadValue<'a> {
     /// A text, a number or a boolean.
     Value(&'a ParameterValue),
-    /// The content of a file.
+    /// The contents of a file.
     Bytes(&'a [u8]),
 }
 
-/// Adds a parameter of a load, or says what is wrong with it. As in Triton, the first
-/// configuration counts, and what is unknown behind it is not read.
+/// Adds a load parameter, or reports what is wrong with it. As in Triton, the first configuration
+/// counts, and unknown parameters after it are not read.
 ///
 /// # Errors
 ///
@@ -168,7 +167,7 @@ pub fn add_load_parameter(
     }
 }
 
-/// Why a load with a wrong parameter fails.
+/// The error of a load with a wrong parameter.
 #[must_use]
 pub fn wrong_load_parameter(name: &str, reason: &str) -> Status {
     Status::internal(format!(

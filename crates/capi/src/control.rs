@@ -1,4 +1,4 @@
-//! Questions to a server, and commands for its models.
+//! Queries to a server, and commands for its models.
 
 use core::ffi::{c_char, c_void};
 
@@ -12,8 +12,8 @@ use galatea_infer::{ParameterValue, Status};
 use crate::calls::{self, LoadValue};
 use crate::server::{ServerRef, model_name, running, version};
 
-/// Defines functions that ask a server. `$body` gets the running server and the
-/// arguments. Its result is written to the last argument.
+/// Defines functions that query a server. `$body` receives the running server and the arguments.
+/// Its result is written to the last argument.
 macro_rules! getters {
     ($($function:ident($($argument:ident: $kind:ty),*) -> $out:ident: $result:ty { $body:expr })*) => {
         $(
@@ -22,8 +22,8 @@ macro_rules! getters {
             ///
             /// # Safety
             ///
-            /// `server` must be null or a server, texts null or ended by a zero byte, and
-            /// the out pointer null or valid for a write.
+            /// `server` must be null or a server, strings null or NUL-terminated, and the out
+            /// pointer null or valid for a write.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 server: *mut TRITONSERVER_Server,
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     })
 }
 
-/// Adds a parameter, or says what is wrong with it.
+/// Adds a parameter, or reports what is wrong with it.
 fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), String> {
     let name = &parameter.name;
     match &parameter.value {
@@ -299,8 +299,8 @@ fn name_mapping_of(parameter: &ParameterObject) -> Result<NameMapping, Status> {
 }
 
 const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRepository;
-/// Polls the repositories: loads and unloads models that changed. For servers in control
-/// mode poll, which in the library poll only when this is called.
+/// Polls the repositories, and loads and unloads models that have changed. Meant for servers in
+/// control mode poll, which the library polls only when this function is called.
 ///
 /// # Safety
 ///
@@ -323,7 +323,7 @@ struct MetricsObject {
 galatea_c_objects::object!(MetricsObject as TRITONSERVER_Metrics, kind 42);
 
 const _: TRITONSERVER_MetricsFormatted = TRITONSERVER_MetricsFormatted;
-/// The metrics' text. It lives as long as the metrics.
+/// Returns the text of the metrics, which lives as long as they do.
 ///
 /// # Safety
 ///

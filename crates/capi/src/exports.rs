@@ -1,5 +1,5 @@
-//! The functions of the headers that this crate exports, to check that C code finds them.
-//! The list also keeps them in a program that calls none.
+//! The list of header functions that this crate exports, used to check that C code finds them. The
+//! list also keeps them in a program that calls none.
 
 use galatea_c_objects::exports::ExportedFunction;
 

@@ -1,4 +1,4 @@
-//! The caller's memory of GPUs: inputs are there, and outputs go there.
+//! The caller's GPU memory, which inputs are read from and outputs are written to.
 
 use core::ffi::c_void;
 use std::any::Any;
@@ -32,7 +32,7 @@ impl GpuMemory {
         Ok(Self { devices: devices.clone(), memory })
     }
 
-    /// A tensor with its content, which the caller doesn't change.
+    /// A tensor with the memory's contents, which the caller doesn't change.
     pub(crate) fn into_tensor(self) -> Buffer {
         if self.memory.is_empty() {
             return Buffer::empty();
@@ -40,7 +40,7 @@ impl GpuMemory {
         self.devices.tensor(self.memory)
     }
 
-    /// Replaces its content by a tensor: on the GPU, if it is on one.
+    /// Replaces the contents by those of a tensor: directly on the GPU, if the tensor is on one.
     pub(crate) fn write(&self, tensor: &Buffer) -> Result<(), Status> {
         if tensor.is_empty() {
             return Ok(());

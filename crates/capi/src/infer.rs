@@ -1,4 +1,4 @@
-//! Converts a request from C into one of the server, and replies into callbacks.
+//! Converts a request from C into one for the server, and replies into callbacks.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -25,10 +25,9 @@ use crate::server::running;
 use crate::trace;
 
 const _: TRITONSERVER_ServerInferAsync = TRITONSERVER_ServerInferAsync;
-/// Hands a request over. On success it belongs to the server until its release callback,
-/// and its responses go to its response callback, from any thread. A request that fails
-/// before the call returns still belongs to the caller, and only the returned error
-/// reports it.
+/// Hands a request over. On success, the request belongs to the server until its release callback,
+/// and its responses go to its response callback, from any thread. A request that fails before the
+/// call returns still belongs to the caller, and only the returned error reports it.
 ///
 /// # Safety
 ///
@@ -96,7 +95,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     })
 }
 
-/// As in Triton, a request can't be handed over again before its release.
+/// The error of a request that has already been handed over: as in Triton, that can't happen again
+/// before its release.
 fn already_handed_over(object: &RequestObject) -> Status {
     let text = "Invalid request state transition: the server has this request already";
     let id = object.id.to_string_lossy().into_owned();
@@ -189,8 +189,8 @@ fn raw_tensor(
     raw_input(data, given, name, &config, None)
 }
 
-/// Adds an input's data for host policies. The model checks it against the input's shape.
-/// As in Triton, such data alone don't make an input complete.
+/// Adds an input's data for host policies. The model checks it against the input's shape. As in
+/// Triton, an input with only such data is incomplete.
 fn with_host_policies(
     data: Buffer,
     input: &RequestInput,
@@ -206,7 +206,7 @@ fn with_host_policies(
     Ok(data.with_host_policies(own))
 }
 
-/// The content of an input that is all in one piece of a GPU's memory, where it stays.
+/// The contents of an input that is a single piece of a GPU's memory, where they stay.
 fn gpu_tensor(
     segments: &[InputSegment],
     devices: &Devices,
@@ -219,7 +219,7 @@ fn gpu_tensor(
     Ok(Some(memory.into_tensor()))
 }
 
-/// The bytes of an input, in place if there is one segment in the host's memory.
+/// The bytes of an input, in place if they are a single segment of host memory.
 fn input_bytes(
     segments: &[InputSegment],
     devices: &Devices,
@@ -246,7 +246,7 @@ fn input_bytes(
     }
 }
 
-/// Reports a request that failed before its call returned: by the call, or by the
+/// Reports a request that failed before its call returned: through the call itself, or through the
 /// callback if the server still holds a share of the request.
 fn refuse(borrowed: Arc<BorrowedRequest>, caller: &Caller, status: Status) -> Result<(), Status> {
     if borrowed.return_without_callback() {
@@ -256,8 +256,8 @@ fn refuse(borrowed: Arc<BorrowedRequest>, caller: &Caller, status: Status) -> Re
     Ok(())
 }
 
-/// The state of the call that hands a request over: a request that fails before the call
-/// returns fails by the call, not by a response.
+/// The state of the call that hands a request over. A request that fails before the call returns is
+/// reported by the call, not by a response.
 pub struct HandoverCall {
     thread: ThreadId,
     state: Lock<HandoverState>,
@@ -268,18 +268,18 @@ enum HandoverState {
     Open,
     /// The call hasn't returned, and the request has failed.
     Failed(Status),
-    /// Replies go to the callback.
+    /// The call has returned, so replies go to the callback.
     Returned,
 }
 
 impl HandoverCall {
-    /// Begins a call of this thread.
+    /// Begins a call on this thread.
     #[must_use]
     pub fn begin() -> Self {
         Self { thread: thread::current().id(), state: Lock::new(HandoverState::Open) }
     }
 
-    /// Returns the reply if it is a response, for the callback.
+    /// Returns the reply if it is a response for the callback.
     #[must_use]
     pub fn intercept(&self, reply: Reply) -> Option<Reply> {
         let mut state = self.state.lock("take a reply");
@@ -298,7 +298,7 @@ impl HandoverCall {
         }
     }
 
-    /// Ends the call. Returns the error of a request that failed before this.
+    /// Ends the call. Returns the error of a request that failed before this point.
     #[must_use]
     pub fn end(&self) -> Option<Status> {
         match core::mem::replace(&mut *self.state.lock("end the call"), HandoverState::Returned) {

@@ -1,25 +1,25 @@
-//! The server as a library: the functions of tritonserver.h that make a server and send
-//! it requests.
+//! The server as a library: the functions of tritonserver.h that create a server and send it
+//! requests.
 //!
-//! This is a door like HTTP and gRPC: requests come as calls, tensors as pointers, and
-//! responses go to buffers that the caller allocates. It knows the server only as
+//! This crate is a door like HTTP and gRPC: requests arrive as calls, tensors as pointers, and
+//! responses go to buffers that the caller allocates. The crate knows the server only as
 //! [`InferenceService`](galatea_infer::InferenceService) and
-//! [`ServerControl`](galatea_control::ServerControl). It does *not* make servers: the program
-//! that links it [installs](install_server_factory) a function that makes one from options.
-//! The functions that plug-ins call are in `backend-plugin`, those of both sides in
+//! [`ServerControl`](galatea_control::ServerControl). It does *not* create servers: the program
+//! that links it [installs](install_server_factory) a function that creates one from options. The
+//! functions that plug-ins call are in `backend-plugin`, and those that both sides share are in
 //! [`galatea_c_objects`].
 //!
-//! Start with `infer.rs`: it converts a request of C and hands it to the server.
+//! Start with `infer.rs`, which converts a request from C and hands it to the server.
 //!
-//! Options are kept as flags of the command line, so one table defines them for the
-//! program and for the library.
+//! Options are kept as command-line flags, so one table defines them for both the program and the
+//! library.
 //!
 //! # Ownership
 //!
 //! - An object belongs to its maker until it is deleted. A request that was handed over
 //!   with `TRITONSERVER_ServerInferAsync` belongs to the server until its release callback.
-//! - The memory of inputs belongs to the caller and must not change until then. It is read
-//!   in place: an input of one segment is never copied.
+//! - The memory of inputs belongs to the caller and must not change until then. Inputs are read in
+//!   place: an input of one segment is never copied.
 //! - Outputs are copied once, into the buffers of the response allocator.
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]

@@ -1,4 +1,4 @@
-//! The options of a future server. Each is a flag of the command line.
+//! The options of a future server. Each option is a command-line flag.
 
 use core::ffi::{c_char, c_int, c_uint};
 use std::collections::BTreeMap;
@@ -12,31 +12,31 @@ use galatea_infer::Status;
 /// The options of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenOptions {
-    /// Flags of the command line, which most options are.
+    /// Command-line flags, which represent most options.
     pub flags: Vec<String>,
-    /// The response cache, and its configuration as it was given.
+    /// The response cache and its configuration, as given.
     pub cache: Option<(String, String)>,
-    /// Settings of host policies: policy, setting and value, each of which may be empty.
+    /// Settings of host policies, as policy, setting and value, each of which may be empty.
     pub host_policies: Vec<[String; 3]>,
 }
 
-/// The options that were set.
+/// The options that have been set.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionsObject {
-    /// Each as `--name=value`, in the order in which they were set.
+    /// The options as `--name=value`, in the order in which they were set.
     flags: Vec<String>,
     control_mode: &'static str,
-    /// True if the configuration of models must be complete.
+    /// True if models' configurations must be complete.
     strict_model_config: bool,
-    /// The configuration of each cache, as text.
+    /// The configuration of each cache, in text form.
     caches: BTreeMap<String, String>,
     /// Settings of host policies, in the order in which they were set.
     host_policies: Vec<[String; 3]>,
 }
 galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40);
 
-/// The defaults of Triton's library, which differ from its program's: models are loaded
-/// at the start and when the program polls, and configurations are not completed.
+/// The defaults of Triton's library, which differ from those of its program: models are loaded at
+/// startup and when the program polls, and configurations are not completed.
 impl Default for OptionsObject {
     fn default() -> Self {
         Self {
@@ -68,7 +68,8 @@ impl OptionsObject {
         flags
     }
 
-    /// Checks what no server can be created with. As in Triton, the setters accept it.
+    /// Checks for options with which no server can be created. As in Triton, the setters accept
+    /// them.
     ///
     /// # Errors
     ///
@@ -88,7 +89,7 @@ impl OptionsObject {
 }
 
 const _: TRITONSERVER_ServerOptionsNew = TRITONSERVER_ServerOptionsNew;
-/// Makes options with the defaults of Triton's library.
+/// Creates options with the defaults of Triton's library.
 ///
 /// # Safety
 ///
@@ -121,8 +122,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
     })
 }
 
-/// Defines functions that set one flag from their arguments. `$body` gets the options and
-/// the arguments, texts already as `&str`.
+/// Defines functions that set one flag from their arguments. `$body` receives the options and the
+/// arguments, with strings already converted to `&str`.
 macro_rules! setters {
     ($($function:ident($($argument:ident: $kind:ident),*) $body:expr;)*) => {
         $(
@@ -131,8 +132,8 @@ macro_rules! setters {
             ///
             /// # Safety
             ///
-            /// `options` must be null or options that no other thread uses; texts must be
-            /// null or end in a zero byte.
+            /// `options` must be null or options that no other thread uses; strings must be null or
+            /// NUL-terminated.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 options: *mut TRITONSERVER_ServerOptions,
@@ -164,7 +165,7 @@ macro_rules! setters {
     (@value $kind:ident $argument:ident) => { $argument };
 }
 
-/// A setter with one argument, which is the flag's value.
+/// Defines a setter with one argument, which is the flag's value.
 macro_rules! flag {
     ($flag:literal) => {
         |options, value| {
@@ -268,18 +269,17 @@ setters! {
         };
 }
 
-/// Defines functions that change a setting of the log. `$body` gets the argument.
+/// Defines functions that change a setting of the log. `$body` receives the argument.
 macro_rules! log_setters {
     ($($function:ident($argument:ident: $kind:ty) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Changes the process's log at once. All its servers share the log. The last
-            /// setting counts, whether or not the options are used to make a server.
+            /// Changes the process's log immediately. All servers of the process share the log. The
+            /// last setting counts, even if the options are never used to create a server.
             ///
             /// # Safety
             ///
-            /// `options` must be null or options; a text must be null or end in a zero
-            /// byte.
+            /// `options` must be null or options; a string must be null or NUL-terminated.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 options: *mut TRITONSERVER_ServerOptions,
@@ -347,7 +347,7 @@ fn rate_limit(options: &mut OptionsObject, mode: TRITONSERVER_RateLimitMode) -> 
     Ok(())
 }
 
-/// As in Triton, an unknown format changes nothing.
+/// The log format; as in Triton, an unknown format changes nothing.
 fn log_format(format: TRITONSERVER_LogFormat) -> Option<Format> {
     match format {
         TRITONSERVER_LOG_DEFAULT => Some(Format::Default),
@@ -390,7 +390,7 @@ fn cache_config(options: &mut OptionsObject, name: &str, json: &str) -> Result<(
     Ok(())
 }
 
-/// The older way to ask for the local cache. As in Triton, 0 means no cache.
+/// Sets the size of the local cache, in the older way. As in Triton, 0 means no cache.
 fn cache_byte_size(options: &mut OptionsObject, size: u64) -> Result<(), Status> {
     if size > 0 {
         let json = format!("{{\"size\": \"{size}\"}}");
@@ -496,7 +496,7 @@ mod tests {
         let strict = ["--model-control-mode=poll", "--disable-auto-complete-config"];
         assert_eq!(options.flags(), strict);
         let address = handle::into_raw(options);
-        // SAFETY: the options are alive, and this test's alone.
+        // SAFETY: the options are alive and used only by this test.
         unsafe {
             for (mode, strict) in [
                 (TRITONSERVER_MODEL_CONTROL_EXPLICIT, true),

@@ -1,4 +1,4 @@
-//! The owner of a request: its caller or the server.
+//! The ownership of a request, by its caller or by the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use galatea_infer::{CancelToken, Status};
 use galatea_stdx::Lock;
 
-/// The state of a request that any thread may ask for while the server has it.
+/// The state of a request that any thread may query while the server has it.
 #[derive(Default)]
 pub(crate) struct Ownership {
     is_with_server: Arc<AtomicBool>,
-    /// `None` before the request was handed over for the first time.
+    /// `None` until the request is handed over for the first time.
     cancel: Lock<Option<CancelToken>>,
 }
 
-/// The request belongs to the server as long as this lives.
+/// Proof that a request belongs to the server, for as long as the value lives.
 pub(crate) struct ServerOwnership(Arc<AtomicBool>);
 
 impl Drop for ServerOwnership {
@@ -24,8 +24,8 @@ impl Drop for ServerOwnership {
 }
 
 impl Ownership {
-    /// Hands the request over. Each time it gets a new cancellation token. `None` if the
-    /// server has it already.
+    /// Hands the request over, with a new cancellation token each time. `None` if the server
+    /// already has it.
     pub(crate) fn hand_over(&self) -> Option<(ServerOwnership, CancelToken)> {
         if self.is_with_server.swap(true, Ordering::AcqRel) {
             return None;
@@ -35,7 +35,7 @@ impl Ownership {
         Some((ServerOwnership(self.is_with_server.clone()), token))
     }
 
-    /// The token that cancels the request and knows whether it was cancelled.
+    /// The token that cancels the request and knows if it has been cancelled.
     ///
     /// # Errors
     ///

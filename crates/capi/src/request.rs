@@ -1,4 +1,4 @@
-//! Requests, as C builds them.
+//! Requests in the form in which C builds them.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -22,7 +22,7 @@ use crate::server::{model_name, running, version};
 
 /// A request that is being built, or that the server has.
 pub(crate) struct RequestObject {
-    /// The GPUs whose memory its inputs and outputs may be in.
+    /// The GPUs whose memory the inputs and outputs may be in.
     pub(crate) devices: Devices,
     pub(crate) model_name: String,
     pub(crate) model_version: Option<i64>,
@@ -54,7 +54,7 @@ pub(crate) struct RequestInput {
     /// `None` for a raw input, which has only bytes.
     pub(crate) type_and_shape: Option<(DataType, Vec<i64>)>,
     pub(crate) segments: Vec<InputSegment>,
-    /// The data that instances of a host policy get instead.
+    /// The data that instances with a host policy receive instead.
     pub(crate) host_policies: Vec<(String, Vec<InputSegment>)>,
 }
 
@@ -75,7 +75,7 @@ impl RequestInput {
 pub(crate) struct InputSegment {
     pub(crate) base: *const c_void,
     pub(crate) byte_size: usize,
-    /// The number of the GPU that the memory is on; `None` if it is the host's.
+    /// The number of the GPU that holds the memory; `None` for host memory.
     pub(crate) gpu: Option<i64>,
 }
 
@@ -169,7 +169,7 @@ impl RequestObject {
 }
 
 const _: TRITONSERVER_InferenceRequestNew = TRITONSERVER_InferenceRequestNew;
-/// Makes a request for a model; version -1 is the newest.
+/// Creates a request for a model; version -1 means the newest.
 ///
 /// # Safety
 ///
@@ -226,9 +226,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
     })
 }
 
-/// Defines functions that read a request (`reads`), which several threads may do at a
-/// time, or change it (`changes`). `$body` gets the request and the arguments, texts
-/// already as `&str`.
+/// Defines functions that read a request (`reads`), which several threads may do at a time, or
+/// change it (`changes`). `$body` receives the request and the arguments, with strings already
+/// converted to `&str`.
 macro_rules! request_functions {
     (reads { $($all:tt)* }) => {
         request_functions! { @with borrow (&RequestObject) $($all)* }
@@ -245,10 +245,9 @@ macro_rules! request_functions {
             ///
             /// # Safety
             ///
-            /// `request` must be null or a request that no thread changes, or, to change
-            /// it, that no other thread uses; texts must be null or end in a zero byte;
-            /// out pointers must be null or valid for writes, and other pointers valid as
-            /// the header requires.
+            /// `request` must be null or a request that no thread changes, or, to change it, that
+            /// no other thread uses; strings must be null or NUL-terminated; out pointers must be
+            /// null or valid for writes, and other pointers valid as the header requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 request: *mut TRITONSERVER_InferenceRequest,

@@ -1,4 +1,4 @@
-//! Responses, as C reads them.
+//! Responses in the form in which C reads them.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -14,7 +14,7 @@ use galatea_stdx::len64;
 
 use crate::allocator::{Allocator, OutputBuffer};
 
-/// A response, or the error in its place.
+/// A response, or an error instead.
 pub(crate) struct ResponseObject {
     status: Result<(), Status>,
     model_name: CString,
@@ -48,7 +48,7 @@ struct ResponseOutput {
 }
 
 impl ResponseObject {
-    /// A response with its outputs in the caller's buffers. If an output can't be stored
+    /// Creates a response with its outputs in the caller's buffers. If an output can't be stored
     /// there, the response becomes an error.
     pub(crate) fn new(
         result: Result<InferenceResponse, Status>,
@@ -65,7 +65,7 @@ impl ResponseObject {
             outputs: Vec::new(),
             classes,
         };
-        // Called for an error too: callers prepare for the response then.
+        // Called even for an error, because callers then prepare for the response.
         let filled =
             allocator.start().and(result).and_then(|response| object.fill(&response, allocator));
         if let Err(status) = filled {
@@ -92,7 +92,7 @@ impl ResponseObject {
     }
 }
 
-/// The request's part of a response that is an error.
+/// The request's part of an error response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestIdentity {
     pub(crate) model_name: String,
@@ -112,7 +112,7 @@ impl ResponseParameter {
     }
 }
 
-/// Defines functions that read a response. `$body` gets the response and the arguments.
+/// Defines functions that read a response. `$body` receives the response and the arguments.
 macro_rules! readers {
     ($($function:ident($($argument:ident: $kind:ty),*) $body:expr;)*) => {
         $(
@@ -283,7 +283,7 @@ fn at<'a, T>(items: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
 }
 
 const _: TRITONSERVER_InferenceResponseError = TRITONSERVER_InferenceResponseError;
-/// The response's error, which the caller deletes; null if there is none.
+/// Returns the response's error, which the caller deletes; null if there is none.
 ///
 /// # Safety
 ///

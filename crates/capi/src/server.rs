@@ -1,4 +1,4 @@
-//! The server as an object of C: making, stopping and deleting it.
+//! The server as a C object: creating, stopping and deleting it.
 
 use core::ffi::c_char;
 use std::ops::Deref;
@@ -18,30 +18,31 @@ use crate::options::{ChosenOptions, OptionsObject};
 
 /// A server that runs in this process.
 pub struct RunningServer {
-    /// Takes requests.
+    /// The service that accepts requests.
     pub service: Arc<dyn InferenceService>,
-    /// Answers questions and executes commands.
+    /// The control that answers queries and executes commands.
     pub control: Arc<dyn ServerControl>,
     /// The GPUs whose memory inputs and outputs may be in.
     pub devices: Devices,
-    /// The metrics in Prometheus' text format.
+    /// A function that returns the metrics in Prometheus' text format.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
-    /// Polls the repositories, and returns when all changed models are loaded or unloaded.
+    /// A function that polls the repositories, and returns once all changed models have been loaded
+    /// or unloaded.
     pub poll: Box<dyn Fn() -> Result<(), Status> + Send + Sync>,
-    /// Stops the server: it takes no new requests, finishes those that it has, and
-    /// unloads all models. `None` waits for the time of the server's own option. It may
-    /// be called any number of times.
+    /// A function that stops the server: it accepts no new requests, finishes the ones that it has,
+    /// and unloads all models. `None` waits for the time that the server's own option sets. The
+    /// function may be called any number of times.
     pub stop: Box<dyn Fn(Option<Duration>) -> Result<(), Status> + Send + Sync>,
 }
 
-/// Makes a server from options, without its network doors, and puts it at the reserved
-/// address. It may do so before models are loaded, so that backends can use the address while
-/// they load.
+/// Creates a server from options, without its network doors, and puts it at the reserved address.
+/// The function may do so before models are loaded, so that backends can use the address while they
+/// load.
 pub type ServerFactory = fn(&ChosenOptions, &ReservedAddress) -> Result<(), Status>;
 
 static FACTORY: OnceLock<ServerFactory> = OnceLock::new();
 
-/// Sets how servers are made. Only the first call counts.
+/// Sets the function that creates servers. Only the first call counts.
 pub fn install_server_factory(factory: ServerFactory) {
     let _ = FACTORY.set(factory);
 }
@@ -51,7 +52,7 @@ pub(crate) struct ServerObject {
     running: Arc<OnceLock<Arc<RunningServer>>>,
     /// Set by `TRITONSERVER_ServerSetExitTimeout`, which any thread may call.
     exit_timeout: Arc<Lock<Option<Duration>>>,
-    /// True once `TRITONSERVER_ServerStop` was called.
+    /// True once `TRITONSERVER_ServerStop` has been called.
     exiting: Arc<AtomicBool>,
 }
 galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 41);
@@ -71,10 +72,10 @@ impl ServerObject {
     }
 }
 
-/// An address by which C code will know a server, reserved before the server exists:
-/// backends learn it before their models are loaded. Dropping this releases the address.
+/// An address by which C code will know a server, reserved before the server exists because
+/// backends learn it before their models are loaded. Dropping the value releases the address.
 pub struct ReservedAddress {
-    /// Null after it was handed over to C code.
+    /// Null once the address has been handed over to C code.
     address: *mut TRITONSERVER_Server,
     object: ServerObject,
 }
@@ -86,7 +87,7 @@ unsafe impl Send for ReservedAddress {}
 unsafe impl Sync for ReservedAddress {}
 
 impl ReservedAddress {
-    /// An address without a server. Calls with it fail because there is no server yet.
+    /// Reserves an address without a server. Calls with it fail because there is no server yet.
     #[must_use]
     pub fn new() -> Self {
         let running = Arc::new(OnceLock::new());
@@ -112,16 +113,16 @@ impl ReservedAddress {
         self.object.running.get()
     }
 
-    /// The server at the address, for calls of code in Rust.
+    /// The server at the address, for calls from Rust code.
     ///
     /// # Errors
     ///
-    /// `Unavailable` while the server is being made.
+    /// `Unavailable` while the server is being created.
     pub fn server(&self) -> Result<ServerRef, Status> {
         self.object.server()
     }
 
-    /// Stops the server at the address, as `TRITONSERVER_ServerStop` does.
+    /// Stops the server at the address, just like `TRITONSERVER_ServerStop`.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl ReservedAddress {
         self.object.stop()
     }
 
-    /// Hands the address over to C code, which deletes the server.
+    /// Hands the address over to C code, which will delete the server.
     #[must_use]
     pub fn into_address(mut self) -> *mut TRITONSERVER_Server {
         std::mem::replace(&mut self.address, core::ptr::null_mut())
@@ -154,7 +155,7 @@ impl Drop for ReservedAddress {
     }
 }
 
-/// An address of a running server, valid until C code deletes it.
+/// The address of a running server, valid until C code deletes it.
 #[must_use]
 pub fn into_address(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
     let reserved = ReservedAddress::new();
@@ -162,29 +163,29 @@ pub fn into_address(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
     reserved.into_address()
 }
 
-/// The server of a call.
+/// The server that a call uses.
 pub struct ServerRef {
     running: Arc<RunningServer>,
     exiting: bool,
 }
 
 impl ServerRef {
-    /// The server, for questions whether it is live or ready. As in Triton, a stopped
-    /// server does not answer them.
+    /// The server, for queries about its liveness and readiness. As in Triton, a stopped server
+    /// does not answer them.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the server was stopped.
+    /// `Unavailable` if the server has been stopped.
     pub(crate) fn check_live(&self) -> Result<&RunningServer, Status> {
         self.unless_exiting("Server exiting")
     }
 
-    /// The server, for everything about models except their metadata. As in Triton, a
-    /// stopped server does not answer that, and loads nothing.
+    /// The server, for everything about models except their metadata. As in Triton, a stopped
+    /// server does not answer such queries, and loads nothing.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the server was stopped.
+    /// `Unavailable` if the server has been stopped.
     pub(crate) fn check_ready(&self) -> Result<&RunningServer, Status> {
         self.unless_exiting("Server not ready")
     }
@@ -196,8 +197,8 @@ impl ServerRef {
         Ok(&self.running)
     }
 
-    /// Polls the repositories. As in Triton, on a stopped server this succeeds and does
-    /// nothing, in every control mode.
+    /// Polls the repositories. As in Triton, polling a stopped server succeeds without any effect,
+    /// in every control mode.
     ///
     /// # Errors
     ///
@@ -226,7 +227,7 @@ pub(crate) unsafe fn running(server: *const TRITONSERVER_Server) -> Result<Serve
 }
 
 const _: TRITONSERVER_ServerNew = TRITONSERVER_ServerNew;
-/// Makes a server and waits until its models are loaded.
+/// Creates a server and waits until its models are loaded.
 ///
 /// # Safety
 ///
@@ -252,7 +253,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
 }
 
 const _: TRITONSERVER_ServerStop = TRITONSERVER_ServerStop;
-/// Stops a server. It answers questions about models' metadata until it is deleted.
+/// Stops a server. It still answers queries about models' metadata until it is deleted.
 ///
 /// # Safety
 ///
@@ -269,7 +270,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerStop(
 }
 
 const _: TRITONSERVER_ServerSetExitTimeout = TRITONSERVER_ServerSetExitTimeout;
-/// Changes how long stopping may take.
+/// Changes the time that stopping may take.
 ///
 /// # Safety
 ///
@@ -308,13 +309,12 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
     })
 }
 
-/// The version of a number from C: -1 is the newest. No model has other negative
-/// versions.
+/// The version that a number from C means: -1 is the newest. No model has other negative versions.
 pub(crate) fn version(number: i64) -> Option<i64> {
     (number != -1).then_some(number)
 }
 
-/// The model name of a call.
+/// The model name that a call passes.
 ///
 /// # Safety
 ///

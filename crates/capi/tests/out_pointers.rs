@@ -1,4 +1,4 @@
-//! Functions that make an object for C make none if C passes no pointer for it: the
+//! Tests that functions that create an object for C create none if C passes no pointer for it: the
 //! object could never be released.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(
@@ -19,7 +19,7 @@ use galatea_capi::metric::functions::*;
 use galatea_capi::options::*;
 use galatea_capi::trace::*;
 
-/// A slot is reused as soon as its object is released, so an object that was leaked shows
+/// Checks a function. A slot is reused as soon as its object is released, so a leaked object shows
 /// in the slot of the next one.
 #[track_caller]
 fn check<T>(
@@ -67,7 +67,7 @@ unsafe extern "C" fn release(
     null_mut()
 }
 
-/// One test, because other tests would use slots in between.
+/// A single test, because other tests would use slots in between.
 #[test]
 fn no_object_is_made_without_an_out_pointer() {
     let level = TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;

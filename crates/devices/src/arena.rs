@@ -1,18 +1,18 @@
-//! The parts of a pool that are in use.
+//! Allocation of the parts of a pool.
 
 use std::collections::BTreeMap;
 
-/// All parts begin and end at multiples of this: what copies and computations on a device
-/// want, and what `cuMemAlloc` gives.
+/// The alignment of every part's beginning and end: the one that copies and computations on a
+/// device prefer, and that `cuMemAlloc` provides.
 const ALIGNMENT: usize = 256;
 
 /// The free and used parts of a range of bytes. It holds no memory itself.
 #[derive(Debug)]
 pub(crate) struct Arena {
     total: usize,
-    /// The sum of what was asked for.
+    /// The sum of the requested lengths.
     used: usize,
-    /// Lengths of the free parts by their starts. No two of them touch.
+    /// Lengths of the free parts, keyed by start. No two of them are adjacent.
     free: BTreeMap<usize, usize>,
 }
 
@@ -23,7 +23,8 @@ impl Arena {
         Self { total, used: 0, free }
     }
 
-    /// The start of a part with at least this length: the smallest that fits.
+    /// Allocates a part of at least this length, from the smallest free part that fits, and returns
+    /// its start.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<usize> {
         let wanted = rounded(bytes)?;
         let fitting = self.free.iter().filter(|&(_, &length)| length >= wanted);
@@ -36,7 +37,7 @@ impl Arena {
         Some(start)
     }
 
-    /// Takes a part back, which [`Self::allocate`] gave for this length.
+    /// Releases a part that [`Self::allocate`] returned for this length.
     pub(crate) fn release(&mut self, start: usize, bytes: usize) {
         let mut start = start;
         let mut length = rounded(bytes).expect("it was allocated");
@@ -69,7 +70,7 @@ impl Arena {
     }
 }
 
-/// The length of the part that is given for a length: never empty.
+/// The length of the part that is allocated for a requested length: never empty.
 fn rounded(bytes: usize) -> Option<usize> {
     bytes.max(1).checked_next_multiple_of(ALIGNMENT)
 }

@@ -1,39 +1,39 @@
-//! Single copies, for those who have no stream of their own.
+//! Single copies, for callers that have no stream of their own.
 //!
-//! Each is done when the function returns. It waits for the event after its own work, never
-//! for what others have queued on the device.
+//! Each copy is done when the function returns. The function waits for the event that follows its
+//! own work, never for work that others have queued on the device.
 
 use std::ops::Deref;
 
 use crate::devices::Shared;
 use crate::{Device, DeviceBuffer, Devices, Error, HostBuffer, Stream};
 
-/// The number of streams without work that are kept; others are destroyed.
+/// The maximum number of idle streams that are kept; others are destroyed.
 const IDLE_STREAMS_MAX: usize = 32;
 
-/// A stream of the device that has one user at a time.
+/// A stream of the device, which has one user at a time.
 struct Borrowed<'a> {
     shared: Option<&'a Shared>,
-    /// `None` while it is given back.
+    /// `None` while the stream is being returned.
     stream: Option<Stream>,
 }
 
 impl Devices {
-    /// The bytes in a device's memory, copied to memory of the host.
+    /// Copies a device's memory to host memory.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn to_host(&self, from: &DeviceBuffer) -> Result<HostBuffer, Error> {
         let to = self.host_memory(from.len());
         self.borrow_stream(from.device())?.download(from, to)?.wait()
     }
 
-    /// Copies bytes of the host to the beginning of `to`.
+    /// Copies host bytes to the beginning of `to`.
     ///
     /// # Errors
     ///
-    /// `to` is too short, or the driver's.
+    /// If `to` is too short, or the driver's error.
     pub fn to_device<T>(&self, from: T, to: &DeviceBuffer) -> Result<(), Error>
     where
         T: AsRef<[u8]> + Send + 'static,
@@ -43,22 +43,22 @@ impl Devices {
         stream.synchronize()
     }
 
-    /// Copies between two memories of one length, also of two devices.
+    /// Copies between two memories of equal length, even of different devices.
     ///
     /// # Errors
     ///
-    /// The lengths differ, or the driver's error.
+    /// If the lengths differ, or the driver's error.
     pub fn copy(&self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<(), Error> {
         let stream = self.borrow_stream(to.device())?;
         stream.copy(from, to)?;
         stream.synchronize()
     }
 
-    /// Memory of a device's pool whose bytes are all 0.
+    /// Zeroed memory of a device's pool.
     ///
     /// # Errors
     ///
-    /// [`Error::PoolExhausted`], or the driver's.
+    /// [`Error::PoolExhausted`], or the driver's error.
     pub fn pooled_zeros(&self, device: &Device, bytes: usize) -> Result<DeviceBuffer, Error> {
         let memory = device.allocate_pooled(bytes)?;
         let stream = self.borrow_stream(device)?;

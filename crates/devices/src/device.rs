@@ -1,4 +1,4 @@
-//! A device: what is known of it, its context, and whether it is lost.
+//! A device: its description, its context, and its loss.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
@@ -16,32 +16,32 @@ use crate::error::is_sticky;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its number, by which configurations name it.
+    /// The device's number, by which configurations name it.
     pub number: u32,
-    /// Its product's name.
+    /// The product name.
     pub name: String,
-    /// Its identifier, as metrics show it: `GPU-` and five groups.
+    /// The device's identifier, as metrics show it: `GPU-` and five groups.
     pub uuid: String,
-    /// Its place on the bus, such as `0000:3b:00.0`.
+    /// The device's place on the bus, such as `0000:3b:00.0`.
     pub bus_id: String,
-    /// The NUMA node that its place on the bus belongs to.
+    /// The NUMA node that the place on the bus belongs to.
     pub numa_node: Option<u32>,
-    /// Its compute capability: major and minor number.
+    /// The compute capability: major and minor number.
     pub capability: (u32, u32),
-    /// Its memory.
+    /// The size of the device's memory.
     pub memory_bytes: usize,
 }
 
-/// The use of a device's memory, by all processes.
+/// The use of a device's memory by all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Bytes that can be allocated.
+    /// The number of bytes that can be allocated.
     pub free: usize,
-    /// All bytes.
+    /// The total number of bytes.
     pub total: usize,
 }
 
-/// A device of this machine. Clones are the same device.
+/// A device of this machine. Clones refer to the same device.
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<State>);
 
@@ -49,19 +49,19 @@ pub(crate) struct State {
     pub(crate) driver: Arc<Driver>,
     pub(crate) raw: c_int,
     pub(crate) info: DeviceInfo,
-    /// The context that all libraries of the process share, from its first use on.
+    /// The context that all libraries of the process share, once it has been used.
     context: OnceLock<Context>,
     lost: OnceLock<String>,
     pub(crate) on_lost: OnceLock<Arc<LossHandler>>,
     pub(crate) pool: OnceLock<Pool>,
-    /// The maximum length of memory that grows, if it was chosen.
+    /// The maximum length of growing memory, if one was chosen.
     pub(crate) growth_bytes_max: OnceLock<usize>,
 }
 
-/// A function that is called when a device is lost, with its number and the reason.
+/// A function that is called with the number and the reason when a device is lost.
 pub(crate) type LossHandler = dyn Fn(u32, &str) + Send + Sync;
 
-/// Memory that was allocated at the start.
+/// Memory that was allocated at startup.
 pub(crate) struct Pool {
     pub(crate) address: u64,
     pub(crate) arena: Lock<Arena>,
@@ -74,9 +74,10 @@ unsafe impl Send for Context {}
 // SAFETY: As above.
 unsafe impl Sync for Context {}
 
-/// The device's context is current on this thread for as long as it lives.
+/// Keeps the device's context current on this thread for as long as the value lives.
 ///
-/// Restores the context that was current before: other libraries in the process rely on theirs.
+/// Dropping the value restores the previously current context: other libraries in the process rely
+/// on theirs.
 pub(crate) struct Entered<'a>(&'a State);
 
 impl Drop for Entered<'_> {
@@ -135,30 +136,30 @@ impl Device {
         })))
     }
 
-    /// Its description.
+    /// The device's description.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// Its number.
+    /// The device's number.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.0.info.number
     }
 
-    /// Returns true if it can't be used any more. Only a new process may use it again.
+    /// Returns true if the device can't be used any more. Only a new process may use it again.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.lost.get().is_some()
     }
 
-    /// Declares that it can't be used any more, as a library that uses it found out.
+    /// Declares that the device can't be used any more, as discovered by a library that uses it.
     pub fn declare_lost(&self, why: &str) {
         self.0.lose(why);
     }
 
-    /// Calls the handler when the device is lost, and at once if it is already.
+    /// Calls the handler when the device is lost, or immediately if it already is.
     pub(crate) fn on_lost(&self, handler: Arc<LossHandler>) {
         let handler = self.0.on_lost.get_or_init(|| handler);
         if let Some(why) = self.0.lost.get() {
@@ -166,11 +167,11 @@ impl Device {
         }
     }
 
-    /// The use of its memory.
+    /// The current use of the device's memory.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn memory(&self) -> Result<MemoryUse, Error> {
         let entered = self.0.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -181,11 +182,11 @@ impl Device {
         Ok(MemoryUse { free, total })
     }
 
-    /// Allows work on this device to use the memory of another; true if it may.
+    /// Allows work on this device to use the memory of another. Returns true if that is possible.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn enable_access_to(&self, peer: &Self) -> Result<bool, Error> {
         let mut can = 0;
         let driver = &self.0.driver;
@@ -208,7 +209,7 @@ impl Device {
 }
 
 impl State {
-    /// Makes the context current on this thread.
+    /// Makes the device's context current on this thread.
     pub(crate) fn enter(&self) -> Result<Entered<'_>, Error> {
         if let Some(text) = self.lost.get() {
             return Err(Error::Lost { device: self.info.number, text: text.clone() });
@@ -234,7 +235,7 @@ impl State {
         Ok(context)
     }
 
-    /// The error of a result, which also tells that the device is lost.
+    /// Converts a result to an error, and marks the device as lost if the result says so.
     pub(crate) fn check(&self, call: &'static str, code: Code) -> Result<(), Error> {
         if code == SUCCESS {
             return Ok(());
@@ -246,7 +247,7 @@ impl State {
         Err(Error::Driver { call, code, text })
     }
 
-    /// It can't be used any more. The first reason stays, and is returned.
+    /// Marks the device as lost. The first reason is kept and returned.
     fn lose(&self, why: &str) -> &str {
         let mut is_new = false;
         let first = self.lost.get_or_init(|| {
@@ -278,7 +279,7 @@ impl Drop for State {
 }
 
 impl Pool {
-    /// The arena. A thread that panicked left it whole: each of its steps panics before it
+    /// The pool's arena. A thread that panicked left it intact: each of its steps panics before it
     /// changes anything.
     pub(crate) fn arena(&self) -> Guard<'_, Arena> {
         self.arena.lock("arena")
@@ -291,7 +292,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// A text of C in a buffer whose last byte is 0.
+/// The C string in a buffer whose last byte is 0.
 fn text(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> = buffer.iter().map(|&byte| byte.to_ne_bytes()[0]).collect();
     CStr::from_bytes_until_nul(&bytes)
@@ -310,7 +311,7 @@ fn uuid_text(uuid: [u8; 16]) -> String {
     text
 }
 
-/// The NUMA node of a place on the bus. The system says -1 if it has none.
+/// The NUMA node of a place on the bus. The system reports -1 if it has none.
 fn numa_node(places: &Path, bus_id: &str) -> Option<u32> {
     let said = std::fs::read_to_string(places.join(bus_id).join("numa_node")).ok()?;
     said.trim().parse().ok()

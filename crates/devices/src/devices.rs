@@ -1,4 +1,4 @@
-//! The devices of this machine, and what all of them share.
+//! The devices of this machine, and the state that all of them share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::host::PinnedPool;
 use crate::monitor::{Monitor, Reading, ReadingError};
 use crate::{Device, Error, HostBuffer, Stream};
 
-/// Two capabilities that differ by less are the same, as in Triton.
+/// The tolerance below which two capabilities count as equal, as in Triton.
 const CAPABILITY_TOLERANCE: f64 = 0.01;
 
-/// The devices that models may use. Clones are the same devices.
+/// The devices that models may use. Clones refer to the same devices.
 #[derive(Clone, Default)]
 pub struct Devices(pub(crate) Option<Arc<Shared>>);
 
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     devices: Vec<Device>,
     pinned: OnceLock<Arc<PinnedPool>>,
     monitor: Option<Monitor>,
-    /// Streams for single copies, which nothing uses now.
+    /// Idle streams, for single copies.
     idle_streams: Lock<Vec<Stream>>,
 }
 
@@ -41,34 +41,34 @@ pub struct Found {
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Its severity.
+    /// The note's severity.
     pub level: NoteLevel,
-    /// Its text.
+    /// The note's text.
     pub text: String,
 }
 
 /// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteLevel {
-    /// All is well.
+    /// Everything is in order.
     Info,
-    /// The server goes on with less.
+    /// The server continues with reduced capabilities.
     Warning,
-    /// Something that was asked for is missing.
+    /// Something that was requested is missing.
     Error,
 }
 
-/// The amounts of memory that are allocated at the start.
+/// The amounts of memory that are allocated at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// Pinned memory of the host.
+    /// Pinned host memory.
     pub pinned: u64,
-    /// Memory of devices, by their numbers.
+    /// Device memory, keyed by device number.
     pub devices: BTreeMap<i32, u64>,
 }
 
 impl PoolSizes {
-    /// Of a device that is not named.
+    /// The size of the pool of a device that is not listed.
     pub const DEVICE_DEFAULT: u64 = 64 << 20;
 }
 
@@ -78,20 +78,20 @@ impl Default for PoolSizes {
     }
 }
 
-/// The place of an address.
+/// The location of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// Memory of the host.
+    /// Host memory.
     Host,
-    /// Pinned memory of the host.
+    /// Pinned host memory.
     Pinned,
     /// Memory of the device with this number.
     Device(u32),
 }
 
 impl Devices {
-    /// Loads the driver and finds the devices with at least this compute capability.
-    /// Without a driver there is none, and nothing is said of it.
+    /// Loads the driver and finds the devices with at least this compute capability. Without a
+    /// driver there are none, and no note mentions it.
     #[must_use]
     pub fn find(min_compute_capability: f64) -> Found {
         let driver = match Driver::load() {
@@ -139,7 +139,7 @@ impl Devices {
         Found { devices: Self(Some(Arc::new(shared))), notes }
     }
 
-    /// Allocates the pools: once, before models are loaded.
+    /// Allocates the pools. Called once, before models are loaded.
     pub fn allocate_pools(&self, sizes: &PoolSizes) -> Vec<Note> {
         let Some(shared) = &self.0 else { return Vec::new() };
         let mut notes = vec![shared.allocate_pinned(sizes.pinned)];
@@ -167,27 +167,27 @@ impl Devices {
         notes
     }
 
-    /// Chooses how long memory that grows may become, by the devices' numbers: once, before
-    /// models are loaded. It is [`GrowableBuffer::BYTES_MAX_DEFAULT`] of others.
+    /// Chooses the maximum length of growing memory, by device number. Called once, before models
+    /// are loaded. It is [`GrowableBuffer::BYTES_MAX_DEFAULT`] for other devices.
     ///
     /// [`GrowableBuffer::BYTES_MAX_DEFAULT`]: crate::GrowableBuffer::BYTES_MAX_DEFAULT
     pub fn limit_growth(&self, bytes_max: &BTreeMap<i32, u64>) {
         for device in self.iter() {
             let number = i32::try_from(device.number()).unwrap_or(i32::MAX);
             if let Some(&bytes) = bytes_max.get(&number) {
-                // The first choice stays.
+                // The first choice is kept.
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 let _ = device.0.growth_bytes_max.set(bytes);
             }
         }
     }
 
-    /// Lets work on each device use the memory of the others.
+    /// Allows work on each device to use the memory of the others.
     pub fn enable_peer_access(&self) -> Vec<Note> {
         let devices = self.0.as_ref().map_or(&[][..], |shared| &shared.devices);
         let pairs = devices.iter().flat_map(|host| devices.iter().map(move |peer| (host, peer)));
         let mut others = pairs.filter(|(host, peer)| host.number() != peer.number());
-        // As in Triton a pair that can't must not keep the next from it.
+        // As in Triton, a pair that can't must not prevent the next one.
         let failed = others.by_ref().fold(false, |failed, (host, peer)| {
             !matches!(host.enable_access_to(peer), Ok(true)) || failed
         });
@@ -198,20 +198,20 @@ impl Devices {
         vec![Note { level: NoteLevel::Warning, text }]
     }
 
-    /// Sets what is called when a device is lost, with its number and the reason: on the thread
-    /// that finds out, which may hold locks. For one that is lost already it is called at once.
-    /// It may be called twice for a device. Only the first handler counts.
+    /// Sets the function that is called with the number and the reason when a device is lost. It is
+    /// called on the thread that notices, which may hold locks; for an already lost device, it is
+    /// called immediately. It may be called twice for a device. Only the first handler counts.
     pub fn on_lost(&self, handler: impl Fn(u32, &str) + Send + Sync + 'static) {
         let handler: Arc<LossHandler> = Arc::new(handler);
         self.iter().for_each(|device| device.on_lost(handler.clone()));
     }
 
-    /// The devices, in the order of their numbers.
+    /// The devices, ordered by number.
     pub fn iter(&self) -> impl Iterator<Item = &Device> {
         self.0.iter().flat_map(|shared| &shared.devices)
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are no devices.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -227,46 +227,46 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// There is none, or it has too low a compute capability.
+    /// If there is none, or its compute capability is too low.
     pub fn device(&self, number: i32) -> Result<&Device, Error> {
         let same = |device: &&Device| i64::from(device.number()) == i64::from(number);
         self.iter().find(same).ok_or(Error::NoSuchDevice { number })
     }
 
-    /// Memory of the host for copies: pinned, unless the pool has no such piece left.
+    /// Host memory for copies: pinned, unless the pool has no such piece left.
     #[must_use]
     pub fn host_memory(&self, bytes: usize) -> HostBuffer {
         self.pinned_memory(bytes).unwrap_or_else(|| HostBuffer::pageable(bytes))
     }
 
-    /// Pinned memory, if the pool has such a piece.
+    /// Pinned memory, if the pool has such a piece left.
     #[must_use]
     pub fn pinned_memory(&self, bytes: usize) -> Option<HostBuffer> {
         self.0.as_ref()?.pinned.get()?.allocate(bytes)
     }
 
-    /// Bytes of the pool of pinned memory: those in use, and all. Both are 0 without a pool.
+    /// The bytes in use and the total size of the pool of pinned memory. Both are 0 without a pool.
     #[must_use]
     pub fn pinned_usage(&self) -> (usize, usize) {
         let pool = self.0.as_ref().and_then(|shared| shared.pinned.get());
         pool.map_or((0, 0), |pool| pool.usage())
     }
 
-    /// The place of an address. Memory that the driver doesn't know is the host's.
+    /// The location of an address. Memory that is unknown to the driver belongs to the host.
     #[must_use]
     pub fn location(&self, address: u64) -> Location {
         self.0.as_ref().map_or(Location::Host, |shared| shared.location(address))
     }
 
-    /// Measures a device; none if nothing on this machine can. What measures it may find out that
-    /// it is lost.
+    /// Measures a device; `None` if nothing on this machine can. The measurement may discover that
+    /// the device is lost.
     #[must_use]
     pub fn read(&self, device: &Device) -> Option<Result<Reading, ReadingError>> {
         let monitor = self.0.as_ref()?.monitor.as_ref()?;
         let reading = monitor.read(&device.info().bus_id);
         let error = reading.as_ref().map_or_else(Some, Reading::error_of_lost);
         if let Some(error) = error.filter(|error| error.lost) {
-            // Libraries that use it by themselves don't tell.
+            // Libraries that use the device directly don't report it.
             device.declare_lost(&error.text);
         }
         Some(reading)
@@ -289,7 +289,7 @@ impl Shared {
                 let address = pool.address();
                 let text =
                     format!("Pinned memory pool is created at '{address:#x}' with size {bytes}");
-                // Pools are allocated once; a second is dropped.
+                // Pools are allocated once; a second one is dropped.
                 let _ = self.pinned.set(Arc::new(pool));
                 Note::info(text)
             }
@@ -328,7 +328,7 @@ impl Shared {
     }
 }
 
-/// The device with this number, or why models can't use it.
+/// The device with this number, or the reason why models can't use it.
 fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Device, Note> {
     let device = Device::describe(driver, number).map_err(|error| {
         let text = format!("unable to get CUDA device properties for GPU ID{number}: {error}");

@@ -1,8 +1,8 @@
-//! Failures of devices.
+//! Device failures.
 
-/// Why something on a device failed.
+/// The reason why an operation on a device failed.
 ///
-/// The texts are those of the driver alone, as Triton appends them to its own.
+/// The messages are only the driver's, as Triton appends them to its own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,7 +17,7 @@ pub enum Error {
     OutOfMemory {
         /// The number of the device.
         device: u32,
-        /// The bytes that were asked for.
+        /// The number of bytes that were requested.
         bytes: usize,
     },
     /// The pool has no such piece of memory left.
@@ -25,10 +25,10 @@ pub enum Error {
     PoolExhausted {
         /// The number of the device.
         device: u32,
-        /// The bytes that were asked for.
+        /// The number of bytes that were requested.
         bytes: usize,
     },
-    /// An error that doesn't go away: the device can't be used any more.
+    /// A persistent error: the device can't be used any more.
     #[error("GPU {device} is lost: {text}")]
     Lost {
         /// The number of the device.
@@ -39,14 +39,14 @@ pub enum Error {
     /// A copy between memories of different sizes, or a range beyond the end.
     #[error("{0}")]
     Range(String),
-    /// Any other error of the driver.
+    /// Any other driver error.
     #[error("{text}")]
     Driver {
         /// The function that failed.
         call: &'static str,
-        /// Its result.
+        /// The function's result.
         code: i32,
-        /// The driver's text of it.
+        /// The driver's text for the result.
         text: String,
     },
 }
@@ -59,7 +59,7 @@ impl Error {
     }
 }
 
-/// Returns true if a result says that the context, and so all work on the device, is gone.
+/// Returns true if a result means that the context, and thus all work on the device, is gone.
 pub(crate) const fn is_sticky(code: i32) -> bool {
     matches!(
         code,

@@ -1,5 +1,5 @@
-//! Memory of a device that grows in place: its addresses are reserved, and memory is put
-//! behind them block by block.
+//! Device memory that grows in place: its addresses are reserved, and memory is mapped behind them
+//! block by block.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use galatea_stdx::Lock;
 use crate::driver::{self, Address, Handle, MemAccessDesc, MemAllocationProp, MemLocation};
 use crate::{Device, DeviceBuffer, Error};
 
-/// Memory whose address stays while it grows. Clones are the same memory.
+/// Memory whose address stays the same while it grows. Clones refer to the same memory.
 #[derive(Clone)]
 pub struct GrowableBuffer(Arc<Reserved>);
 
 struct Reserved {
     device: Device,
     address: Address,
-    /// The reserved length: a multiple of `block`.
+    /// The reserved length, which is a multiple of `block`.
     bytes: usize,
     block: usize,
-    /// The pieces of memory behind the addresses, from the first on.
+    /// The pieces of memory behind the addresses, beginning with the first.
     blocks: Lock<Vec<Block>>,
 }
 
@@ -29,21 +29,21 @@ struct Block(Handle);
 unsafe impl Send for Block {}
 
 impl Device {
-    /// Memory that may grow as long as was chosen for this device. No memory is used yet.
+    /// Memory that may grow up to the length that was chosen for this device. Uses no memory yet.
     ///
     /// # Errors
     ///
-    /// As [`Self::reserve`].
+    /// As for [`Self::reserve`].
     pub fn growable(&self) -> Result<GrowableBuffer, Error> {
         let chosen = self.0.growth_bytes_max.get().copied();
         self.reserve(chosen.unwrap_or(GrowableBuffer::BYTES_MAX_DEFAULT))
     }
 
-    /// Reserves addresses for memory that grows to at most this length. No memory is used.
+    /// Reserves addresses for memory that grows to at most this length. Uses no memory.
     ///
     /// # Errors
     ///
-    /// The driver's, also if the device has no such addresses.
+    /// The driver's error, even if the device just has no such addresses.
     pub fn reserve(&self, bytes: usize) -> Result<GrowableBuffer, Error> {
         let state = &self.0;
         let what = MemAllocationProp::of_device(state.raw);
@@ -76,24 +76,25 @@ impl GrowableBuffer {
     /// The maximum length on a device for which nothing else was chosen.
     pub const BYTES_MAX_DEFAULT: usize = 1 << 30;
 
-    /// The device.
+    /// The memory's device.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// Its maximum length.
+    /// The maximum length of the memory.
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.0.bytes
     }
 
-    /// Its first bytes, after it has grown to have them. What it held stays as it is.
+    /// Grows the memory to this length if it is shorter, and returns its first bytes. The contents
+    /// are preserved.
     ///
     /// # Errors
     ///
-    /// More than is reserved, [`Error::OutOfMemory`], or the driver's error. Nothing
-    /// changed.
+    /// If the length exceeds the reserved one, [`Error::OutOfMemory`], or the driver's error.
+    /// Nothing has changed in that case.
     pub fn grow(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
         let reserved = &self.0;
         if bytes > reserved.bytes {
@@ -126,7 +127,7 @@ impl Reserved {
         self.address + u64::try_from(index * self.block).expect("a length of memory")
     }
 
-    /// Puts memory behind the block with this index.
+    /// Maps memory behind the block with this index.
     fn block_at(&self, index: usize) -> Result<Block, Error> {
         let state = &self.device.0;
         let entered = state.enter()?;

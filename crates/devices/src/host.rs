@@ -1,4 +1,4 @@
-//! Memory of the host that devices copy to and from: pinned, if there is such.
+//! Host memory that devices copy to and from: pinned, if available.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::arena::Arena;
 use crate::driver;
 use crate::{Device, Error};
 
-/// Pinned memory, allocated once.
+/// Pinned memory that is allocated once.
 pub(crate) struct PinnedPool {
     device: Device,
     start: NonNull<u8>,
@@ -24,10 +24,10 @@ unsafe impl Send for PinnedPool {}
 // SAFETY: As above.
 unsafe impl Sync for PinnedPool {}
 
-/// Memory of the host. Copies between it and a device are fast if it is pinned; memory that
-/// is not takes its place when the pool has none left.
+/// Host memory. Copies between it and a device are fast if it is pinned; pageable memory takes its
+/// place when the pool is exhausted.
 ///
-/// It begins with whatever an earlier owner left in it.
+/// The memory initially holds whatever an earlier owner left in it.
 pub struct HostBuffer(Memory);
 
 enum Memory {
@@ -36,7 +36,7 @@ enum Memory {
 }
 
 impl PinnedPool {
-    /// A pool of this size that all devices can copy from and to.
+    /// Creates a pool of this size that all devices can copy from and to.
     pub(crate) fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
         let state = &device.0;
         let entered = state.enter()?;
@@ -63,13 +63,13 @@ impl PinnedPool {
         self.start.as_ptr().addr()
     }
 
-    /// Bytes in use, and all.
+    /// The bytes in use, and the total size.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let arena = self.arena();
         (arena.used(), arena.total())
     }
 
-    /// A part of the pool, if there is one that is long enough.
+    /// Allocates a part of the pool, if one is long enough.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Option<HostBuffer> {
         let start = self.arena().allocate(bytes)?;
         Some(HostBuffer(Memory::Pinned { pool: self.clone(), start, bytes }))
@@ -78,7 +78,8 @@ impl PinnedPool {
 
 impl Drop for PinnedPool {
     fn drop(&mut self) {
-        // Without a context nothing is released: the device is lost, and the process ends soon.
+        // Without a context, nothing is released: the device is lost, and the process will end
+        // soon.
         let Ok(entered) = self.device.0.enter() else { return };
         // SAFETY: The memory was allocated once, and its parts held the pool.
         let _ = unsafe { self.device.0.driver.cuMemFreeHost(self.start.as_ptr().cast()) };
@@ -87,13 +88,13 @@ impl Drop for PinnedPool {
 }
 
 impl HostBuffer {
-    /// Memory that is not pinned.
+    /// Unpinned memory.
     #[must_use]
     pub fn pageable(bytes: usize) -> Self {
         Self(Memory::Pageable(vec![0; bytes].into_boxed_slice()))
     }
 
-    /// Returns true if it is pinned.
+    /// Returns true if the memory is pinned.
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
         matches!(self.0, Memory::Pinned { .. })

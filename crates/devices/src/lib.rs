@@ -1,26 +1,25 @@
-//! GPUs: which there are, their memory, copies on streams, and what they measure.
+//! GPUs: finding them, their memory, copies on streams, and measurements.
 //!
-//! NVIDIA's driver and its monitor are loaded when the server starts. Nothing is linked: on
-//! a machine without them [`Devices::find`] finds nothing and opens nothing.
+//! NVIDIA's driver and its monitor are loaded when the server starts. Nothing is linked: on a
+//! machine without them, [`Devices::find`] finds and opens nothing.
 //!
 //! # What it is not
 //!
-//! The crate computes nothing on a device and decides nothing: which instance uses which
-//! device is decided elsewhere. It never waits for a whole device, only for an event or a
-//! stream.
+//! The crate computes nothing on a device and makes no decisions: other crates choose the device
+//! for each instance. It never waits for a whole device, only for an event or a stream.
 //!
 //! # The rules of its types
 //!
-//! - Work is queued on a [`Stream`]. A stream belongs to one owner: it moves between threads,
-//!   but two threads can't use it at a time.
-//! - What queued work reads and writes stays allocated until the work is done: the stream
-//!   holds it.
-//! - The host gets the memory that a copy writes only when the copy is done
+//! - Work is queued on a [`Stream`]. A stream belongs to one owner: it can move between threads,
+//!   but two threads can't use it at the same time.
+//! - Memory that queued work reads or writes stays allocated until the work is done, because the
+//!   stream holds it.
+//! - The host receives the memory that a copy writes only when the copy is done
 //!   ([`Downloads::wait`]), so it can't be read too early.
 //! - `cuMemAlloc` and `cuMemFree` may wait for a device. Memory for requests comes from pools
-//!   ([`Device::allocate_pooled`], [`Devices::host_memory`]), which are made at the start.
-//! - A device whose driver reports an error that doesn't go away is lost
-//!   ([`Device::is_lost`]). It stays lost until the process ends; the others go on.
+//!   ([`Device::allocate_pooled`], [`Devices::host_memory`]), which are created at startup.
+//! - A device whose driver reports a persistent error is lost ([`Device::is_lost`]). It stays lost
+//!   until the process ends; the other devices continue.
 //!
 //! # Example
 //!

@@ -1,4 +1,4 @@
-//! Memory of a device.
+//! Device memory.
 
 use std::any::Any;
 use std::fmt;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::driver::{self, IpcMemHandle};
 use crate::{Device, Error};
 
-/// A name of a device's memory, by which another process opens it.
+/// A handle for a device's memory, with which another process opens it.
 pub type IpcHandle = [u8; 64];
 
-/// A piece of a device's memory. Clones and slices are the same memory, which is released
-/// with the last of them.
+/// A piece of a device's memory. Clones and slices refer to the same memory, which is released with
+/// the last of them.
 #[derive(Clone)]
 pub struct DeviceBuffer {
     memory: Arc<Memory>,
@@ -27,7 +27,7 @@ struct Memory {
     origin: Origin,
 }
 
-/// The origin of memory, by which it is released.
+/// The origin of memory, which determines how it is released.
 enum Origin {
     Allocated,
     Pool,
@@ -36,30 +36,30 @@ enum Origin {
 }
 
 impl Device {
-    /// Allocates memory. The driver may wait for the device: not for a request.
+    /// Allocates memory. The driver may wait for the device, so requests must not call this.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`], or the driver's.
+    /// [`Error::OutOfMemory`], or the driver's error.
     pub fn allocate(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
         DeviceBuffer::allocate(self, bytes)
     }
 
-    /// Memory of the pool that was made at the start.
+    /// Allocates memory from the pool that was created at startup.
     ///
     /// # Errors
     ///
-    /// [`Error::PoolExhausted`], also if there is no pool.
+    /// [`Error::PoolExhausted`], even if there is no pool.
     pub fn allocate_pooled(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
         DeviceBuffer::from_pool(self, bytes)
     }
 
-    /// Memory that another process has allocated on this device.
+    /// Opens memory that another process has allocated on this device.
     ///
     /// # Errors
     ///
-    /// The driver's: the handle is not one, or of another device, or of this process; or
-    /// the memory is shorter than `bytes`.
+    /// The driver's error: the handle is invalid, or belongs to another device or to this process;
+    /// or the memory is shorter than `bytes`.
     pub fn open(&self, handle: &IpcHandle, bytes: usize) -> Result<DeviceBuffer, Error> {
         let state = &self.0;
         let entered = state.enter()?;
@@ -78,7 +78,7 @@ impl Device {
         Ok(opened)
     }
 
-    /// Memory that another library has allocated on this device and that ends with `owner`.
+    /// Wraps memory that another library has allocated on this device and that ends with `owner`.
     ///
     /// # Safety
     ///
@@ -122,13 +122,13 @@ impl DeviceBuffer {
         Ok(Self::new(device, address, bytes, Origin::Pool))
     }
 
-    /// The device.
+    /// The memory's device.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.memory.device
     }
 
-    /// The address on the device: no memory of this process is there.
+    /// The address on the device; it does not refer to memory of this process.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
@@ -140,17 +140,17 @@ impl DeviceBuffer {
         self.bytes
     }
 
-    /// Returns true if it has no byte.
+    /// Returns true if the length is zero.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// A part of it.
+    /// A part of the memory.
     ///
     /// # Errors
     ///
-    /// The range is not within it.
+    /// If the range extends beyond the memory.
     pub fn slice(&self, range: Range<usize>) -> Result<Self, Error> {
         if range.start > range.end || range.end > self.bytes {
             let Range { start, end } = range;
@@ -164,12 +164,12 @@ impl DeviceBuffer {
         })
     }
 
-    /// A handle by which another process can open the allocation that holds this memory,
-    /// and where in it this memory begins.
+    /// A handle with which another process can open the allocation that contains this memory, and
+    /// the offset at which this memory begins.
     ///
     /// # Errors
     ///
-    /// The driver's: memory that was opened itself has no handle.
+    /// The driver's error: memory that was itself opened with a handle has none.
     pub fn ipc_handle(&self) -> Result<(IpcHandle, usize), Error> {
         let (base, _) = self.allocation()?;
         let state = &self.memory.device.0;

@@ -1,10 +1,10 @@
-//! The measurements of NVIDIA's management library.
+//! Measurements from NVIDIA's management library.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::driver::functions;
 
-/// Results of the library.
+/// The library's result codes.
 const SUCCESS: c_int = 0;
 const LOST: c_int = 15;
 
@@ -22,7 +22,7 @@ functions! {
     }
 }
 
-/// Why something was not measured.
+/// The reason why something was not measured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct ReadingError {
@@ -32,23 +32,23 @@ pub struct ReadingError {
     pub text: String,
 }
 
-/// The measurements of a device.
+/// The measurements of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// The part of the time in which it computed, in percent.
+    /// The share of time in which the device was computing, in percent.
     pub utilization_percent: Result<u32, ReadingError>,
-    /// Bytes of its memory in use, and all.
+    /// The bytes of the device's memory in use, and their total number.
     pub memory_used_and_total: Result<(u64, u64), ReadingError>,
-    /// The power that it uses, in milliwatts.
+    /// The power that the device draws, in milliwatts.
     pub power_usage_milliwatts: Result<u32, ReadingError>,
-    /// The power that it may use, in milliwatts.
+    /// The power limit of the device, in milliwatts.
     pub power_limit_milliwatts: Result<u32, ReadingError>,
-    /// The energy that it has used since the driver was loaded, in millijoules.
+    /// The energy that the device has used since the driver was loaded, in millijoules.
     pub energy_millijoules: Result<u64, ReadingError>,
 }
 
 impl Reading {
-    /// The error that says that the device is lost.
+    /// The error that means that the device is lost, if there is one.
     pub(crate) fn error_of_lost(&self) -> Option<&ReadingError> {
         let utilization = self.utilization_percent.as_ref().err();
         let memory = self.memory_used_and_total.as_ref().err();
@@ -60,7 +60,7 @@ impl Reading {
 pub(crate) struct Monitor(Library);
 
 impl Monitor {
-    /// Loads the library; none if there is none.
+    /// Loads the library; `None` if the machine has none.
     pub(crate) fn load() -> Result<Option<Self>, String> {
         let Some(library) = Library::load()? else { return Ok(None) };
         // SAFETY: The function takes nothing.

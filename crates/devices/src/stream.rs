@@ -1,4 +1,5 @@
-//! Streams: work on a device, done in order, later; and events, by which others wait for it.
+//! Streams, which perform work on a device later and in order, and events, with which others wait
+//! for it.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -11,13 +12,13 @@ use crate::driver::{self, Handle, NOT_READY};
 use crate::host::HostBuffer;
 use crate::{Device, DeviceBuffer, Error};
 
-/// Work is given an event of its own after this many pieces of memory without one, so that
-/// they don't stay allocated until an event is recorded.
+/// The number of pieces of memory without an event after which the work gets an event of its own,
+/// so that they don't stay allocated until someone records one.
 const KEPT_WITHOUT_EVENT_MAX: usize = 64;
 
 /// A queue of work on a device. Its owner uses it from one thread at a time.
 ///
-/// Dropping it waits for its work.
+/// Dropping the stream waits for its work.
 pub struct Stream {
     device: Device,
     raw: Handle,
@@ -27,16 +28,16 @@ pub struct Stream {
 /// The memory that queued work uses.
 #[derive(Default)]
 struct Kept {
-    /// Of work that no event follows yet.
+    /// The memory of work that no event follows yet.
     recent: Vec<Box<dyn Any + Send>>,
-    /// Of work before each event, oldest first.
+    /// The memory of work before each event, oldest first.
     before: VecDeque<(StreamEvent, Vec<Box<dyn Any + Send>>)>,
 }
 
 // SAFETY: The driver lets any thread use a stream. What is kept may be dropped by any thread.
 unsafe impl Send for Stream {}
 
-/// A point in the work of a stream. Clones are the same point.
+/// A point in the work of a stream. Clones refer to the same point.
 #[derive(Clone)]
 pub struct StreamEvent(Arc<RawEvent>);
 
@@ -52,26 +53,26 @@ unsafe impl Send for RawEvent {}
 unsafe impl Sync for RawEvent {}
 
 impl Device {
-    /// A new stream.
+    /// Creates a stream.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn stream(&self) -> Result<Stream, Error> {
         self.stream_with_priority(0)
     }
 
-    /// A new stream whose work comes before that of streams with a higher number. The
-    /// driver takes the nearest priority that the device has.
+    /// Creates a stream whose work precedes that of streams with a higher number. The driver uses
+    /// the nearest priority that the device has.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn stream_with_priority(&self, priority: i32) -> Result<Stream, Error> {
         let entered = self.0.enter()?;
         let mut raw = std::ptr::null_mut();
-        // As in Triton the stream orders itself with the one that has no name: libraries
-        // that don't know of streams use that one.
+        // As in Triton, the stream synchronizes with the default stream, because libraries that
+        // don't know about streams use that one.
         let flags = 0;
         // SAFETY: The pointer is to a local; the context is current.
         let code =
@@ -83,28 +84,28 @@ impl Device {
 }
 
 impl Stream {
-    /// The device.
+    /// The stream's device.
     #[must_use]
     pub const fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The driver's stream, for libraries that put work on it.
+    /// The driver's stream, for libraries that queue work on it.
     #[must_use]
     pub const fn raw(&self) -> *mut c_void {
         self.raw
     }
 
-    /// Copies bytes of the host to the beginning of `to`.
+    /// Copies host bytes to the beginning of `to`.
     ///
     /// # Errors
     ///
-    /// `to` is too short, or the driver's error.
+    /// If `to` is too short, or the driver's error.
     pub fn upload<T>(&self, from: T, to: &DeviceBuffer) -> Result<(), Error>
     where
         T: AsRef<[u8]> + Send + 'static,
     {
-        // The bytes must not move with their owner.
+        // Boxed, because the bytes must not move with their owner.
         let from = Box::new(from);
         let bytes = (*from).as_ref();
         fits(bytes.len(), to.len())?;
@@ -115,21 +116,22 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies the beginning of `from` to all of `to`, which the host gets back when the copy
-    /// is done.
+    /// Copies the beginning of `from` to all of `to`, which the host receives back when the copy is
+    /// done.
     ///
     /// # Errors
     ///
-    /// `from` is too short, or the driver's error.
+    /// If `from` is too short, or the driver's error.
     pub fn download(&self, from: &DeviceBuffer, to: HostBuffer) -> Result<Downloads, Error> {
         self.download_all([(from, to)])
     }
 
-    /// Copies several pieces of memory to the host, which gets all back at the same time.
+    /// Copies several pieces of memory to the host, which receives all of them back at the same
+    /// time.
     ///
     /// # Errors
     ///
-    /// As [`Self::download`].
+    /// As for [`Self::download`].
     pub fn download_all<'a, I>(&self, copies: I) -> Result<Downloads, Error>
     where
         I: IntoIterator<Item = (&'a DeviceBuffer, HostBuffer)>,
@@ -152,11 +154,11 @@ impl Stream {
         Ok(Downloads { event, buffers: std::mem::take(&mut targets.buffers) })
     }
 
-    /// Copies between two memories of one length, also of two devices.
+    /// Copies between two memories of equal length, even of different devices.
     ///
     /// # Errors
     ///
-    /// The lengths differ, or the driver's error.
+    /// If the lengths differ, or the driver's error.
     pub fn copy(&self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<(), Error> {
         if from.len() != to.len() {
             let text = format!("a copy of {} bytes to {}", from.len(), to.len());
@@ -172,7 +174,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn fill(&self, to: &DeviceBuffer, value: u8) -> Result<(), Error> {
         if to.is_empty() {
             return Ok(());
@@ -191,7 +193,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     ///
     /// # Safety
     ///
@@ -209,23 +211,23 @@ impl Stream {
         state.check("cuMemcpyAsync", code)
     }
 
-    /// Holds a value until the work that is queued now is done.
+    /// Holds a value until all currently queued work is done.
     pub fn keep(&self, value: Box<dyn Any + Send>) {
         let mut kept = self.kept.borrow_mut();
         kept.recent.push(value);
         let many = kept.recent.len() >= KEPT_WITHOUT_EVENT_MAX;
         drop(kept);
         if many {
-            // Without an event they stay until the stream is waited for.
+            // Without an event, the values stay until the stream is waited for.
             let _ = self.record();
         }
     }
 
-    /// The point after all work that is queued now.
+    /// Records the point after all currently queued work.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn record(&self) -> Result<StreamEvent, Error> {
         self.release_done();
         let event = StreamEvent::new(&self.device)?;
@@ -243,12 +245,12 @@ impl Stream {
         Ok(event)
     }
 
-    /// Lets work that is queued from now on wait for a point of another stream. The host
-    /// doesn't wait.
+    /// Makes work that is queued from now on wait for a point in another stream. The host doesn't
+    /// wait.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn wait_for(&self, event: &StreamEvent) -> Result<(), Error> {
         let state = &self.device.0;
         let entered = state.enter()?;
@@ -260,28 +262,28 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until all work of the stream is done. The thread sleeps.
+    /// Waits until all work of the stream is done. The thread sleeps meanwhile.
     ///
     /// # Errors
     ///
-    /// The error of work that failed: the device is lost.
+    /// The error of failed work, which means that the device is lost.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.record()?.wait()?;
         self.release_done();
         Ok(())
     }
 
-    /// Drops what only finished work used.
+    /// Drops the values that only finished work used.
     fn release_done(&self) {
         loop {
             let mut kept = self.kept.borrow_mut();
             let Some((event, _)) = kept.before.front() else { return };
-            // Work on a lost device is over.
+            // Work on a lost device counts as done.
             if matches!(event.is_done(), Ok(false)) {
                 return;
             }
             let done = kept.before.pop_front();
-            // What is dropped may use this stream.
+            // The dropped values may use this stream.
             drop(kept);
             drop(done);
         }
@@ -314,11 +316,11 @@ impl StreamEvent {
         Ok(Self(Arc::new(RawEvent { device: device.clone(), raw })))
     }
 
-    /// Returns true if the work before it is done.
+    /// Returns true if the work before the event is done.
     ///
     /// # Errors
     ///
-    /// The work failed: the device is lost.
+    /// If the work failed, which means that the device is lost.
     pub fn is_done(&self) -> Result<bool, Error> {
         let state = &self.0.device.0;
         let entered = state.enter()?;
@@ -331,11 +333,11 @@ impl StreamEvent {
         state.check("cuEventQuery", code).map(|()| true)
     }
 
-    /// Waits until the work before it is done. The thread sleeps.
+    /// Waits until the work before the event is done. The thread sleeps meanwhile.
     ///
     /// # Errors
     ///
-    /// The work failed: the device is lost.
+    /// If the work failed, which means that the device is lost.
     pub fn wait(&self) -> Result<(), Error> {
         let state = &self.0.device.0;
         let entered = state.enter()?;
@@ -363,9 +365,9 @@ impl Drop for RawEvent {
     }
 }
 
-/// Memory of the host that copies write: it is not seen before they are done.
+/// Host memory that copies write to. It is not accessible before they are done.
 ///
-/// Dropping it waits for them.
+/// Dropping the value waits for the copies.
 #[must_use = "the memory is given back by `wait`"]
 pub struct Downloads {
     event: StreamEvent,
@@ -377,7 +379,7 @@ impl Downloads {
     ///
     /// # Errors
     ///
-    /// The device is lost.
+    /// If the device is lost.
     pub fn is_done(&self) -> Result<bool, Error> {
         self.event.is_done()
     }
@@ -388,25 +390,25 @@ impl Downloads {
         &self.event
     }
 
-    /// Waits for one copy, and gives its memory.
+    /// Waits for a single copy and returns its memory.
     ///
     /// # Errors
     ///
-    /// The device is lost.
+    /// If the device is lost.
     ///
     /// # Panics
     ///
-    /// There are several copies, or none.
+    /// If there is not exactly one copy.
     pub fn wait(self) -> Result<HostBuffer, Error> {
         let [one] = <[HostBuffer; 1]>::try_from(self.wait_all()?).expect("one copy");
         Ok(one)
     }
 
-    /// Waits for the copies, and gives their memory in the same order.
+    /// Waits for the copies and returns their memory in the same order.
     ///
     /// # Errors
     ///
-    /// The device is lost.
+    /// If the device is lost.
     pub fn wait_all(mut self) -> Result<Vec<HostBuffer>, Error> {
         self.event.wait()?;
         Ok(std::mem::take(&mut self.buffers))
@@ -416,7 +418,7 @@ impl Downloads {
 impl Drop for Downloads {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
-            // An error says that the device is lost: then nothing writes any more.
+            // An error means that the device is lost, so nothing writes any more.
             let _ = self.event.wait();
         }
     }
@@ -431,7 +433,7 @@ struct Targets<'a> {
 impl Drop for Targets<'_> {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
-            // A copy was refused after others had been queued.
+            // A copy was refused after others had already been queued.
             let state = &self.stream.device.0;
             if let Ok(entered) = state.enter() {
                 // SAFETY: The stream is alive.
@@ -442,7 +444,7 @@ impl Drop for Targets<'_> {
     }
 }
 
-/// Host and devices share one space of addresses.
+/// The address of host memory on a device: host and devices share one address space.
 fn address_of_host(address: usize) -> u64 {
     u64::try_from(address).expect("an address has 64 bits")
 }

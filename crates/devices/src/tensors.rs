@@ -1,4 +1,4 @@
-//! Tensors in the memory of devices.
+//! Tensors in device memory.
 
 use std::any::Any;
 
@@ -9,15 +9,15 @@ use galatea_tensor::{
 
 use crate::{Device, DeviceBuffer, Devices, Error};
 
-/// A tensor in a device's memory that nothing changes.
+/// An immutable tensor in a device's memory.
 struct DeviceTensor {
     devices: Devices,
     memory: DeviceBuffer,
 }
 
 impl Device {
-    /// The memory of a tensor on this device, for copies. It stays allocated as long as the
-    /// result.
+    /// The memory of a tensor on this device, for copies. It stays allocated as long as the result
+    /// lives.
     #[must_use]
     pub fn memory_of(&self, region: &DeviceRegion) -> DeviceBuffer {
         let owner = Box::new(region.owner.clone());
@@ -27,7 +27,8 @@ impl Device {
 }
 
 impl Devices {
-    /// A tensor in this memory, which nothing changes any more. All work that writes it is done.
+    /// A tensor in this memory, which must not change any more. All work that writes to it must be
+    /// done.
     #[must_use]
     pub fn tensor(&self, memory: DeviceBuffer) -> Buffer {
         let byte_size = memory.len();
@@ -39,18 +40,18 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// There is no such device.
+    /// If there is no such device.
     pub fn memory_of(&self, region: &DeviceRegion) -> Result<DeviceBuffer, Error> {
         let number = i32::try_from(region.device).unwrap_or(i32::MAX);
         Ok(self.device(number)?.memory_of(region))
     }
 
-    /// Copies a tensor to the beginning of `to`: on the devices if it is on one. `failed` words
-    /// an error of a device.
+    /// Copies a tensor to the beginning of `to`, directly between devices if it is on one. `failed`
+    /// converts a device's error.
     ///
     /// # Errors
     ///
-    /// `to` is too short, a device fails, or the tensor's memory has been taken away.
+    /// If `to` is too short, a device fails, or the tensor's memory has been taken away.
     pub fn put(
         &self,
         tensor: &Buffer,

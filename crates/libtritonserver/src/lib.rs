@@ -1,10 +1,10 @@
-//! The server as a shared library, `libtritonserver.so`: the functions of tritonserver.h,
-//! and the functions that plug-ins call.
+//! The server as a shared library, `libtritonserver.so`, with the functions of tritonserver.h and
+//! the functions that plug-ins call.
 //!
-//! This crate has *no* functions of its own, except one that the loader calls and one
-//! that makes the library's functions visible to plug-ins. The functions are in `capi`,
-//! `c-objects` and `backend-plugin`. The linker exports what they declare for C, and a
-//! test checks that these are all functions of the headers and no others.
+//! This crate has *no* functions of its own, except one that the loader calls and one that makes
+//! the library's functions visible to plug-ins. The functions are in `capi`, `c-objects` and
+//! `backend-plugin`. The linker exports the functions that they declare for C, and a test checks
+//! that these are exactly the functions of the headers.
 
 #![allow(unsafe_code, reason = "the loader calls the first function, and is asked where we are")]
 
@@ -15,8 +15,7 @@ use galatea_capi::{ChosenOptions, ReservedAddress};
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// Called by the loader when it has loaded the library, before any other function of the
-/// library.
+/// Called by the loader once it has loaded the library, before any other function of the library.
 #[used]
 // SAFETY: the section holds pointers to functions that the loader calls with arguments
 // that this one ignores; it only stores pointers and can't panic.
@@ -34,7 +33,7 @@ fn make(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Statu
     galatea::make_for_c(options, reserved)
 }
 
-/// Lets libraries that are loaded later find our functions. They are visible already in a
+/// Makes our functions visible to libraries that are loaded later. They are already visible in a
 /// program that is linked to us, but not in one that opens us, as Python does.
 fn make_visible() -> Result<(), Status> {
     let failed = |why: &str| Status::internal(format!("the library can't show itself: {why}"));
@@ -52,7 +51,7 @@ fn make_visible() -> Result<(), Status> {
     let flags = RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD;
     // SAFETY: the library is loaded already, so no initialiser runs.
     let library = unsafe { Library::open(Some(path), flags) };
-    // It must stay as long as backends do: permanently.
+    // The library must stay loaded as long as backends do, which is permanently.
     std::mem::forget(library.map_err(|error| failed(&error.to_string()))?);
     Ok(())
 }

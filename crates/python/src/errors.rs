@@ -1,4 +1,4 @@
-//! The server's errors as exceptions of the package.
+//! Converts the server's errors to the package's exceptions.
 
 use galatea_infer::{Code, Status};
 use pyo3::PyErr;

@@ -1,4 +1,4 @@
-//! Wakes event loops of asyncio: by a file descriptor that the loop watches, because a thread of
+//! Wakes asyncio event loops through a file descriptor that the loop watches, because a thread of
 //! the server must not call into Python.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -9,7 +9,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Says that responses have arrived, and for which requests of a loop.
+/// The event that responses have arrived, and the requests of a loop that they belong to.
 pub(crate) struct LoopEvent {
     descriptor: OwnedFd,
     /// The numbers of the requests, until the loop takes them.
@@ -17,8 +17,8 @@ pub(crate) struct LoopEvent {
 }
 
 impl LoopEvent {
-    /// Tells the loop of a request's response. It never blocks: a counter that is not 0 wakes
-    /// the loop as well.
+    /// Tells the loop about a request's response. Never blocks: a counter that is already nonzero
+    /// wakes the loop as well.
     pub(crate) fn tell(&self, request: u64) {
         let is_first = {
             let mut arrived = self.arrived.lock("tell of a response");
@@ -51,9 +51,9 @@ impl EventLoopWaker {
         self.event.descriptor.as_raw_fd()
     }
 
-    /// The requests that have responses since the last call.
+    /// Takes the requests for which responses have arrived since the last call.
     fn take(&self) -> Vec<u64> {
-        // First, so that a response that arrives now makes the descriptor readable again.
+        // Reset first, so that a response that arrives now makes the descriptor readable again.
         let _ = rustix::io::read(&self.event.descriptor, &mut [0; 8]);
         std::mem::take(&mut *self.event.arrived.lock("take the responses"))
     }

@@ -1,18 +1,18 @@
-//! The server as a module of Python, `galatea._galatea`: what the package `galatea` in the
-//! folder `python` is written on.
+//! The server as a Python module, `galatea._galatea`, which the package `galatea` in the folder
+//! `python` is built on.
 //!
-//! This is a door like the C API: requests are calls, and tensors addresses. It knows the server
-//! only as [`ServerRef`](galatea_capi::ServerRef), which answers questions and executes
-//! commands, and as `InferenceService`. The server's program is here too: the wheel's commands
-//! `galatea` and `tritonserver` are scripts that run it. It does *not* define what users see: names, options,
-//! iterators and tensors are Python, in `python/galatea`.
+//! This crate is a door like the C API: requests are calls, and tensors are addresses. The crate
+//! knows the server only as [`ServerRef`](galatea_capi::ServerRef), which answers questions and
+//! executes commands, and as `InferenceService`. The server's program is included, too: the wheel's
+//! commands `galatea` and `tritonserver` are scripts that run it. The crate does *not* define the
+//! user interface: names, options, iterators and tensors are Python code in `python/galatea`.
 //!
 //! # Python's lock
 //!
-//! - A call to the server releases it first. What waits for a response waits without it.
-//! - The server's threads never run Python. A response goes to a queue in Rust; a thread of
-//!   Python's waits for it there, or an event loop is woken by a file descriptor. So no callback
-//!   delays other requests, and no server thread enters an interpreter that ends.
+//! - A call to the server releases it first. Waiting for a response happens without it.
+//! - The server's threads never run Python. A response goes to a queue in Rust; a Python thread
+//!   waits for it there, or a file descriptor wakes an event loop. Thus no callback delays other
+//!   requests, and no server thread enters an interpreter that is ending.
 //!
 //! # Memory
 //!
@@ -40,8 +40,8 @@ use std::process::ExitCode;
 use galatea_c_objects::log::{self, Format, Level, Setting};
 use pyo3::prelude::*;
 
-/// Changes a setting of the process's log, as the setters of options in C do. Settings that
-/// are `None` stay.
+/// Changes a setting of the process's log, as the option setters in C do. Settings that are `None`
+/// are left unchanged.
 #[pyfunction]
 #[pyo3(signature = (*, file=None, info=None, warn=None, error=None, iso8601=None, verbose=None))]
 fn set_log(
@@ -65,8 +65,8 @@ fn set_log(
     py.detach(|| settings.iter().flatten().try_for_each(log::set)).map_err(errors::raise)
 }
 
-/// Writes a line to the log, with the place in the caller's code. Levels have the numbers of
-/// `TRITONSERVER_LogLevel`.
+/// Writes a line to the log, with its source location in the caller's code. Levels have the numbers
+/// of `TRITONSERVER_LogLevel`.
 #[pyfunction]
 fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
     let level = match level {
@@ -82,7 +82,7 @@ fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
 #[pyfunction]
 fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
     let done = py.detach(|| galatea::program(arguments.into_iter()));
-    // The number of an exit code can't be read, but compared.
+    // The number of an exit code can't be read, only compared.
     (0..=u8::MAX).find(|code| ExitCode::from(*code) == done).map_or(1, i32::from)
 }
 

@@ -1,12 +1,13 @@
-//! The memory of tensors: inputs that arrays of Python own, and outputs that Python gets.
+//! Tensor memory: inputs that Python arrays own, and outputs that Python receives.
 
 use bytes::Bytes;
 use pyo3::prelude::*;
 
-/// Memory that an object of Python owns.
+/// Memory that a Python object owns.
 ///
-/// The object is released wherever this is dropped, mostly on a thread of the server: without
-/// Python's lock PyO3 only notes it, and releases it when a thread next has the lock.
+/// The object is released wherever the value is dropped, mostly on a thread of the server: without
+/// the interpreter lock, PyO3 only queues the release, and performs it when a thread next holds the
+/// lock.
 struct BorrowedMemory {
     address: usize,
     byte_size: usize,
@@ -31,13 +32,13 @@ pub(crate) fn input(address: usize, byte_size: usize, owner: Py<PyAny>) -> Bytes
     Bytes::from_owner(BorrowedMemory { address, byte_size, _owner: owner })
 }
 
-/// The alignment of outputs, as array libraries like it.
+/// The alignment of outputs, as array libraries prefer it.
 const ALIGNMENT: usize = 64;
 
-/// A copy of an output's elements, which tensors of Python refer to by address.
+/// A copy of an output's elements, which Python tensors refer to by address.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct OutputMemory {
-    /// The elements from `start` on. It never grows, so they stay where they are.
+    /// The elements, beginning at `start`. The vector never grows, so they stay where they are.
     bytes: Vec<u8>,
     start: usize,
 }

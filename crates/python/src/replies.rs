@@ -12,15 +12,15 @@ use galatea_stdx::{Condvar, Lock};
 
 use crate::event_loop::LoopEvent;
 
-/// One step of the reply, as Triton's callbacks get them.
+/// One step of the reply, as Triton's callbacks receive it.
 pub(crate) struct ReplyPart {
-    /// The response or error; `None` if the end comes by itself.
+    /// The response or error; `None` if the end comes separately.
     pub(crate) result: Option<Result<InferenceResponse, Status>>,
-    /// True if it is the last.
+    /// True if this is the last step.
     pub(crate) is_final: bool,
 }
 
-/// A queue between the server and those who wait.
+/// A queue between the server and the threads and event loops that wait.
 #[derive(Default)]
 pub(crate) struct Replies {
     state: Lock<RepliesState>,
@@ -29,7 +29,7 @@ pub(crate) struct Replies {
 
 #[derive(Default)]
 struct RepliesState {
-    /// As many as the model sends and the program does not take.
+    /// The parts that the model has sent and the program has not taken yet. Unbounded.
     parts: VecDeque<ReplyPart>,
     /// The event loop that waits for the next part, and its number for the request.
     waiting: Option<(Arc<LoopEvent>, u64)>,
@@ -54,12 +54,12 @@ impl Replies {
         wake_batch::defer(Waker::from(self.clone()));
     }
 
-    /// The next part, if it has arrived.
+    /// Takes the next part, if it has arrived.
     pub(crate) fn take(&self) -> Option<ReplyPart> {
         self.state.lock("take a reply").parts.pop_front()
     }
 
-    /// The next part, waiting for at most this long.
+    /// Takes the next part, waiting for at most this long.
     pub(crate) fn wait(&self, time_max: Duration) -> Option<ReplyPart> {
         let mut state = self.state.lock("wait for a reply");
         if state.parts.is_empty() {
@@ -68,7 +68,7 @@ impl Replies {
         state.parts.pop_front()
     }
 
-    /// Tells an event loop once, when a part is there.
+    /// Notifies an event loop once, when a part is available.
     pub(crate) fn tell(&self, event: Arc<LoopEvent>, request: u64) {
         let mut state = self.state.lock("wait for a reply in a loop");
         if state.parts.is_empty() {
@@ -90,8 +90,8 @@ impl Wake for Replies {
     }
 }
 
-/// Passes the server's replies to the queue; those of a request that fails before its call
-/// returns, to the call.
+/// Passes the server's replies to the queue. If a request fails before its call returns, its reply
+/// goes to the call.
 pub(crate) struct RepliesSink {
     pub(crate) replies: Arc<Replies>,
     pub(crate) call: Arc<HandoverCall>,

@@ -1,4 +1,4 @@
-//! Requests: from the values that Python gives to one of the server, and back to its replies.
+//! Converts Python values to server requests, and hands their replies back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,20 @@ use crate::memory;
 use crate::replies::{Replies, RepliesSink, ReplyPart};
 use crate::response::{CopiedResponse, Response, Value};
 
-/// The time after which a thread that waits for a reply looks for signals, such as that of Ctrl-C.
+/// The interval at which a thread that waits for a reply checks for signals, such as that of
+/// Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The flags of sequences, as in C.
+/// Sequence flags, as in C.
 const SEQUENCE_START: u32 = 1;
 const SEQUENCE_END: u32 = 2;
 
-/// The parts of a request, by keyword.
+/// The parts of a request, as keyword arguments.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct RequestValues {
     model_name: String,
-    /// -1 is the newest.
+    /// -1 means the newest.
     model_version: i64,
     id: String,
     flags: u32,
@@ -47,7 +48,8 @@ enum Correlation {
     Text(String),
 }
 
-/// Name, number of the type in `TRITONSERVER_DataType`, shape, address, size, owner.
+/// The name, the type's number in `TRITONSERVER_DataType`, the shape, the address, the size and the
+/// owner.
 type Input = (String, i32, Vec<i64>, usize, usize, Py<PyAny>);
 
 impl RequestValues {
@@ -90,7 +92,7 @@ impl RequestValues {
     }
 }
 
-/// The version of a number: -1 is the newest.
+/// The version that a number means: -1 is the newest.
 pub(crate) fn version(number: i64) -> Option<i64> {
     (number != -1).then_some(number)
 }
@@ -109,14 +111,14 @@ pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request
     call.end().map_or(Ok(Request { replies, cancel }), Err)
 }
 
-/// A request that the server has.
+/// A request that the server holds.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct Request {
     replies: Arc<Replies>,
     cancel: CancelToken,
 }
 
-/// The response or the error, and whether it is the last.
+/// The response or the error, and true if it is the last.
 type Part = (Option<Response>, Option<PyErr>, bool);
 
 #[pymethods]
@@ -132,30 +134,30 @@ impl Request {
         }
     }
 
-    /// The next response if it is there.
+    /// The next response, if it is available.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Part>> {
         let part = py.detach(|| self.replies.take().map(CopiedPart::new));
         part.map(|part| part.into_python(py)).transpose()
     }
 
-    /// Wakes an event loop when the next response is there.
+    /// Wakes an event loop when the next response is available.
     fn tell(&self, py: Python<'_>, waker: &EventLoopWaker, number: u64) {
         py.detach(|| self.replies.tell(waker.event.clone(), number));
     }
 
-    /// Cancels the request. Its final response still comes.
+    /// Cancels the request. Its final response still arrives.
     fn cancel(&self, py: Python<'_>) {
         py.detach(|| self.cancel.cancel());
     }
 
-    /// True if it was cancelled.
+    /// Returns true if the request has been cancelled.
     #[getter]
     fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
 }
 
-/// A part whose outputs are copied already.
+/// A part whose outputs have already been copied.
 struct CopiedPart {
     result: Option<Result<CopiedResponse, Status>>,
     is_final: bool,

@@ -1,11 +1,11 @@
-//! A response as Python gets it.
+//! A response in the form that Python receives.
 
 use galatea_infer::{InferenceResponse, OutputTensor, ParameterValue, Status};
 use pyo3::prelude::*;
 
 use crate::memory::OutputMemory;
 
-/// The number of a type in `TRITONSERVER_DataType`, the name, the shape and the elements.
+/// The type's number in `TRITONSERVER_DataType`, the name, the shape and the elements.
 type OutputTuple = (u32, String, Vec<i64>, Py<OutputMemory>);
 
 /// One response to a request.
@@ -49,7 +49,7 @@ impl From<Value> for ParameterValue {
     }
 }
 
-/// A response whose outputs are copied already, which needs no lock of Python's.
+/// A response whose outputs have already been copied, which needs no interpreter lock.
 pub(crate) struct CopiedResponse {
     response: InferenceResponse,
     outputs: Vec<(OutputTensor, OutputMemory)>,

@@ -1,4 +1,4 @@
-//! Servers of this process, and their doors.
+//! Servers in this process, and their doors.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::errors::raise;
 use crate::request::{self, Request, RequestValues, version};
 use crate::response::Value;
 
-/// A server of this process.
+/// A server in this process.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct Server(Arc<Made>);
 
@@ -25,7 +25,7 @@ struct Made {
 }
 
 impl Server {
-    /// Calls the server without Python's lock.
+    /// Calls the server without the interpreter lock.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -35,13 +35,13 @@ impl Server {
     }
 }
 
-/// A server that was forgotten is stopped, by a thread of its own: the one that drops the last
-/// reference must not wait.
+/// Stops a forgotten server on a separate thread, because the thread that drops the last reference
+/// must not wait.
 impl Drop for Server {
     fn drop(&mut self) {
         let made = self.0.clone();
         let stop = move || {
-            // A program that forgets a server does not ask how it ended.
+            // A program that forgets a server does not need to know how it ended.
             let _ = made.address.stop();
         };
         let _ = std::thread::Builder::new().name(String::from("stop")).spawn(stop);
@@ -50,7 +50,7 @@ impl Drop for Server {
 
 #[pymethods]
 impl Server {
-    /// Makes a server and waits until its models are loaded.
+    /// Creates a server and waits until its models are loaded.
     #[new]
     fn new(
         py: Python<'_>,
@@ -67,12 +67,12 @@ impl Server {
         made.map(|made| Self(Arc::new(made))).map_err(raise)
     }
 
-    /// The address for calls in C.
+    /// The address for C calls.
     fn address(&self) -> usize {
         self.0.address.address().expose_provenance()
     }
 
-    /// Stops it and waits for that.
+    /// Stops the server and waits until it has stopped.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.address.stop()).map_err(raise)
     }
@@ -184,7 +184,7 @@ impl Server {
     }
 }
 
-/// The value of a parameter of a load.
+/// The value of a load parameter.
 #[derive(FromPyObject)]
 enum LoadParameter {
     Bytes(Vec<u8>),
@@ -197,13 +197,13 @@ pub(crate) struct Frontend(Lock<Option<galatea::Frontend>>);
 
 #[pymethods]
 impl Frontend {
-    /// The port of its first door.
+    /// The port of the first door.
     #[getter]
     fn port(&self) -> Option<u16> {
         self.0.lock("read the port").as_ref().and_then(galatea::Frontend::port)
     }
 
-    /// Closes them. Requests that their connections have are cancelled.
+    /// Closes the doors. Requests on their connections are cancelled.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| {
             let open = self.0.lock("close the doors").take();
@@ -212,7 +212,7 @@ impl Frontend {
     }
 }
 
-/// Doors that were forgotten close without Python's lock.
+/// Closes forgotten doors without the interpreter lock.
 impl Drop for Frontend {
     fn drop(&mut self) {
         let open = self.0.get_mut().take();

@@ -1,8 +1,8 @@
-//! Regions in the memory of GPUs.
+//! Regions in GPU memory.
 //!
-//! A client allocates the memory and registers the handle that the driver gives for it. The
-//! driver of the server opens the handle once, and closes it when the region is unregistered
-//! and no request uses it any more.
+//! A client allocates the memory and registers the driver's handle for it. The server's driver
+//! opens the handle once, and closes it when the region has been unregistered and no request uses
+//! it any more.
 
 use std::any::Any;
 
@@ -12,7 +12,7 @@ use galatea_devices::{DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, ForeignError, ForeignMemory, MemoryKind};
 
-/// The memory of a client that a handle has opened.
+/// A client's memory that a handle has opened.
 pub(crate) struct CudaMemory {
     devices: Devices,
     memory: DeviceBuffer,
@@ -20,12 +20,12 @@ pub(crate) struct CudaMemory {
     name: String,
 }
 
-/// The refusal of a handle that opens nothing.
+/// The error for a handle that opens nothing.
 pub(crate) fn refused() -> Status {
     Status::invalid_argument("failed to register shared memory region: invalid args")
 }
 
-/// The status for the client, and what the driver said, if it was asked.
+/// The status for the client, and the driver's error, if the driver was called.
 pub(crate) struct HandleRefusal {
     pub(crate) status: Status,
     pub(crate) cause: Option<Error>,
@@ -38,12 +38,12 @@ impl From<Status> for HandleRefusal {
 }
 
 impl CudaMemory {
-    /// Opens the memory.
+    /// Opens the memory behind a handle.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if there is no such GPU, if the driver refuses the handle, or if the
-    /// memory is shorter than the region. As in Triton the texts don't say which.
+    /// memory is shorter than the region. As in Triton, the message doesn't say which.
     pub(crate) fn open(
         devices: &Devices,
         region: &CudaRegion,

@@ -1,38 +1,38 @@
-//! The regions of shared memory that clients register for their tensors.
+//! Regions of shared memory that clients register for their tensors.
 //!
 //! [`SharedRegions`] opens and maps them, and hands out parts of them as
-//! [`ForeignRegion`](galatea_tensor::ForeignRegion)s, which keep their mapping. A region that
-//! is unregistered stays mapped as long as a request uses it, and as in Triton is listed and has
-//! its name until then.
+//! [`ForeignRegion`](galatea_tensor::ForeignRegion)s, which keep their mapping. An unregistered
+//! region stays mapped for as long as a request uses it. As in Triton, it is listed and keeps its
+//! name until then.
 //!
 //! # What a client may do, and why it does no harm
 //!
-//! A client has its region mapped too. It may write to it, and shorten the object under it,
-//! at any moment.
+//! A client has its region mapped as well. It may write to the region, and shorten the underlying
+//! object, at any moment.
 //!
-//! - **Writes.** Nothing in the server borrows a region as a slice, and nothing reads a value
-//!   in it twice. Content leaves a region by one copy, which runs in assembly (`copy`), so
-//!   that the compiler assumes nothing about it. All that is checked (lengths of strings,
-//!   booleans, shapes) is checked in that copy, and backends compute with it. Without a copy
-//!   goes only what a backend repeats unread: then one copy goes from region to region.
-//! - **Shortening.** The kernel raises SIGBUS in who touches a page that isn't there any more.
-//!   Only the copy touches regions. The handler of SIGBUS lets the copy end early if the fault
-//!   is at exactly that instruction, and passes every other fault on. The request fails, and
-//!   no other does.
+//! - **Writes.** Nothing in the server borrows a region as a slice, and nothing reads a value in it
+//!   twice. The contents leave a region through a single copy, which runs in assembly (`copy`), so
+//!   that the compiler assumes nothing about it. Everything that is checked (lengths of strings,
+//!   booleans, shapes) is checked in that copy, and backends compute with it. The exception is data
+//!   that a backend repeats unread: it is copied once, from region to region.
+//! - **Shortening.** The kernel raises SIGBUS in a thread that touches a page that no longer
+//!   exists. Only the copy touches regions. The SIGBUS handler makes the copy end early if the
+//!   fault is at exactly that instruction, and passes on every other fault. Only that request
+//!   fails.
 //!
-//! Backends never compute in a region itself: a kernel that finds an index within bounds, or
-//! sorts by a value, would read it again after the client changed it.
+//! Backends never compute in a region itself: a kernel that finds an index within bounds, or sorts
+//! by a value, would read it again after the client has changed it.
 //!
 //! # Memory of GPUs
 //!
-//! A region may also be in the memory of a GPU (`cuda`). Its content goes in and out by copies
-//! too, each on a stream that it has for itself and waited for by an event of its own.
+//! A region may also be in the memory of a GPU (`cuda`). Its contents are copied in and out as
+//! well; each copy has a stream to itself and is waited for with an event of its own.
 //!
 //! # What it is not
 //!
-//! The crate knows no protocol, and nothing of the memory of Triton's stub processes, whose names
-//! it refuses (`key`). Memory that the server shares with its own workers, which has no name, is
-//! copied in the same way ([`SharedMemory`]).
+//! The crate knows no protocol, and nothing about the memory of Triton's stub processes, whose
+//! names it refuses (`key`). Unnamed memory that the server shares with its own workers is copied
+//! in the same way ([`SharedMemory`]).
 
 #![deny(
     clippy::unwrap_used,

@@ -17,7 +17,7 @@ use crate::copy::{self, copy};
 
 /// The mapping of a region: a constant address and length.
 ///
-/// Its content changes as others write, and pages go missing when they shorten the object.
+/// The contents change when others write, and pages disappear when they shorten the object.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     byte_size: usize,
@@ -38,8 +38,8 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// `Internal` if there is no such object; `InvalidArgument` if it is shorter than the
-    /// region or can't be mapped.
+    /// `Internal` if the object does not exist; `InvalidArgument` if it is shorter than the region
+    /// or can't be mapped.
     pub(crate) fn open(region: &SystemRegion) -> Result<Self, Status> {
         let SystemRegion { name, key, offset, byte_size } = region;
         let object = open_object(key)?;
@@ -54,7 +54,7 @@ impl Mapping {
         }
         let byte_size = usize::try_from(*byte_size).map_err(|_| refused("invalid args"))?;
         let failed = |error: io::Error| {
-            // Triton's text has no space here.
+            // Triton's text lacks a space here.
             refused(&format!("unable to process address space{}", error_text(&error)))
         };
         Self::new(&object, *offset, byte_size, name.clone()).map_err(failed)
@@ -72,7 +72,7 @@ impl Mapping {
         Ok(Self { start, byte_size, name })
     }
 
-    /// Asks the system not to write the content into dumps of the process.
+    /// Asks the system to leave the contents out of process dumps.
     pub(crate) fn leave_out_of_dumps(&self) {
         let advice = rustix::mm::Advice::LinuxDontDump;
         // SAFETY: the mapping is this value's own, and its content stays as it is.
@@ -80,7 +80,7 @@ impl Mapping {
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.byte_size, advice) };
     }
 
-    /// Copies a part out of it.
+    /// Copies a part out of the mapping.
     pub(crate) fn copy_out(
         &self,
         offset: usize,
@@ -99,7 +99,7 @@ impl Mapping {
         Ok(copied)
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes into the mapping.
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignError> {
         let to = self.part(offset, bytes.len()).ok_or_else(|| self.lost())?;
         // SAFETY: the part is within the mapping, which is never borrowed.
@@ -108,7 +108,7 @@ impl Mapping {
         copied.map_err(|_| self.lost())
     }
 
-    /// The address of a part; `None` if it is not within the region.
+    /// The address of a part; `None` if it extends beyond the region.
     pub(crate) fn part(&self, offset: usize, byte_size: usize) -> Option<*mut u8> {
         let end = offset.checked_add(byte_size)?;
         (end <= self.byte_size).then(|| self.start.as_ptr().wrapping_add(offset))
@@ -170,8 +170,8 @@ fn either_lost(from: &Mapping, to: &Mapping) -> ForeignError {
     ))
 }
 
-/// Opens a shared memory object. A key with a slash inside names none. As in the C library
-/// links are not followed, and nothing waits for the other end of a pipe.
+/// Opens a shared memory object. A key that contains a slash names none. As in the C library, links
+/// are not followed, and nothing waits for the other end of a pipe.
 fn open_object(key: &str) -> Result<OwnedFd, Status> {
     let more = (fs::OFlags::NOFOLLOW | fs::OFlags::CLOEXEC | fs::OFlags::NONBLOCK).bits();
     let flags = OFlags::RDWR | OFlags::from_bits_retain(more);
@@ -179,7 +179,7 @@ fn open_object(key: &str) -> Result<OwnedFd, Status> {
         .map_err(|_| Status::internal(format!("Unable to open shared memory region: '{key}'")))
 }
 
-/// The length of an object, which must be a plain one.
+/// The length of an object, which must be a regular file.
 fn object_length(object: &OwnedFd, key: &str) -> Result<u64, Status> {
     let invalid = || Status::internal(format!("Invalid shared memory region: '{key}'"));
     let status = fstat(object).map_err(|_| invalid())?;
@@ -198,7 +198,7 @@ fn map(object: &impl AsFd, offset: u64, byte_size: usize) -> io::Result<NonNull<
     NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// The system's text for an error, without the number that the standard library adds.
+/// The system's text for an error, without the number that the standard library appends.
 fn error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -206,7 +206,7 @@ fn error_text(error: &io::Error) -> String {
 
 #[cfg(test)]
 impl Mapping {
-    /// Reads as on machines of another kind.
+    /// Reads as machines of other architectures do.
     pub(crate) fn read_by_kernel(&self, offset: usize, byte_size: usize) -> Option<Vec<u8>> {
         let from = self.part(offset, byte_size).unwrap();
         let mut copied = vec![0; byte_size];
@@ -216,7 +216,7 @@ impl Mapping {
         result.ok().map(|()| copied)
     }
 
-    /// Reads without any guard.
+    /// Reads without any protection.
     pub(crate) fn touch(&self) -> u8 {
         // SAFETY: the address is that of the mapping. The read may end the process.
         #[expect(unsafe_code, reason = "the region is known by its address")]

@@ -1,4 +1,4 @@
-//! Memory that the server shares with a process of its own.
+//! Memory that the server shares with one of its own processes.
 
 use std::io;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use rustix::fd::AsFd;
 
 use crate::mapping::Mapping;
 
-/// The beginning of a memory object that another process has mapped too.
+/// The beginning of a memory object that another process has mapped, too.
 ///
-/// That process may write to it at any moment, so that it is only copied, as the regions of
-/// clients are. The clones share a mapping.
+/// That process may write to the memory at any moment, so it is only copied, like clients' regions.
+/// Clones share a mapping.
 #[derive(Clone)]
 pub struct SharedMemory {
     mapping: Arc<Mapping>,
 }
 
 impl SharedMemory {
-    /// Maps the first bytes of an object of at least this length. `name` is for errors.
+    /// Maps the first bytes of an object that is at least this long. `name` is for errors.
     ///
     /// # Errors
     ///
-    /// If the system refuses it, as when addresses are limited.
+    /// If the system refuses, for example because address space is limited.
     pub fn map(object: &impl AsFd, byte_size: usize, name: &str) -> io::Result<Self> {
         let mapping = Mapping::new(object, 0, byte_size, name.to_owned())?;
         mapping.leave_out_of_dumps();
@@ -35,20 +35,20 @@ impl SharedMemory {
         self.mapping.part(offset, byte_size).is_some()
     }
 
-    /// Copies a part of it.
+    /// Copies a part of the memory.
     ///
     /// # Errors
     ///
-    /// If the part isn't there, or there is no memory for the copy.
+    /// If the part no longer exists, or there is no memory for the copy.
     pub fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
         self.mapping.copy_out(offset, byte_size)
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes into the memory.
     ///
     /// # Errors
     ///
-    /// If the part isn't there.
+    /// If the part no longer exists.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignError> {
         self.mapping.copy_in(offset, bytes)
     }

@@ -1,4 +1,4 @@
-//! The regions by their names.
+//! The regions, by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ use crate::cuda::CudaMemory;
 use crate::key::check_key;
 use crate::mapping::Mapping;
 
-/// The maximum number of regions of shared memory that clients register.
+/// The maximum number of regions of shared memory that clients may register.
 ///
-/// Each is a mapping, of which Linux allows a process 65,530. Clients use one for each
-/// tensor, or for each of their own requests in progress.
+/// Each region is a mapping, of which Linux allows a process 65,530. Clients use one for each
+/// tensor, or for each of their own in-flight requests.
 pub(crate) const REGIONS_MAX: usize = 16_384;
 /// The maximum length of a region's name, in bytes. Names are compared, and repeated in messages.
 pub(crate) const REGION_NAME_BYTES_MAX: usize = 4096;
 
-/// The log's function for errors.
+/// The function that logs errors.
 type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The regions that clients have registered.
@@ -33,18 +33,18 @@ pub struct SharedRegions {
     log_error: Option<ErrorLog>,
 }
 
-/// A region of either kind: they share their names.
+/// A region of either kind. Both kinds share one set of names.
 enum Registered {
     System { region: SystemRegion, mapping: Hold<Mapping> },
     Cuda { region: CudaRegion, memory: Hold<CudaMemory> },
 }
 
-/// The memory of a region. It goes from `Kept` to `Lent`, and never back.
+/// A hold on a region's memory. It goes from `Kept` to `Lent`, never back.
 enum Hold<T> {
     /// The region is registered.
     Kept(Arc<T>),
-    /// The region was unregistered while requests used it. As in Triton it is listed, found and
-    /// has its name until the last of them has ended.
+    /// The region was unregistered while requests were using it. As in Triton, it is listed, can be
+    /// found and keeps its name until the last of them has ended.
     Lent(Weak<T>),
 }
 
@@ -63,7 +63,7 @@ impl<T> Hold<T> {
         }
     }
 
-    /// Leaves the memory to the requests that use it. Returns what was kept until now.
+    /// Leaves the memory to the requests that use it. Returns the hold that was kept so far.
     fn lend(&mut self) -> Option<Arc<T>> {
         let Self::Kept(memory) = self else { return None };
         let weak = Arc::downgrade(memory);
@@ -89,7 +89,7 @@ impl Registered {
         }
     }
 
-    /// Tells if it was unregistered, and no request uses it any more.
+    /// Returns true if the region was unregistered and no request uses it any more.
     fn is_over(&self) -> bool {
         match self {
             Self::System { mapping, .. } => mapping.is_over(),
@@ -105,7 +105,7 @@ impl Registered {
         }
     }
 
-    /// Leaves the memory to the requests that use it. Returns what was kept until now.
+    /// Leaves the memory to the requests that use it. Returns the hold that was kept so far.
     fn lend(&mut self) -> Option<Arc<dyn ForeignMemory>> {
         match self {
             Self::System { mapping, .. } => Some(mapping.lend()?),
@@ -128,20 +128,20 @@ impl fmt::Debug for SharedRegions {
 }
 
 impl SharedRegions {
-    /// No region yet; later ones may be in the memory of these devices.
+    /// Creates a registry without regions; later ones may be in the memory of these devices.
     #[must_use]
     pub fn new(devices: Devices) -> Self {
         Self { devices, ..Self::default() }
     }
 
-    /// The same, with a log that is told why a GPU's driver refuses a handle: as in Triton the
-    /// client's error does not say so.
+    /// Adds a log that is told why a GPU's driver refuses a handle: as in Triton, the client's
+    /// error does not say so.
     #[must_use]
     pub fn logging_to(self, log_error: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { log_error: Some(Box::new(log_error)), ..self }
     }
 
-    /// Registers what `open` opens, under a name that is free.
+    /// Registers the memory that `open` opens, under a name that must be free.
     fn insert(
         &self,
         name: &str,
@@ -185,7 +185,7 @@ impl SharedRegions {
         Ok(())
     }
 
-    /// The regions of this kind: that of this name, or all if it is empty.
+    /// The regions of this kind: the one with this name, or all if the name is empty.
     fn shown<T: Clone>(
         &self,
         kind: RegionKind,
@@ -283,7 +283,7 @@ impl RegionControl for SharedRegions {
             meant.and_then(Registered::lend).into_iter().collect()
         };
         drop(regions);
-        // Unmapping a large region takes time. Those that no request uses are gone after this.
+        // Unmapping a large region takes time. Regions that no request uses are gone after this.
         drop(lent);
         Ok(())
     }

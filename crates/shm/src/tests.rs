@@ -1,4 +1,4 @@
-//! Tests with objects of the system.
+//! Tests with real system objects.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::{SharedMemory, SharedRegions};
 
 const PAGE: u64 = 4096;
 
-/// A shared memory object, as a client has it. Unlinked at the end.
+/// A shared memory object, in the form that a client has. Unlinked when dropped.
 struct Object {
     key: String,
     file: OwnedFd,
@@ -96,14 +96,14 @@ fn content_goes_in_and_out() {
     assert_eq!(part.copy().unwrap().host().unwrap()[..], *b"abc");
     find(&regions, "r", PAGE, 4).write(&Buffer::from_vec(b"defg".to_vec())).unwrap();
     assert_eq!(object.get(2 * PAGE, 4), b"defg");
-    // From one region to another, and within one.
+    // Copies from one region to another, and within one.
     let other = Object::new(PAGE);
     register(&regions, "other", &other.key, 0, PAGE).unwrap();
     find(&regions, "other", 7, 3).write(&Buffer::from_foreign(part.clone())).unwrap();
     assert_eq!(other.get(7, 3), b"abc");
     find(&regions, "r", 100, 3).write(&Buffer::from_foreign(part)).unwrap();
     assert_eq!(object.get(PAGE + 100, 3), b"abc");
-    // Nothing at all.
+    // Copies nothing at all.
     assert!(find(&regions, "r", 0, 0).copy().unwrap().is_empty());
 }
 
@@ -125,7 +125,7 @@ fn a_shortened_object_fails_its_own_requests() {
         let text = to.write(&Buffer::from_foreign(from.clone())).unwrap_err().to_string();
         assert!(text.contains("'r'") && text.contains("'other'"), "{text}");
     }
-    // What was there can be there again.
+    // Memory that was taken away can come back.
     object.resize(64 * PAGE);
     assert!(whole.copy().is_ok());
 }
@@ -179,7 +179,7 @@ fn an_unregistered_region_stays_until_its_requests_have_ended() {
     let twice = "shared memory region 'r' already in manager";
     let again = || register(&regions, "r", &second.key, 0, PAGE);
     check_refused(again(), Code::AlreadyExists, twice);
-    // A request that comes meanwhile may use it too, and keeps it.
+    // A request that arrives meanwhile may use the region, too, and keeps it alive.
     let later = find(&regions, "r", 1, 1);
     used.write(&Buffer::from_vec(vec![1])).unwrap();
     drop(used);
@@ -220,7 +220,7 @@ fn regions_are_listed_by_name() {
     let other =
         "The region named 'b' is registered as system shared memory, not CUDA shared memory";
     check_refused(cuda("b"), Code::NotFound, other);
-    // Of the other kind there is none to unregister.
+    // There is no region of the other kind to unregister.
     regions.unregister(Pass::in_process(), RegionKind::Cuda, "b").unwrap();
     regions.unregister(Pass::in_process(), RegionKind::Cuda, "").unwrap();
     assert_eq!(names(&regions), ["a", "b", "c"]);
@@ -238,7 +238,7 @@ fn wrong_registrations_are_refused() {
     };
     let twice = "shared memory region 'r' already in manager";
     check_refused(register(&regions, "r", key, 0, 8), AlreadyExists, twice);
-    // Without GPUs no handle is right.
+    // Without GPUs, no handle is valid.
     for (name, code, text) in [
         ("r", AlreadyExists, twice),
         ("x", InvalidArgument, "failed to register shared memory region: invalid args"),
@@ -354,7 +354,7 @@ fn the_kernel_copies_as_well() {
     assert_eq!(mapping.read_by_kernel(0, 8192), None);
 }
 
-/// Dies of SIGBUS; the next test starts it.
+/// Dies from SIGBUS; the next test starts it.
 #[test]
 #[ignore = "ends its process"]
 fn a_fault_elsewhere() {

@@ -1,4 +1,4 @@
-//! The datatypes of the KServe v2 protocol and of the model configuration.
+//! Data types of the KServe v2 protocol and of the model configuration.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// Every datatype, in the order of the model configuration's enumeration.
+    /// Every data type, in the order of the model configuration's enumeration.
     pub const ALL: [Self; 14] = [
         Self::Bool,
         Self::Uint8,
@@ -123,7 +123,7 @@ impl DataType {
         }
     }
 
-    /// The type whose protocol name is `name`; names are case-sensitive.
+    /// The type whose protocol name is `name`. Names are case-sensitive.
     #[must_use]
     pub fn from_protocol_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|t| t.protocol_name() == name)
@@ -135,8 +135,8 @@ impl DataType {
         Self::ALL.into_iter().find(|t| t.config_number() == number)
     }
 
-    /// Bytes of one element; `None` for [`DataType::Bytes`], whose elements
-    /// have no fixed size.
+    /// The size of one element in bytes; `None` for [`DataType::Bytes`], whose elements have no
+    /// fixed size.
     #[must_use]
     pub const fn byte_size(self) -> Option<usize> {
         match self {

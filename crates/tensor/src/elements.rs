@@ -1,5 +1,5 @@
-//! The framing of `BYTES` tensors: each element is a little-endian 32-bit
-//! length and then that many bytes, in row-major order.
+//! The framing of `BYTES` tensors, in which each element is a little-endian 32-bit length followed
+//! by that many bytes, in row-major order.
 //!
 //! ```
 //! use galatea_tensor::elements::{push_bytes_element, BytesElements};
@@ -12,15 +12,15 @@
 //! # Ok::<(), galatea_tensor::elements::FramingError>(())
 //! ```
 
-/// Why a region is not a sequence of `BYTES` elements.
+/// The reason why a region is not a sequence of `BYTES` elements.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
-    /// Fewer than four bytes are left where a length was expected.
+    /// Fewer than four bytes remain where a length was expected.
     #[error("incomplete string length indicator for element {element}")]
     TruncatedLength {
         /// The element's index.
         element: usize,
-        /// The bytes that are left.
+        /// The number of remaining bytes.
         available: usize,
     },
     /// The region ends before the element does.
@@ -32,7 +32,7 @@ pub enum FramingError {
         element: usize,
         /// The length that was declared.
         expected: usize,
-        /// The bytes that are left.
+        /// The number of remaining bytes.
         available: usize,
     },
     /// An element's length does not fit 32 bits.
@@ -43,7 +43,7 @@ pub enum FramingError {
     },
 }
 
-/// Appends one element with its length to `data`.
+/// Appends one element to `data`, preceded by its length.
 ///
 /// # Errors
 ///

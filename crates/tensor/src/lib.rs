@@ -1,4 +1,4 @@
-//! Tensors: a datatype, a checked shape and a reference-counted region of bytes.
+//! Tensors, each of which is a data type, a checked shape and a reference-counted region of bytes.
 //! Start with `buffer/mod.rs`.
 //!
 //! The crate knows nothing of requests, models, protocols or backends. It does no

@@ -1,4 +1,4 @@
-//! Shapes with an element count that does not overflow.
+//! Shapes whose element count does not overflow.
 
 use std::fmt;
 
@@ -6,19 +6,18 @@ use smallvec::SmallVec;
 
 use crate::DataType;
 
-/// The dimensions of a tensor: none is negative, and their product fits a signed
-/// 64-bit number.
+/// The dimensions of a tensor: none is negative, and their product fits in a signed 64-bit number.
 ///
-/// The only constructor, [`Shape::new`], checks this, so that the product of a
-/// `Shape`'s dimensions never overflows.
+/// The only constructor, [`Shape::new`], checks this, so the product of a `Shape`'s dimensions
+/// never overflows.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape {
     dims: SmallVec<[i64; 4]>,
-    /// 1 for a scalar: the empty product.
+    /// 1 for a scalar, which is the empty product.
     element_count: u64,
 }
 
-/// Why a list of dimensions is not a shape.
+/// The reason why a list of dimensions is not a shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// A dimension is below zero.
@@ -36,7 +35,7 @@ pub enum ShapeError {
 }
 
 impl Shape {
-    /// Makes a shape of `dims` and checks them.
+    /// Creates a shape from `dims` after checking them.
     ///
     /// # Errors
     ///

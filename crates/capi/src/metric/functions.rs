@@ -1,4 +1,4 @@
-//! The functions of custom metrics.
+//! Exported functions for custom metrics.
 
 use core::ffi::c_char;
 use std::sync::{Arc, Weak};
@@ -12,10 +12,10 @@ use galatea_stdx::Lock;
 
 use super::{Family, Labels, MetricKind, REGISTRY, Series};
 
-/// A family as an object of C.
+/// A metric family as a C object.
 struct FamilyObject {
     family: Arc<Family>,
-    /// Shared with its metrics, to count them.
+    /// Shared with the family's metrics, in order to count them.
     lifetime: Arc<()>,
 }
 galatea_c_objects::object!(FamilyObject as TRITONSERVER_MetricFamily, kind 50);
@@ -28,10 +28,10 @@ struct MetricObject {
 }
 galatea_c_objects::object!(MetricObject as TRITONSERVER_Metric, kind 51);
 
-/// The arguments of a new metric.
+/// The arguments for a new metric.
 #[derive(Default)]
 struct ArgumentsObject {
-    /// A histogram's bucket bounds.
+    /// The bucket bounds of a histogram.
     bounds: Lock<Option<Vec<f64>>>,
 }
 galatea_c_objects::object!(ArgumentsObject as TRITONSERVER_MetricArgs, kind 52);
@@ -59,7 +59,7 @@ impl MetricKind {
 }
 
 impl MetricObject {
-    /// The series, unless another thread deleted the family while this metric was made.
+    /// The series, unless another thread deleted the family while this metric was being created.
     fn series(&self, doing: &str) -> Result<&Series, Status> {
         if self.family.strong_count() == 0 {
             return Err(Status::internal(format!(
@@ -79,8 +79,8 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// Objects must be null or live objects of this library, texts null or ended
-            /// by a zero byte, and out pointers null or valid for writes.
+            /// Objects must be null or live objects of this library, strings null or
+            /// NUL-terminated, and out pointers null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> *mut TRITONSERVER_Error {
                 guard(stringify!($name), || {
@@ -93,7 +93,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// The family with this name. It is created if it doesn't exist.
+    /// Returns the family with this name, creating it if necessary.
     fn TRITONSERVER_MetricFamilyNew(
         family: *mut *mut TRITONSERVER_MetricFamily,
         kind: TRITONSERVER_MetricKind,
@@ -109,7 +109,7 @@ functions! {
         pointer::write(family, handle::into_raw(object), "family")
     }
 
-    /// Deletes a family. Its metrics must be deleted before it.
+    /// Deletes a family. Its metrics must be deleted first.
     fn TRITONSERVER_MetricFamilyDelete(family: *mut TRITONSERVER_MetricFamily) {
         if family.is_null() {
             return Ok(());
@@ -124,7 +124,7 @@ functions! {
         handle::delete::<FamilyObject>(family, "family")
     }
 
-    /// The kind that a family has.
+    /// Returns the kind of a family.
     fn TRITONSERVER_GetMetricFamilyKind(
         family: *mut TRITONSERVER_MetricFamily,
         kind: *mut TRITONSERVER_MetricKind,
@@ -133,7 +133,7 @@ functions! {
         pointer::write(kind, object.family.kind.to_c(), "kind")
     }
 
-    /// Empty arguments.
+    /// Creates empty arguments.
     fn TRITONSERVER_MetricArgsNew(args: *mut *mut TRITONSERVER_MetricArgs) {
         pointer::check_not_null(args, "args")?;
         pointer::write(args, handle::into_raw(ArgumentsObject::default()), "args")
@@ -161,7 +161,7 @@ functions! {
         handle::delete::<ArgumentsObject>(args, "args")
     }
 
-    /// The metric with these labels. Metrics with equal labels share their value.
+    /// Creates a metric with these labels. Metrics with equal labels share their value.
     fn TRITONSERVER_MetricNew(
         metric: *mut *mut TRITONSERVER_Metric,
         family: *mut TRITONSERVER_MetricFamily,
@@ -171,7 +171,7 @@ functions! {
         new_metric(metric, family, labels, label_count, None)
     }
 
-    /// The same with arguments, which a histogram needs.
+    /// Like `TRITONSERVER_MetricNew`, with arguments, which a histogram needs.
     fn TRITONSERVER_MetricNewWithArgs(
         metric: *mut *mut TRITONSERVER_Metric,
         family: *mut TRITONSERVER_MetricFamily,
@@ -190,12 +190,12 @@ functions! {
         new_metric(metric, family, labels, label_count, Some(&bounds))
     }
 
-    /// Deletes a metric. The value ends with the last metric that has these labels.
+    /// Deletes a metric. The value ceases to exist with the last metric that has these labels.
     fn TRITONSERVER_MetricDelete(metric: *mut TRITONSERVER_Metric) {
         handle::delete::<MetricObject>(metric, "metric")
     }
 
-    /// The value of a counter or a gauge.
+    /// Returns the value of a counter or a gauge.
     fn TRITONSERVER_MetricValue(metric: *mut TRITONSERVER_Metric, value: *mut f64) {
         let found = handle::borrow::<MetricObject>(metric, "metric")?.series("get")?.value()?;
         pointer::write(value, found, "value")
@@ -213,13 +213,13 @@ functions! {
         object.series("set")?.set(object.kind, value)
     }
 
-    /// Counts an observation in a histogram.
+    /// Records an observation in a histogram.
     fn TRITONSERVER_MetricObserve(metric: *mut TRITONSERVER_Metric, value: f64) {
         let object = handle::borrow::<MetricObject>(metric, "metric")?;
         object.series("set")?.observe(object.kind, value)
     }
 
-    /// The kind that a metric has.
+    /// Returns the kind of a metric.
     fn TRITONSERVER_GetMetricKind(
         metric: *mut TRITONSERVER_Metric,
         kind: *mut TRITONSERVER_MetricKind,
@@ -231,7 +231,7 @@ functions! {
 
 /// # Safety
 ///
-/// As the functions that call it.
+/// As for the functions that call it.
 unsafe fn new_metric(
     metric: *mut *mut TRITONSERVER_Metric,
     family: *mut TRITONSERVER_MetricFamily,

@@ -1,10 +1,10 @@
-//! Custom metrics: families and values of the program that uses the library, or of
+//! Custom metrics, which are families and values of the program that uses the library, or of
 //! plug-ins.
 //!
-//! The functions take no server, so there is one registry per process, as in Triton; the
-//! metrics of every server include all of it. Families are identified by name and stay. A
-//! series is identified by its family and labels, and is reported as long as a metric
-//! object refers to it.
+//! The functions take no server, so there is one registry per process, as in Triton; the metrics of
+//! every server include all of it. Families are identified by name and are never removed. A series
+//! is identified by its family and labels, and is reported for as long as a metric object refers to
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -20,24 +20,24 @@ pub use owned::{Metric, MetricFamily};
 /// The kind of a family.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A value that only grows.
+    /// A value that only increases.
     Counter,
-    /// A value that goes up and down.
+    /// A value that increases and decreases.
     Gauge,
-    /// Observations, counted by size.
+    /// Observations, counted in buckets.
     Histogram,
 }
 
-/// A copy of a family at one moment.
+/// A snapshot of a family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilySnapshot {
-    /// Its name.
+    /// The family's name.
     pub name: String,
-    /// Its description.
+    /// The family's description.
     pub help: String,
-    /// The kind of its values.
+    /// The kind of the family's values.
     pub kind: MetricKind,
-    /// Its series by their labels, sorted.
+    /// The family's series, with their labels, sorted.
     pub series: Vec<(Vec<(String, String)>, MetricValue)>,
 }
 
@@ -50,12 +50,12 @@ pub enum MetricValue {
     Histogram(Histogram),
 }
 
-/// Observations, counted by size.
+/// Observations, counted in buckets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// The upper bounds, ascending. One more bucket counts larger observations.
+    /// The upper bounds in ascending order. One additional bucket counts larger observations.
     pub bounds: Vec<f64>,
-    /// The number of observations in each bucket, not cumulative.
+    /// The number of observations in each bucket, non-cumulative.
     pub counts: Vec<u64>,
     /// The sum of all observations.
     pub sum: f64,
@@ -65,7 +65,7 @@ type Labels = Vec<(String, String)>;
 
 struct Series(Lock<MetricValue>);
 
-/// A family in the registry.
+/// A registered family.
 struct Family {
     name: String,
     help: String,
@@ -78,7 +78,7 @@ struct Registry(Lock<BTreeMap<String, Arc<Family>>>);
 
 static REGISTRY: Registry = Registry(Lock::new(BTreeMap::new()));
 
-/// Every family with a series, sorted by name.
+/// All families that have a series, sorted by name.
 #[must_use]
 pub fn snapshot() -> Vec<FamilySnapshot> {
     REGISTRY.snapshot()
@@ -91,7 +91,7 @@ impl Registry {
         snapshots.filter(|family| !family.series.is_empty()).collect()
     }
 
-    /// The family with this name. It is created if it doesn't exist.
+    /// Returns the family with this name, creating it if necessary.
     fn family(&self, kind: MetricKind, name: &str, help: &str) -> Result<Arc<Family>, Status> {
         if !is_name(name, true) {
             return Err(Status::invalid_argument("Invalid metric name"));
@@ -130,7 +130,7 @@ impl Family {
         }
     }
 
-    /// The series with these labels. It is created if it doesn't exist.
+    /// Returns the series with these labels, creating it if necessary.
     fn series(&self, labels: Labels, bounds: Option<&[f64]>) -> Result<Arc<Series>, Status> {
         let value = match (self.kind, bounds) {
             (MetricKind::Counter | MetricKind::Gauge, None) => MetricValue::Number(0.0),
@@ -225,7 +225,7 @@ impl Series {
     }
 }
 
-/// The texts of these errors are Triton's.
+/// The error for an unsupported operation, with Triton's text.
 fn unsupported(kind: MetricKind, what: &str) -> Status {
     let name = match kind {
         MetricKind::Counter => "COUNTER",

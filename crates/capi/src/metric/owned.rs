@@ -1,4 +1,4 @@
-//! Metrics for code in Rust, in the same registry.
+//! Metrics for Rust code, in the same registry.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{Family, Labels, MetricKind, REGISTRY, Series};
 #[derive(Clone)]
 pub struct MetricFamily(Arc<Family>);
 
-/// A metric of a family. Its value ends with the last metric that has its labels.
+/// A metric of a family. The value ceases to exist with the last metric that has these labels.
 #[derive(Clone)]
 pub struct Metric {
     series: Arc<Series>,
@@ -18,16 +18,16 @@ pub struct Metric {
 }
 
 impl MetricFamily {
-    /// The family with this name. It is created if it doesn't exist.
+    /// Returns the family with this name, creating it if necessary.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a wrong name, and if the family has another kind.
+    /// `InvalidArgument` for a wrong name, or if the family has a different kind.
     pub fn new(kind: MetricKind, name: &str, help: &str) -> Result<Self, Status> {
         REGISTRY.family(kind, name, help).map(Self)
     }
 
-    /// The metric with these labels. `bounds` are a histogram's, ascending.
+    /// Creates a metric with these labels. `bounds` are those of a histogram, in ascending order.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Metric {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a histogram, `InvalidArgument` for a counter and a negative value.
+    /// `Unsupported` for a histogram; `InvalidArgument` for a counter and a negative value.
     pub fn increment(&self, by: f64) -> Result<(), Status> {
         self.series.increment(self.kind, by)
     }
@@ -70,16 +70,16 @@ impl Metric {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for others.
+    /// `Unsupported` for other kinds.
     pub fn set(&self, value: f64) -> Result<(), Status> {
         self.series.set(self.kind, value)
     }
 
-    /// Counts an observation in a histogram.
+    /// Records an observation in a histogram.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for others.
+    /// `Unsupported` for other kinds.
     pub fn observe(&self, value: f64) -> Result<(), Status> {
         self.series.observe(self.kind, value)
     }

@@ -1,8 +1,8 @@
-//! Traces: callbacks report the trace points of a request.
+//! Traces, whose callbacks report the trace points of a request.
 //!
-//! A [`TraceObject`] is what C holds: callbacks and the subject of the trace. While the
-//! server has the request, its trace calls them through a
-//! `CTraceSink`. Traces that the server made record into themselves.
+//! A [`TraceObject`] is the object that C holds: callbacks and the subject of the trace. While the
+//! server has the request, the request's trace calls them through a `CTraceSink`. Traces that the
+//! server created record into themselves.
 
 pub(crate) mod sink;
 
@@ -20,7 +20,7 @@ use galatea_stdx::run_foreign;
 use crate::borrowed_request::BorrowedRequest;
 use sink::CTraceSink;
 
-/// Adds the name of a custom activity to the context, a JSON object with times as keys.
+/// Adds the name of a custom activity to the context, a JSON object keyed by time.
 fn record_activity_name(object: &TraceObject, timestamp_ns: u64, name: &str) {
     let mut context = object.context.lock("add an activity");
     let known = match context.to_bytes() {
@@ -35,7 +35,7 @@ fn record_activity_name(object: &TraceObject, timestamp_ns: u64, name: &str) {
     *context = c_text(&serde_json::Value::Object(names).to_string());
 }
 
-/// Checks a trace that a request is handed over with.
+/// Checks a trace that is handed over with a request.
 ///
 /// # Errors
 ///
@@ -52,11 +52,11 @@ pub(crate) unsafe fn check(trace: *mut TRITONSERVER_InferenceTrace) -> Result<()
     unsafe { handle::borrow::<TraceObject>(trace, "trace") }.map(drop)
 }
 
-/// The trace of a request that is handed over with one.
+/// The trace of a request that is handed over with a C trace.
 ///
 /// # Safety
 ///
-/// As [`check`], which must have succeeded.
+/// As for [`check`], which must have succeeded.
 pub(crate) unsafe fn begin(
     trace: *mut TRITONSERVER_InferenceTrace,
     request: &Arc<BorrowedRequest>,
@@ -72,20 +72,20 @@ pub(crate) unsafe fn begin(
     }
 }
 
-/// A trace on its way to the server. C gets no traces back that the server made.
+/// A trace on its way to the server. Traces that the server created do not return to C.
 pub(crate) enum Handover {
-    /// There is none, or C gets it back by a callback, perhaps before the handover is over.
+    /// No trace, or one that a callback returns to C, possibly before the handover is complete.
     Returned,
-    /// The server made it.
+    /// A trace that the server created.
     Kept(*mut TRITONSERVER_InferenceTrace),
 }
 
 impl Handover {
-    /// The handover of this trace, which has not begun.
+    /// Prepares the handover of this trace.
     ///
     /// # Safety
     ///
-    /// As [`begin`].
+    /// As for [`begin`].
     pub(crate) unsafe fn of(trace: *mut TRITONSERVER_InferenceTrace) -> Self {
         if trace.is_null() {
             return Self::Returned;
@@ -98,11 +98,11 @@ impl Handover {
         }
     }
 
-    /// The request was taken with its trace.
+    /// Completes the handover, after the request has been accepted with its trace.
     ///
     /// # Safety
     ///
-    /// The caller uses the trace no more.
+    /// The caller no longer uses the trace.
     pub(crate) unsafe fn complete(self) {
         if let Self::Kept(trace) = self {
             // SAFETY: the caller's promise is passed on.
@@ -125,7 +125,7 @@ fn report(
 }
 
 const _: TRITONSERVER_InferenceTraceNew = TRITONSERVER_InferenceTraceNew;
-/// Makes a trace of times.
+/// Creates a trace that reports times.
 ///
 /// # Safety
 ///
@@ -149,11 +149,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
 }
 
 const _: TRITONSERVER_InferenceTraceTensorNew = TRITONSERVER_InferenceTraceTensorNew;
-/// Makes a trace of times and tensors.
+/// Creates a trace that reports times and tensors.
 ///
 /// # Safety
 ///
-/// As `TRITONSERVER_InferenceTraceNew`.
+/// As for `TRITONSERVER_InferenceTraceNew`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
     trace: *mut *mut TRITONSERVER_InferenceTrace,
@@ -197,7 +197,7 @@ fn new_trace(
 }
 
 const _: TRITONSERVER_InferenceTraceSpawnChildTrace = TRITONSERVER_InferenceTraceSpawnChildTrace;
-/// Makes a trace with this one as its parent and with the same callbacks.
+/// Creates a child of this trace, with the same callbacks.
 ///
 /// # Safety
 ///
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
         pointer::check_not_null(child_trace, "child_trace")?;
-        // Without a trace there is nothing to be the parent of.
+        // Null has no children.
         let child = if trace.is_null() {
             core::ptr::null_mut()
         } else {
@@ -319,12 +319,12 @@ readers! {
 }
 
 const _: TRITONSERVER_InferenceTraceSetContext = TRITONSERVER_InferenceTraceSetContext;
-/// Sets the context, a text that travels with the trace.
+/// Sets the context, a string that travels with the trace.
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace whose context no thread reads, the text null or ended
-/// by a zero byte.
+/// `trace` must be null or a trace whose context no thread reads, the string null or
+/// NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
     trace: *mut TRITONSERVER_InferenceTrace,

@@ -19,16 +19,16 @@ use galatea_stdx::{len64, run_foreign};
 use super::{record_activity_name, report};
 use crate::borrowed_request::BorrowedRequest;
 
-/// Calls the callbacks of a C trace. Dropping it gives the trace back.
+/// Calls the callbacks of a C trace. Dropping the sink releases the trace.
 pub(crate) struct CTraceSink {
     trace: TraceAddress,
     owner: TraceOwner,
 }
 
 enum TraceOwner {
-    /// The caller, who passed it with a request. The request is released after the trace.
+    /// The caller, who passed the trace with a request. The request is released after the trace.
     Caller { _request: Arc<BorrowedRequest> },
-    /// The server, which created it for a request of its own.
+    /// The server, which created the trace for a request of its own.
     Server,
 }
 

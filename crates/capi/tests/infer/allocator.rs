@@ -1,4 +1,4 @@
-//! Functions of an allocator that are set while requests use it.
+//! Allocator functions that are set while requests use the allocator.
 
 use galatea_c_objects::buffer_attributes::{
     TRITONSERVER_BufferAttributesByteSize, TRITONSERVER_BufferAttributesSetMemoryType,
@@ -26,7 +26,7 @@ unsafe extern "C" fn query(
     core::ptr::null_mut()
 }
 
-/// Reports a wrong place of the output, which is ignored.
+/// Reports a wrong location of the output, which is ignored.
 unsafe extern "C" fn attributes(
     _: *mut TRITONSERVER_ResponseAllocator,
     name: *const c_char,

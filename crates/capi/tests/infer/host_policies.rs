@@ -1,4 +1,4 @@
-//! Inputs with their own data for instances of a host policy.
+//! Inputs with data of their own for instances with a host policy.
 
 use super::*;
 

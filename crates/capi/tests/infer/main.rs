@@ -32,7 +32,7 @@ use galatea_protocol::inference::{ModelConfig, ModelInput};
 use galatea_stdx::{WakeBatch, wake_batch};
 use galatea_tensor::DataType;
 
-/// Models with batches of up to 4 and one input of any length.
+/// Models with batches of up to 4 and a single input of any length.
 fn model(datatype: DataType) -> ModelConfig {
     let data_type = datatype.config_number();
     let input = ModelInput { name: "IN".into(), data_type, dims: vec![-1], ..Default::default() };
@@ -54,7 +54,7 @@ fn server(
     }))
 }
 
-/// The calls of callbacks, in order.
+/// The callbacks' calls, in order.
 #[derive(Debug, PartialEq, Eq)]
 enum Event {
     Allocated(String, usize),
@@ -183,7 +183,7 @@ impl Caller {
         Self::with(model(DataType::Int32))
     }
 
-    /// With a server that holds all requests.
+    /// Creates a caller whose server holds all requests.
     fn holding() -> Self {
         let caller = Self::new();
         caller.fake.holds_all.store(true, Ordering::Relaxed);
@@ -394,8 +394,8 @@ fn memory_is_borrowed_until_the_request_is_released() {
     assert_eq!(caller.events(), [Event::Released]);
 }
 
-/// A callback may wait for the response to another request, so the threads that work on
-/// that must not stay asleep.
+/// A callback may wait for the response to another request, so the threads that work on it must not
+/// stay asleep.
 #[test]
 fn callbacks_run_outside_of_wake_batches() {
     let caller = Caller::holding();
@@ -446,7 +446,7 @@ fn a_request_that_fails_at_once_still_belongs_to_the_caller() {
     unsafe {
         assert_eq!(refused(caller.infer(request)), "nicht jetzt – später");
         assert_eq!(caller.events(), []);
-        // A failure that comes later, or on another thread, is reported to the callback.
+        // A later failure, or one on another thread, is reported to the callback.
         caller.fake.holds_all.store(true, Ordering::Relaxed);
         ok(caller.infer(request));
         let (_, sender) = caller.held.recv().unwrap();

@@ -1,4 +1,4 @@
-//! The rights of threads over a request while the server has it.
+//! The rights of threads to a request while the server has it.
 
 use super::*;
 
@@ -106,7 +106,7 @@ fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
         assert!(is_cancelled(request));
         drop(held);
         sender.finish();
-        // A request that is used again is not cancelled.
+        // A reused request is not cancelled.
         ok(caller.infer(request));
         assert!(!is_cancelled(request));
         release(&caller);

@@ -1,15 +1,15 @@
-//! Raw inputs, which have only bytes.
+//! Raw inputs, which consist only of bytes.
 
 use super::*;
 
-/// Models with one input of one text.
+/// Models with one input of a single string.
 pub(super) fn texts() -> ModelConfig {
     let mut model = model(DataType::Bytes);
     model.input[0].dims = vec![1];
     model
 }
 
-/// Checks the input that the server gets for these segments.
+/// Checks the input that the server receives for these segments.
 #[track_caller]
 fn check_sent(model: ModelConfig, pieces: &[&'static [u8]], dims: &[i64], bytes: &[u8]) {
     let is_text = model.input[0].data_type == DataType::Bytes.config_number();

@@ -39,7 +39,7 @@ fn number(read: impl Fn(*mut u64) -> *mut TRITONSERVER_Error) -> u64 {
     found
 }
 
-/// The model of a trace and the identifier of its request.
+/// The model of a trace, and the identifier of its request.
 fn subject(trace: *mut TRITONSERVER_InferenceTrace) -> String {
     let name = text(|place| unsafe { TRITONSERVER_InferenceTraceModelName(trace, place) });
     let id = text(|place| unsafe { TRITONSERVER_InferenceTraceRequestId(trace, place) });
@@ -114,7 +114,7 @@ fn trace(
     (made, calls)
 }
 
-/// Sends a request with a trace. Returns the request as the server gets it.
+/// Sends a request with a trace. Returns the request as the server receives it.
 fn send(trace: *mut TRITONSERVER_InferenceTrace) -> (Caller, InferenceRequest, ResponseSender) {
     let caller = Caller::holding();
     let request = caller.request();
@@ -223,7 +223,7 @@ fn a_child_calls_the_same_functions() {
     assert_eq!(calls.take(), of_times(&[0, 1, 2, 3, 4, 5, 6]));
     drop(child);
     assert_eq!(calls.take(), ["child true"]);
-    // A child that a program makes belongs to the program, and has no subject yet.
+    // A child that a program creates belongs to the program, and has no subject yet.
     let mut own = core::ptr::null_mut();
     unsafe {
         ok(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, &raw mut own));

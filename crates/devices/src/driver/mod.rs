@@ -1,8 +1,8 @@
-//! NVIDIA's driver: its functions, found by name when it is loaded.
+//! NVIDIA's driver, whose functions are looked up by name when it is loaded.
 //!
-//! The declarations are written here, and results are plain numbers. A crate with
-//! generated declarations makes results an enumeration, and a newer driver's result would
-//! be no value of it.
+//! The declarations are written by hand, and results are plain numbers. A crate with generated
+//! declarations would make results an enumeration, in which a newer driver's result would be an
+//! invalid value.
 
 mod table;
 
@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 pub(crate) use table::functions;
 
-/// The result of a function: 0 is success.
+/// A function's result; 0 means success.
 pub(crate) type Code = c_int;
 
 pub(crate) const SUCCESS: Code = 0;
@@ -31,23 +31,23 @@ pub(crate) const MEMORY_TYPE_DEVICE: c_uint = 2;
 
 /// Memory that is pinned for all devices.
 pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
-/// A waiting thread sleeps, and nothing is timed.
+/// Makes a waiting thread sleep, and disables timing.
 pub(crate) const EVENT_FLAGS: c_uint = 1 | 2;
 pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint = 1;
 
 /// An address on a device.
 pub(crate) type Address = c_ulonglong;
-/// A context, a stream, an event or a piece of memory: opaque.
+/// An opaque context, stream, event or piece of memory.
 pub(crate) type Handle = *mut c_void;
 
-/// A name of memory for other processes.
+/// A memory handle for other processes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct IpcMemHandle {
     pub(crate) reserved: [u8; 64],
 }
 
-/// A place of memory: kind 1 is a device.
+/// A location of memory; kind 1 is a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct MemLocation {
@@ -55,7 +55,7 @@ pub(crate) struct MemLocation {
     pub(crate) number: c_int,
 }
 
-/// The kind of memory to create: kind 1 is pinned, the only one.
+/// The kind of memory to create; kind 1, the only one, is pinned.
 #[repr(C)]
 pub(crate) struct MemAllocationProp {
     pub(crate) kind: c_int,
@@ -66,7 +66,7 @@ pub(crate) struct MemAllocationProp {
 }
 
 impl MemAllocationProp {
-    /// Memory of a device.
+    /// Describes memory of a device.
     pub(crate) const fn of_device(number: c_int) -> Self {
         Self {
             kind: 1,
@@ -78,7 +78,7 @@ impl MemAllocationProp {
     }
 }
 
-/// The right to use memory; flags 3 are reading and writing.
+/// An access right to memory; flags 3 mean reading and writing.
 #[repr(C)]
 pub(crate) struct MemAccessDesc {
     pub(crate) location: MemLocation,
@@ -136,7 +136,7 @@ functions! {
 }
 
 impl Driver {
-    /// The driver's text of a result.
+    /// The driver's text for a result.
     pub(crate) fn text(&self, code: Code) -> String {
         let mut text = std::ptr::null();
         // SAFETY: `text` is written for the duration of the call.

@@ -1,6 +1,6 @@
-//! Tables of functions that a library has.
+//! Tables of a library's functions.
 
-/// Declares a table of functions: each is found when the library is loaded, so that a
+/// Declares a table of functions. Each function is looked up when the library is loaded, so a
 /// library that lacks one is refused as a whole, and no call can fail for that reason.
 macro_rules! functions {
     (
@@ -13,18 +13,18 @@ macro_rules! functions {
         #[allow(non_snake_case, reason = "the functions have their names in C")]
         pub(crate) struct $table {
             $($function: unsafe extern "C" fn($($kind),*) -> std::ffi::c_int,)*
-            /// The functions are there for as long as it is loaded: always, because its
-            /// threads and handlers can't be taken back.
+            /// The functions exist for as long as the library is loaded, which is forever, because
+            /// its threads and handlers can't be withdrawn.
             _library: std::mem::ManuallyDrop<libloading::Library>,
         }
 
         #[allow(non_snake_case, reason = "the functions have their names in C")]
         impl $table {
-            /// Loads the library; none if the machine has none.
+            /// Loads the library; `None` if the machine has none.
             ///
             /// # Errors
             ///
-            /// The library lacks a function.
+            /// If the library lacks a function.
             pub(crate) fn load() -> Result<Option<Self>, String> {
                 // SAFETY: The library is NVIDIA's or takes its place; what it does when it
                 // is loaded is the choice of who installed it.
@@ -44,7 +44,7 @@ macro_rules! functions {
             }
 
             $(
-                /// The function of this name.
+                /// Calls the function of this name.
                 ///
                 /// # Safety
                 ///

@@ -1,4 +1,4 @@
-//! Failures of the driver, and devices that are lost.
+//! Driver failures and lost devices.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use galatea_devices::{Devices, Error};
 
 use crate::support::{devices, lose, with_stand_in};
 
-/// A handler of losses, and what it is told.
+/// A loss handler, and the messages that it receives.
 fn listen(devices: &Devices) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let told = heard.clone();
@@ -82,7 +82,7 @@ fn a_lost_device_says_so_and_others_go_on() {
         assert_eq!(error.to_string(), "GPU 0 is lost: unspecified launch failure");
         assert!(lost.is_lost() && !good.is_lost());
         assert_eq!(second.unwrap()[..], [3; 4]);
-        // Each later call says the same, without the driver.
+        // Every later call returns the same error, without calling the driver.
         assert_eq!(lost.allocate(1).unwrap_err(), error);
         assert_eq!(lost.stream().unwrap_err(), error);
         assert_eq!(lost.memory().unwrap_err(), error);

@@ -10,7 +10,7 @@ fn texts(notes: Vec<Note>) -> Vec<(NoteLevel, String)> {
 
 #[test]
 fn without_a_driver_there_is_nothing() {
-    // No stand-in is in the path of this process.
+    // No stand-in is in the library path of this process.
     let Found { devices, notes } = Devices::find(0.0);
     if devices.is_empty() {
         assert_eq!(notes, []);

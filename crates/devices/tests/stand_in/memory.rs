@@ -1,4 +1,4 @@
-//! Memory: how much, whose, for other processes, and memory that grows.
+//! Memory: its size, its owners, its use in other processes, and its growth.
 
 use std::fs;
 use std::process::Command;
@@ -63,7 +63,7 @@ fn another_process_opens_memory() {
         let device = devices.device(1).unwrap();
         let stream = device.stream().unwrap();
         if let Some(path) = std::env::var_os(HANDLE) {
-            // The other process: adds one to each byte.
+            // The other process adds one to each byte.
             let handle: IpcHandle = fs::read(path).unwrap().try_into().unwrap();
             let wrong_device = devices.device(0).unwrap().open(&handle, 4).unwrap_err();
             assert_eq!(wrong_device.to_string(), "invalid device ordinal");

@@ -6,13 +6,13 @@ use std::process::Command;
 
 use galatea_devices::{Devices, Found, PoolSizes};
 
-/// In the process of a test, this variable names the test's directory.
+/// The variable that names the test's directory, in the test's process.
 const DIRECTORY: &str = "STAND_IN_DIRECTORY";
 
-/// The complaints of the stand-in in a test.
+/// The expected complaints of the stand-in in a test.
 pub(crate) enum Violations {
     None,
-    /// A line that contains this; and no other.
+    /// One line that contains this text, and no other.
     One(&'static str),
 }
 
@@ -21,8 +21,8 @@ pub(crate) fn with_stand_in(test: &str, variables: &[(&str, &str)], body: impl F
     let _ = expecting(&Violations::None, test, variables, body);
 }
 
-/// As [`with_stand_in`], where the stand-in complains. Returns how often the test called what,
-/// in the process that doesn't run it.
+/// Like [`with_stand_in`], for a test in which the stand-in complains. Returns how often the test
+/// called each function, in the process that doesn't run it.
 pub(crate) fn expecting(
     violations: &Violations,
     test: &str,
@@ -67,7 +67,7 @@ fn build(directory: &Path, name: &str) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The stand-in's devices, with pools of the usual sizes.
+/// The stand-in's devices, with pools of the usual size.
 pub(crate) fn devices() -> Devices {
     let Found { devices, notes } = Devices::find(0.0);
     assert_eq!(notes, []);
@@ -75,7 +75,7 @@ pub(crate) fn devices() -> Devices {
     devices
 }
 
-/// Lets a device be lost from now on.
+/// Makes a device count as lost from now on.
 pub(crate) fn lose(number: u32) {
     let directory = std::env::var_os(DIRECTORY).unwrap();
     fs::write(Path::new(&directory).join(format!("lost-{number}")), "").unwrap();

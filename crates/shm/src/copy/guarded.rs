@@ -1,9 +1,9 @@
-//! The copy of one instruction, and the handler of SIGBUS that ends it early.
+//! The single-instruction copy, and the SIGBUS handler that ends it early.
 //!
-//! `rep movsb` counts the bytes that are left in a register. A fault at it leaves the register
-//! as it is. The handler continues behind the instruction, and the copy returns the count. The
-//! handler needs no table of regions, no lock and no memory: the address of the instruction
-//! says all.
+//! `rep movsb` counts the remaining bytes in a register. A fault at the instruction leaves the
+//! register intact. The handler continues after the instruction, and the copy returns the count.
+//! The handler needs no table of regions, no lock and no memory: the address of the instruction
+//! tells everything.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -13,27 +13,27 @@ use super::Fault;
 
 use assembly::{galatea_shm_copy, galatea_shm_copy_end, galatea_shm_copy_step};
 
-/// The handler of SIGBUS before. A handler gets no object to keep it in.
+/// The previous SIGBUS handler. A static, because a handler receives no object that could hold it.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler, once for the process.
+/// Installs the handler, once per process.
 pub(super) fn prepare() -> io::Result<()> {
     if PREVIOUS.get().is_some() {
         return Ok(());
     }
     let previous = exchange_action(&our_action())?;
-    // Another thread may have been faster: then the action found is the handler itself.
+    // Another thread may have been faster; the returned action is then the handler itself.
     if previous.sa_sigaction != handler_address() {
         let _ = PREVIOUS.set(previous);
     }
     Ok(())
 }
 
-/// As [`super::copy`].
+/// As for [`super::copy`].
 ///
 /// # Safety
 ///
-/// As there.
+/// As for that function.
 #[expect(unsafe_code, reason = "the copy reads and writes through addresses")]
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, byte_size: usize) -> Result<(), Fault> {
     // SAFETY: the caller promises that both sides are mapped. A page that is missing raises
@@ -51,7 +51,8 @@ fn handler_address() -> usize {
 fn our_action() -> libc::sigaction {
     let mut action = default_action();
     action.sa_sigaction = handler_address();
-    // On the alternative stack that the standard library gives its threads, as its own handler.
+    // Runs on the alternative stack that the standard library gives its threads, like the library's
+    // own handler.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     action
 }
@@ -63,7 +64,7 @@ fn default_action() -> libc::sigaction {
     action
 }
 
-/// Sets the action for SIGBUS and returns the one before.
+/// Sets the action for SIGBUS and returns the previous one.
 fn exchange_action(action: &libc::sigaction) -> io::Result<libc::sigaction> {
     let mut previous = default_action();
     // SAFETY: both point to actions. The handler that is set is safe in any thread at any
@@ -73,10 +74,10 @@ fn exchange_action(action: &libc::sigaction) -> io::Result<libc::sigaction> {
     if result == 0 { Ok(previous) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Ends the copy if the fault is there; passes the signal on otherwise.
+/// Ends the copy if the fault occurred there; passes the signal on otherwise.
 ///
-/// It only writes to the context, reads a static that is set once, and makes system calls, all
-/// of which a signal handler may do.
+/// The handler only writes to the context, reads a static that is set once, and makes system calls,
+/// all of which are allowed in a signal handler.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // A signal of another process has a code of 0 or less.
     // SAFETY: the kernel passes the signal's description.
@@ -87,7 +88,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
     let Some(previous) = PREVIOUS.get() else { return reset() };
     match previous.sa_sigaction {
-        // The fault comes again, and ends the process.
+        // The fault recurs and ends the process.
         libc::SIG_DFL | libc::SIG_IGN => reset(),
         // SAFETY: the flags say which of the two kinds of functions was installed.
         #[expect(unsafe_code, reason = "the handler is known by its address")]
@@ -105,7 +106,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-/// Continues behind the copy's instruction, if the thread is at it.
+/// Continues after the copy's instruction, if the thread is at that instruction.
 fn end_copy(context: *mut c_void) -> bool {
     // SAFETY: the kernel passes the thread's context, which nothing else uses while the handler
     // runs.
@@ -126,12 +127,12 @@ fn end_copy(context: *mut c_void) -> bool {
     true
 }
 
-/// Restores the default action, which ends the process when the fault comes again.
+/// Restores the default action, which ends the process when the fault recurs.
 fn reset() {
     let _ = exchange_action(&default_action());
 }
 
-/// The copy itself.
+/// The copy in assembly.
 #[expect(unsafe_code, reason = "it is in assembly")]
 mod assembly {
     use std::arch::global_asm;
@@ -159,11 +160,11 @@ mod assembly {
     );
 
     unsafe extern "C" {
-        /// Copies, and returns how many bytes are left.
+        /// Copies, and returns the number of remaining bytes.
         pub(super) fn galatea_shm_copy(to: *mut u8, from: *const u8, byte_size: usize) -> usize;
         /// The instruction that may fault.
         pub(super) fn galatea_shm_copy_step();
-        /// The one behind it.
+        /// The next instruction.
         pub(super) fn galatea_shm_copy_end();
     }
 }

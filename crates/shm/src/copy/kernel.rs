@@ -1,22 +1,22 @@
-//! The kernel copies between addresses of our own process. It returns an error where touching
-//! a page would raise a signal.
+//! Copies between addresses of our own process, performed by the kernel. It returns an error where
+//! touching a page would raise a signal.
 
 #[cfg(not(target_arch = "x86_64"))]
 use std::io;
 
 use super::Fault;
 
-/// Nothing to make ready.
+/// Prepares nothing.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// As [`super::copy`].
+/// As for [`super::copy`].
 ///
 /// # Safety
 ///
-/// As there.
+/// As for that function.
 #[expect(unsafe_code, reason = "no library has a safe function for it")]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, byte_size: usize) -> Result<(), Fault> {
     let mut done = 0_usize;

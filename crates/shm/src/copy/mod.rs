@@ -1,7 +1,7 @@
-//! Copies to and from memory that may be taken away meanwhile.
+//! Copies to and from memory that may be taken away in the meantime.
 //!
-//! On x86-64 a copy is one instruction, which a handler of SIGBUS may end early
-//! ([`guarded`]). Elsewhere the kernel copies ([`kernel`]), which takes four times as long.
+//! On x86-64 a copy is one instruction, which a SIGBUS handler may end early ([`guarded`]).
+//! Elsewhere the kernel copies ([`kernel`]), which takes four times as long.
 
 #[cfg(target_arch = "x86_64")]
 mod guarded;
@@ -16,22 +16,22 @@ use kernel as how;
 #[cfg(test)]
 pub(crate) use kernel::copy as kernel_copy;
 
-/// A part of the memory was not there.
+/// The error that a part of the memory no longer exists.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault;
 
-/// Makes ready for copies. Before the first mapping of a region.
+/// Prepares for copies. Must be called before the first region is mapped.
 pub(crate) fn prepare() -> std::io::Result<()> {
     how::prepare()
 }
 
-/// Copies `byte_size` bytes. Pages of both sides may be missing, and others may write to them
-/// meanwhile; then the bytes are any.
+/// Copies `byte_size` bytes. Pages of both sides may be missing, and other processes may write to
+/// them meanwhile, in which case the resulting bytes are arbitrary.
 ///
 /// # Safety
 ///
-/// Both sides are mapped for the whole time, as files or as memory of our own. The bytes of `to`
-/// are not borrowed, and [`prepare`] has succeeded.
+/// Both sides stay mapped throughout, as files or as our own memory. The bytes of `to` are not
+/// borrowed, and [`prepare`] has succeeded.
 #[expect(unsafe_code, reason = "the copy reads and writes through addresses")]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, byte_size: usize) -> Result<(), Fault> {
     // SAFETY: as the caller promises.

@@ -8,37 +8,37 @@ use bytes::Bytes;
 
 use super::{Buffer, DeviceRegion, MemoryKind};
 
-/// Memory that others may change, or take away, at any time: a region
-/// that a client shares, of the host or of a device.
+/// Memory that others may change or take away at any time, such as a region that a client shares,
+/// on the host or on a device.
 ///
-/// It is never borrowed as a slice. Its content goes in and out by copies, each of which may
-/// fail, and each of which may see other bytes than the one before.
+/// The memory is never borrowed as a slice. Its contents are copied in and out; each copy may fail,
+/// and each may see other bytes than the previous one.
 pub trait ForeignMemory: Send + Sync {
-    /// Copies a part of it into memory of our own.
+    /// Copies a part of the memory into memory of our own.
     ///
     /// # Errors
     ///
-    /// If the part isn't there any more, or there is no memory for the copy.
+    /// If the part no longer exists, or there is no memory for the copy.
     fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError>;
 
-    /// Copies the content of a buffer into it.
+    /// Copies the contents of a buffer into the memory.
     ///
     /// # Errors
     ///
-    /// If the part isn't there any more, or if the buffer can't be read.
+    /// If the part no longer exists, or if the buffer can't be read.
     fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError>;
 
-    /// The kind of memory that it is.
+    /// The kind of memory.
     fn kind(&self) -> MemoryKind {
         MemoryKind::Cpu
     }
 
-    /// The address of its first byte in a device's memory, for those that copy from there.
+    /// The address of the first byte in a device's memory, for copies on the device.
     fn device_address(&self) -> Option<u64> {
         None
     }
 
-    /// Returns true if nothing changes it as long as it is held, so that a device may compute
+    /// Returns true if nothing changes the memory while it is held, so that a device may compute
     /// with it in place.
     fn is_stable(&self) -> bool {
         false
@@ -48,7 +48,7 @@ pub trait ForeignMemory: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Why foreign memory could not be copied.
+/// The reason why foreign memory could not be copied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
     /// The memory has been taken away.
@@ -70,16 +70,16 @@ pub enum ForeignError {
 pub struct ForeignRegion {
     /// The memory that it is a part of.
     pub memory: Arc<dyn ForeignMemory>,
-    /// Its beginning, in bytes.
+    /// The offset of the part in bytes.
     pub offset: usize,
     /// The length in bytes.
     pub byte_size: usize,
-    /// Dropped with the last clone and the last copy: the charge for a copy.
+    /// The charge for a copy, dropped with the last clone and the last copy.
     pub charge: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl ForeignRegion {
-    /// Its place in a device's memory, which stays there as long as the result.
+    /// The region's location in a device's memory, which stays valid as long as the result lives.
     #[must_use]
     pub fn device(&self) -> Option<DeviceRegion> {
         let MemoryKind::Gpu(device) = self.memory.kind() else { return None };
@@ -89,23 +89,23 @@ impl ForeignRegion {
         Some(DeviceRegion { device, address, byte_size: self.byte_size, owner })
     }
 
-    /// A copy in memory of our own, which keeps the charge.
+    /// Copies the region into memory of our own, which keeps the charge.
     ///
     /// # Errors
     ///
-    /// As [`ForeignMemory::read`].
+    /// As for [`ForeignMemory::read`].
     pub fn copy(&self) -> Result<Buffer, ForeignError> {
         let copied = self.memory.read(self.offset, self.byte_size)?;
         let Some(charge) = self.charge.clone() else { return Ok(Buffer::from_bytes(copied)) };
         Ok(Buffer::from_bytes(Bytes::from_owner(Charged { copied, _charge: charge })).charged())
     }
 
-    /// Copies the content of a buffer to the beginning of the region. The caller has checked
+    /// Copies the contents of a buffer to the beginning of the region. The caller must have checked
     /// that it fits.
     ///
     /// # Errors
     ///
-    /// As [`ForeignMemory::write`].
+    /// As for [`ForeignMemory::write`].
     pub fn write(&self, source: &Buffer) -> Result<(), ForeignError> {
         self.memory.write(self.offset, source)
     }
@@ -117,7 +117,7 @@ impl fmt::Debug for ForeignRegion {
     }
 }
 
-/// A copy, and the charge for it.
+/// A copy with the charge for it.
 struct Charged {
     copied: Bytes,
     _charge: Arc<dyn Any + Send + Sync>,

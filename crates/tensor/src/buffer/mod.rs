@@ -28,9 +28,9 @@ pub struct Buffer {
     region: Region,
     /// The size of the larger region that this one keeps alive; 0 if unknown.
     retained_bytes: usize,
-    /// True if its memory is charged to an account as long as it lives.
+    /// True if the memory is charged to an account for as long as it lives.
     is_charged: bool,
-    /// Buffers with the same elements for instances of these host policies; mostly none.
+    /// Buffers with the same elements for instances with these host policies; usually none.
     host_policies: Option<Arc<[(String, Self)]>>,
 }
 
@@ -41,9 +41,9 @@ enum Region {
     Foreign(ForeignRegion),
 }
 
-/// Memory of a device, known by its address alone.
+/// Device memory, known only by its address.
 ///
-/// Safe code never dereferences the address; backends that can use it get it.
+/// Safe code never dereferences the address; it is passed to backends that can use it.
 #[derive(Clone)]
 pub struct DeviceRegion {
     /// The device's number.
@@ -57,26 +57,25 @@ pub struct DeviceRegion {
 }
 
 impl Buffer {
-    /// Makes a buffer over host memory. Foreign memory enters through
-    /// [`Bytes::from_owner`].
+    /// Creates a buffer over host memory. Foreign memory enters through [`Bytes::from_owner`].
     #[must_use]
     pub const fn from_bytes(bytes: Bytes) -> Self {
         Self::new(Region::Host(bytes))
     }
 
-    /// Makes a buffer that owns `data`.
+    /// Creates a buffer that owns `data`.
     #[must_use]
     pub fn from_vec(data: Vec<u8>) -> Self {
         Self::from_bytes(Bytes::from(data))
     }
 
-    /// Makes a buffer over a device's memory.
+    /// Creates a buffer over a device's memory.
     #[must_use]
     pub const fn from_device(region: DeviceRegion) -> Self {
         Self::new(Region::Device(region))
     }
 
-    /// Makes a buffer over memory that others may change.
+    /// Creates a buffer over memory that others may change.
     #[must_use]
     pub const fn from_foreign(region: ForeignRegion) -> Self {
         let is_charged = region.charge.is_some();
@@ -96,15 +95,15 @@ impl Buffer {
         self
     }
 
-    /// Declares that the buffer's memory is charged to an account as long as it lives, so
-    /// that a response that returns it needs no charge of its own.
+    /// Declares that the buffer's memory is charged to an account for as long as it lives, so that
+    /// a response that returns it needs no charge of its own.
     #[must_use]
     pub const fn charged(mut self) -> Self {
         self.is_charged = true;
         self
     }
 
-    /// Returns true if the buffer's memory is charged already.
+    /// Returns true if the buffer's memory is already charged.
     #[must_use]
     pub const fn is_charged(&self) -> bool {
         self.is_charged
@@ -116,33 +115,33 @@ impl Buffer {
         self.retained_bytes.max(self.len())
     }
 
-    /// Adds buffers that replace this one for instances of the named host policies.
+    /// Adds buffers that replace this one for instances with the named host policies.
     #[must_use]
     pub fn with_host_policies(self, others: Vec<(String, Self)>) -> Self {
         let host_policies = Some(others).filter(|others| !others.is_empty()).map(Arc::from);
         Self { host_policies, ..self }
     }
 
-    /// The host policies with buffers of their own, and these buffers.
+    /// The host policies that have buffers of their own, and these buffers.
     #[must_use]
     pub fn host_policies(&self) -> &[(String, Self)] {
         self.host_policies.as_deref().unwrap_or_default()
     }
 
-    /// The buffer for instances of a host policy.
+    /// The buffer for instances with a host policy.
     #[must_use]
     pub fn for_host_policy(&self, name: &str) -> &Self {
         let own = self.host_policies().iter().find(|(policy, _)| policy == name);
         own.map_or(self, |(_, buffer)| buffer)
     }
 
-    /// Makes an empty host buffer.
+    /// Creates an empty host buffer.
     #[must_use]
     pub const fn empty() -> Self {
         Self::from_bytes(Bytes::new())
     }
 
-    /// The memory that the bytes are in.
+    /// The kind of memory that holds the bytes.
     #[must_use]
     pub fn memory(&self) -> MemoryKind {
         match &self.region {
@@ -168,7 +167,7 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// The bytes, if the CPU can read them and nothing changes them.
+    /// The bytes, if the CPU can read them and nothing else changes them.
     #[must_use]
     pub const fn host(&self) -> Option<&Bytes> {
         match &self.region {
@@ -186,7 +185,7 @@ impl Buffer {
         }
     }
 
-    /// Replaces foreign memory by a copy, which nothing changes. Other memory stays.
+    /// Replaces foreign memory by an immutable copy. Other memory is left as it is.
     ///
     /// # Errors
     ///
@@ -199,7 +198,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The place of the bytes in a device's memory, also if others may change them.
+    /// The location of the bytes in a device's memory, even if others may change them.
     #[must_use]
     pub fn on_device(&self) -> Option<DeviceRegion> {
         match &self.region {
@@ -255,7 +254,7 @@ mod tests {
         assert!(buffer.with_host_policies(Vec::new()).host_policies().is_empty());
     }
 
-    /// Memory whose content changes with each copy.
+    /// Memory whose contents change with each copy.
     struct Counting(std::sync::atomic::AtomicU8);
 
     impl ForeignMemory for Counting {
@@ -291,7 +290,7 @@ mod tests {
         assert_eq!((buffer.len(), buffer.memory()), (4, MemoryKind::Cpu));
         buffer.own().unwrap();
         assert!(buffer.foreign().is_none() && buffer.is_charged());
-        // A second call has nothing to copy.
+        // A second call finds nothing to copy.
         buffer.own().unwrap();
         assert_eq!(buffer.host().unwrap()[..], [7; 4]);
         assert_eq!(Arc::strong_count(&charge), 2);
