@@ -2,15 +2,14 @@
 //!
 //! # Problem
 //!
-//! ONNX Runtime loads a model in many small allocations and several large ones: it
-//! registers its operators, reads the file, parses it, and copies weights into the layout
-//! of its kernels. With glibc's defaults the start of a server with five small models spent
-//! more than half of its CPU time in the kernel, most of it on page faults: 10,100 faults
-//! for 4,100 pages that stay.
+//! ONNX Runtime loads a model in many small allocations and several large ones: it registers its
+//! operators, reads the file, parses it, and copies weights into the layout of its kernels. With
+//! glibc's defaults, the startup of a server with five small models spent more than half of its CPU
+//! time in the kernel, most of it on page faults: 10,100 faults for 4,100 pages that remain in use.
 //!
-//! - Each loading thread gets a heap of its own, which grows by one page a system call, and
-//!   memory that one thread frees is no use to the others.
-//! - Blocks from 128 KiB up come from `mmap` and go back when they are freed; the next one
+//! - Each loading thread gets a heap of its own, which grows by one page per system call, and
+//!   memory that one thread frees is useless to the others.
+//! - Blocks of 128 KiB and more come from `mmap` and are returned when they are freed; the next one
 //!   faults its pages in again.
 //! - The first touch of each page of a heap is a fault of its own.
 //!
@@ -23,32 +22,31 @@
 //! | after the last load | [`release_free_memory`] | free pages go back to the system |
 //! | after a burst of requests | [`ServerAllocator::release_free_memory`] | the same, and the free ends of all heaps |
 //!
-//! `malloc_trim` releases free pages inside all heaps, and the free end of the first one. It
-//! never releases the ends of the others: they shrink only when a block is freed while their
-//! end is longer than the threshold, so that each would keep up to 64 MiB of a burst for good.
-//! That is why the allocator of the server lowers the threshold for a moment and frees a block
-//! in every heap.
+//! `malloc_trim` releases free pages inside all heaps, and the free end of the first one. It never
+//! releases the ends of the others: they shrink only when a block is freed while their end is
+//! longer than the threshold, so each would keep up to 64 MiB of a burst forever. That is why the
+//! server's allocator briefly lowers the threshold and frees a block in every heap.
 //!
 //! Memory is not released between loads: the next load would take the same pages again,
 //! which costs two thirds of what ONNX Runtime itself takes to load a small model.
 //!
 //! # Gain and cost
 //!
-//! The start takes 50 ms instead of 61 (medians of 17 starts in turn), with the same
-//! resident memory at the end.
+//! Startup takes 50 ms instead of 61 (medians of 17 interleaved starts), with the same resident
+//! memory at the end.
 //!
-//! The cost: threads that share a heap share its lock and its free blocks. With one heap
-//! alone, identity with 16 MiB over HTTP took 17.5 ms of CPU instead of 12.2; with large
-//! blocks kept as well it takes what it takes with glibc's defaults (14.3 and 14.1 ms in
-//! another comparison). So the two settings belong together.
+//! The cost is that threads that share a heap share its lock and its free blocks. With only one
+//! heap, identity with 16 MiB over HTTP took 17.5 ms of CPU instead of 12.2. If large blocks are
+//! kept as well, it takes as much as with glibc's defaults (14.3 and 14.1 ms in another
+//! comparison). The two settings therefore belong together.
 //!
-//! The 8 MiB are what ONNX Runtime takes for its operators and the smallest model: 16 MiB
-//! left 6 MiB more resident while the server started.
+//! The 8 MiB correspond to what ONNX Runtime takes for its operators and the smallest model: 16 MiB
+//! left 6 MiB more resident while the server was starting.
 //!
 //! # What it is not
 //!
-//! It is no allocator and replaces none. The allocator of a process that hosts the server
-//! as a library belongs to that program: only the executable makes a [`ServerAllocator`].
+//! The crate is not an allocator and replaces none. The allocator of a process that hosts the
+//! server as a library belongs to that program: only the executable makes a [`ServerAllocator`].
 //! Nothing happens where the C library isn't glibc.
 //!
 //! # Example
@@ -60,25 +58,26 @@
 //! galatea_allocator::release_free_memory();
 //! ```
 
-/// Blocks of this size and above come from `mmap`: the most that glibc allows.
+/// The minimum size of blocks that come from `mmap`. glibc allows no larger value.
 const MMAP_THRESHOLD_BYTES: usize = 32 << 20;
-/// The same where little memory may be used: shorter blocks are allocated too often.
+/// The lowest value of that size where little memory may be used: smaller blocks are allocated too
+/// often.
 const MMAP_THRESHOLD_BYTES_MIN: usize = 1 << 20;
-/// The same as a part of the memory that may be used.
+/// The number of such blocks that the usable memory holds, where it is limited.
 const MMAP_SHARE: usize = 256;
 
 /// Proof that the process's allocator is the server's to tune, and not a host program's.
 #[derive(Clone, Debug)]
 pub struct ServerAllocator {
-    /// Blocks from this size on come from `mmap`.
+    /// The minimum size of blocks that come from `mmap`.
     mmap_threshold: usize,
 }
 
 impl ServerAllocator {
-    /// Limits the number of heaps to that of processors, where glibc's limit is eight times
-    /// as many, and keeps large blocks for reuse.
+    /// Limits the number of heaps to the number of processors, whereas glibc's limit is eight times
+    /// as high, and keeps large blocks for reuse.
     ///
-    /// For a program to call before it starts threads, never in a host's process.
+    /// A program must call this before it starts threads, and never in a host's process.
     #[must_use]
     pub fn configure() -> Self {
         let allocator = Self { mmap_threshold: MMAP_THRESHOLD_BYTES };
@@ -87,12 +86,12 @@ impl ServerAllocator {
         allocator
     }
 
-    /// Makes the heaps keep less of what is free, where the program may hold no more than
-    /// this many bytes: blocks come from `mmap` from a `MMAP_SHARE`th of it on.
+    /// Makes the heaps keep less free memory, for a program that may hold at most this many bytes:
+    /// blocks of at least a `MMAP_SHARE`th of that number come from `mmap`.
     ///
-    /// Such a block leaves the process as soon as it is freed. In a heap short blocks settle
-    /// in the place of a long one, so that the next long one needs another place: 64 clients
-    /// with messages of 16 MiB made heaps of 430 MiB beside a limit of 256 MiB.
+    /// Such a block leaves the process as soon as it is freed. In a heap, short blocks settle in
+    /// the place of a long one, so that the next long one needs another place: 64 clients with
+    /// messages of 16 MiB made heaps of 430 MiB despite a limit of 256 MiB.
     #[must_use]
     pub fn beside_limit(self, bytes_max: usize) -> Self {
         let mmap_threshold =
@@ -109,10 +108,10 @@ impl ServerAllocator {
         glibc::prefault();
     }
 
-    /// Gives free memory back to the system after a burst of requests: what
-    /// [`release_free_memory`] does, and the free ends of all heaps.
+    /// Returns free memory to the system after a burst of requests: everything that
+    /// [`release_free_memory`] returns, and the free ends of all heaps.
     ///
-    /// It starts and ends a thread for each heap.
+    /// Starts and ends a thread for each heap.
     pub fn release_free_memory(&self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         {
@@ -122,10 +121,10 @@ impl ServerAllocator {
     }
 }
 
-/// Gives free memory back to the system.
+/// Returns free memory to the system.
 ///
-/// Loading a model takes several times the memory that its session keeps, and the
-/// allocator holds on to what is freed.
+/// Loading a model takes several times the memory that its session keeps, and the allocator holds
+/// on to the freed memory.
 pub fn release_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::release_free_memory();
@@ -142,14 +141,15 @@ mod glibc {
 
     use super::ServerAllocator;
 
-    /// glibc looks at the end of a heap when it frees a block of 64 KiB or more.
+    /// The size of a block whose release makes glibc examine the end of a heap; glibc does so at 64
+    /// KiB or more.
     const TRIMMING_BLOCK_BYTES: usize = 128 << 10;
 
-    /// The stack of a thread that allocates one block.
+    /// The stack size of a thread that allocates a single block.
     const STACK_BYTES: usize = 256 << 10;
 
-    /// The memory that ONNX Runtime takes for its operators and the smallest of models, so
-    /// that every page is used.
+    /// The memory that ONNX Runtime takes for its operators and the smallest models, so that every
+    /// page is used.
     const PREFAULT_BYTES: usize = 8 << 20;
 
     const PAGE_BYTES: usize = 4096;
@@ -171,7 +171,7 @@ mod glibc {
         set_thresholds(allocator);
     }
 
-    /// The end of a heap keeps as much free as glibc itself would choose.
+    /// Sets the thresholds. The end of a heap keeps as much memory as glibc itself would choose.
     pub(super) fn set_thresholds(allocator: &ServerAllocator) {
         set(M_MMAP_THRESHOLD, allocator.mmap_threshold);
         set(M_TRIM_THRESHOLD, allocator.mmap_threshold.saturating_mul(2));
@@ -193,8 +193,8 @@ mod glibc {
         drop(black_box(block));
     }
 
-    /// Makes all pages of the block in one system call (Linux 5.14), which costs less than
-    /// a fault for each. Does nothing on older systems.
+    /// Populates all pages of the block in one system call (Linux 5.14), which costs less than one
+    /// fault per page. Does nothing on older systems.
     fn populate(block: &mut Vec<u8>) {
         let spare = block.spare_capacity_mut();
         let address = spare.as_ptr().addr();
@@ -213,7 +213,7 @@ mod glibc {
         let _is_released = unsafe { malloc_trim(0) };
     }
 
-    /// Frees a block in every heap, while their ends may keep nothing.
+    /// Frees a block in every heap while the heaps' ends must not keep any memory.
     pub(super) fn release_ends_of_heaps(allocator: &ServerAllocator) {
         let blocks = blocks_of_all_heaps();
         set(M_TRIM_THRESHOLD, 0);
@@ -221,9 +221,9 @@ mod glibc {
         set_thresholds(allocator);
     }
 
-    /// A block of each heap. When there may be no more heaps, glibc assigns them to new
-    /// threads in turn. A heap whose threads have ended comes first, so no thread ends
-    /// before all have begun.
+    /// A block from each heap. Once the maximum number of heaps exists, glibc assigns them to new
+    /// threads in turn. A heap whose threads have ended comes first, so no thread ends before all
+    /// have begun.
     fn blocks_of_all_heaps() -> Vec<Vec<u8>> {
         thread::scope(|scope| {
             let mut blocks = Vec::new();
@@ -248,7 +248,7 @@ mod glibc {
     mod tests {
         use super::*;
 
-        /// One test, because a thread of another would take a heap out of turn.
+        /// A single test, because a thread of another test would take a heap out of turn.
         #[test]
         fn heaps_give_back_what_is_free_and_keep_what_is_prefaulted() {
             the_free_ends_of_all_heaps_go_back();
@@ -274,7 +274,8 @@ mod glibc {
             statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * PAGE_BYTES
         }
 
-        /// Each thread leaves 40 MiB free at the end of its heap, and lives on.
+        /// Tests that each heap returns its free end, with threads that each leave 40 MiB free and
+        /// live on.
         fn the_free_ends_of_all_heaps_go_back() {
             const KEPT_BYTES: usize = 20 << 20;
             let allocator = ServerAllocator::configure();

@@ -1,8 +1,8 @@
-//! The watchers, and the task that reads for all of them.
+//! The watchers, and the task that reads on behalf of all of them.
 //!
-//! The first watcher starts the task, and the task ends when it finds that there is no watcher.
-//! It owns the recording, so that nothing is recorded without watchers. A reading is made on a
-//! thread that may block; a watcher that reads slowly loses events and holds up nothing.
+//! The first watcher starts the task, and the task ends when it finds that there are no watchers.
+//! The task owns the recording, so nothing is recorded without watchers. A reading happens on a
+//! thread that may block; a watcher that reads slowly loses events and delays nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::history::History;
 use crate::slot::WatcherSlot;
 use crate::{frame, gpus};
 
-/// The maximum number of clients that watch the server at a time: pages of the dashboard that
-/// are open. People look at it, so that tens are many.
+/// The maximum number of clients that watch the server at a time, which are open dashboard pages.
+/// People look at them, so even tens are many.
 pub const WATCHERS_MAX: usize = 16;
 
-/// The time between two readings: so short that the page seems to move with the server.
+/// The time between two readings, which is short enough to make the page seem live.
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 
 /// The watchers of a server.
@@ -40,9 +40,9 @@ pub(crate) struct Audience {
 struct AudienceState {
     slots: BTreeMap<u64, WatcherSlot>,
     next_number: u64,
-    /// True if a task reads for the watchers.
+    /// True if a task is reading for the watchers.
     is_read: bool,
-    /// Set once: the server stops.
+    /// Set once, when the server stops.
     has_ended: bool,
 }
 
@@ -52,11 +52,12 @@ impl Audience {
         Self { server, ledger, devices, history, state }
     }
 
-    /// Adds what the server did since the last sample to the history, and tells the watchers.
+    /// Adds the server's activity since the last sample to the history, and notifies the watchers.
     pub(crate) fn sample(&self) {
         let statistics = self.server.counters();
         let held = self.ledger.held();
-        // A watcher that is admitted meanwhile gets this sample once: with the history or alone.
+        // A watcher that is admitted meanwhile receives this sample exactly once: with the history
+        // or on its own.
         let mut history = self.history.lock("take a sample");
         history.add(&statistics, held);
         self.publish(&frame::sample(&history));
@@ -101,28 +102,28 @@ impl Audience {
         }
     }
 
-    /// A watcher has left.
+    /// Removes a watcher that has left.
     pub(crate) fn leave(&self, number: u64) {
         let slot = self.state.lock("remove a watcher").slots.remove(&number);
         drop(slot);
     }
 
-    /// Ends all streams, for good.
+    /// Ends all streams permanently.
     pub(crate) fn end(&self) {
         self.state.lock("end the streams").has_ended = true;
         self.dismiss();
     }
 
-    /// Ends all streams. Their clients may come again.
+    /// Ends all streams. Their clients may connect again.
     fn dismiss(&self) {
         let mut slots = std::mem::take(&mut self.state.lock("end the streams").slots);
         wake(slots.values_mut().filter_map(WatcherSlot::take_reader).collect());
     }
 
-    /// Reads for the watchers until there is none.
+    /// Reads for the watchers until there are none.
     async fn run(self: Arc<Self>, pass: Pass<api::Statistics>) {
         while !self.try_stop() {
-            // There is no other recording: the task that had it has dropped it.
+            // There is no other recording: the task that had one has dropped it.
             match self.server.begin(pass) {
                 Some(recording) => self.record(recording).await,
                 None => self.dismiss(),
@@ -130,7 +131,7 @@ impl Audience {
         }
     }
 
-    /// Reads a recording until there is no watcher.
+    /// Reads a recording until there are no watchers.
     async fn record(self: &Arc<Self>, mut recording: Box<dyn Recording>) {
         while self.is_watched() {
             let this = self.clone();
@@ -139,7 +140,7 @@ impl Audience {
                 let event = frame::encode(&recording.read(), &this.ledger, &gpus);
                 (recording, event)
             });
-            // It panicked, or the runtime ends.
+            // The reading panicked, or the runtime is ending.
             let Ok((same, event)) = reading.await else { return self.dismiss() };
             recording = same;
             self.publish(&event);
@@ -151,7 +152,8 @@ impl Audience {
         !self.state.lock("look for watchers").slots.is_empty()
     }
 
-    /// Returns true if the task may end: there is no watcher, and the next one starts another.
+    /// Returns true if the task may end, because there are no watchers; the next one starts another
+    /// task.
     fn try_stop(&self) -> bool {
         let mut state = self.state.lock("end without watchers");
         state.is_read = !state.slots.is_empty();
@@ -166,14 +168,14 @@ impl Audience {
     }
 }
 
-/// A client that watches. It ceases to be one when this is dropped.
+/// A client that is watching. Dropping the value removes the client.
 pub struct Watcher {
     audience: Arc<Audience>,
     number: u64,
 }
 
 impl Watcher {
-    /// The next event; `None` when the server stops.
+    /// Polls for the next event; `None` when the server stops.
     pub fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
         self.audience.poll(self.number, context)
     }
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
     use crate::slot::WATCHER_EVENTS_MAX;
 
-    /// Counts recordings that go on, and readings.
+    /// Counts ongoing recordings, and readings.
     #[derive(Clone, Debug, Default)]
     struct FakeWatch {
         recordings: Arc<AtomicUsize>,
@@ -309,7 +311,7 @@ mod tests {
     async fn a_slow_watcher_loses_the_oldest_events_and_is_told() {
         let watched = Watched::new(FakeWatch::default());
         let (mut slow, mut quick) = (watched.watch().unwrap(), watched.watch().unwrap());
-        // The greeting, the history and six frames, of which four events wait.
+        // There are the greeting, the history and six frames, of which four events wait.
         for _ in 0..8 {
             next(&mut quick).await;
         }

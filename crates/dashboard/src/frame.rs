@@ -1,7 +1,7 @@
-//! Readings as server-sent events.
+//! Encodes readings as server-sent events.
 //!
-//! The page's script `page/model.js` reads what is written here. Times are microseconds since
-//! the recording began, unless a name says otherwise.
+//! The page's script `page/model.js` reads this format. Times are microseconds since the recording
+//! began, unless a name says otherwise.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::history::{History, distribution};
 
-/// The first event of a watcher.
+/// The first event that a watcher receives.
 pub(crate) fn hello(allows_model_control: bool, period: Duration) -> Bytes {
     event(
         "hello",
@@ -27,22 +27,22 @@ pub(crate) fn hello(allows_model_control: bool, period: Duration) -> Bytes {
     )
 }
 
-/// The last fifteen minutes, for a watcher that begins.
+/// The last fifteen minutes, for a new watcher.
 pub(crate) fn history(history: &History) -> Bytes {
     event("history", &history.all())
 }
 
-/// The last five seconds of them.
+/// The last five seconds of the history.
 pub(crate) fn sample(history: &History) -> Bytes {
     event("sample", &history.last())
 }
 
-/// The watcher has lost this number of events.
+/// The number of events that the watcher has lost.
 pub(crate) fn lost(count: u64) -> Bytes {
     event("lost", &json!({ "events": count }))
 }
 
-/// The state of the server, and what its instances did since the last frame.
+/// The state of the server, and the activity of its instances since the last frame.
 pub(crate) fn encode(reading: &Reading, ledger: &Ledger, gpus: &Value) -> Bytes {
     let measured = reading.versions.iter().find_map(|one| distribution(&one.statistics));
     event(
@@ -63,7 +63,7 @@ pub(crate) fn encode(reading: &Reading, ledger: &Ledger, gpus: &Value) -> Bytes 
     )
 }
 
-/// An event. JSON has no line breaks outside of strings, and escapes them there.
+/// Encodes an event. JSON has no line breaks outside strings, and escapes them within.
 fn event(name: &str, data: &Value) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
@@ -110,7 +110,7 @@ fn version(version: &WatchedVersion) -> Value {
     })
 }
 
-/// Each stage as its number of requests and the sum of their nanoseconds.
+/// Each stage as its number of requests and its total nanoseconds.
 fn stages(stages: &InferenceStatistics) -> Value {
     let pair = |one: DurationStatistic| json!([one.count, one.ns]);
     json!({
@@ -131,7 +131,7 @@ fn failures(statistics: &ModelStatistics) -> Value {
     Value::Object(counted.collect::<Map<_, _>>())
 }
 
-/// In order: the place of a reason is its bit in the reasons of executions.
+/// The counts in order: the position of a reason is its bit in the reasons of executions.
 fn counts(counts: &CountsByReason) -> Value {
     counts.iter().map(|(reason, count)| json!([reason, count])).collect()
 }
@@ -145,7 +145,7 @@ fn instance(instance: &WatchedInstance) -> Value {
     })
 }
 
-/// Begin, end, number, batch size, busy, waited, and the reasons as bits.
+/// The beginning, end, number, batch size, busy time, waiting time, and the reasons as bits.
 fn execution(execution: &WatchedExecution) -> Value {
     json!([
         micros(execution.begin),

@@ -1,9 +1,9 @@
-//! The use of GPUs, for the frames.
+//! GPU usage, for the frames.
 
 use galatea_devices::{Device, Devices, Reading};
 use serde_json::{Value, json};
 
-/// Measures all GPUs. One that nothing can measure, or that is lost, has no row.
+/// Measures all GPUs. A GPU that can't be measured, or is lost, has no row.
 pub(crate) fn rows(devices: &Devices) -> Value {
     let measured = devices.iter().filter_map(|device| {
         let reading = devices.read(device)?.ok()?;
@@ -12,7 +12,7 @@ pub(crate) fn rows(devices: &Devices) -> Value {
     measured.collect()
 }
 
-/// The values of a GPU; null for one that is not measured.
+/// The values of a GPU; null for those that can't be measured.
 fn row(device: &Device, reading: &Reading) -> Value {
     let memory = reading.memory_used_and_total.as_ref().ok();
     let milliwatts = |power: &Result<u32, _>| power.as_ref().ok().copied();

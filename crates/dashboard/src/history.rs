@@ -1,7 +1,7 @@
 //! The last fifteen minutes, for a page that is opened later.
 //!
-//! A sample every five seconds, of a fixed number of versions: what a page is told is as old and
-//! as much as these bounds allow, whatever the server does.
+//! A sample is taken every five seconds, of a bounded number of versions. The age and the amount of
+//! the data that a page receives are thus bounded, whatever the server does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 
 /// The time between two samples.
 pub(crate) const PERIOD: Duration = Duration::from_secs(5);
-/// The samples of fifteen minutes.
+/// The number of samples in fifteen minutes.
 const SAMPLES_MAX: usize = 180;
-/// Ends of requests that no instance executed, and that are errors of the server or its bounds.
+/// Ends of requests that no instance executed, and that are due to errors of the server or its
+/// bounds.
 const REFUSALS: [&str; 7] = [
     "invalid",
     "queue_full",
@@ -28,14 +29,14 @@ const REFUSALS: [&str; 7] = [
 /// The namespace, name and number of a version.
 type Key = (Option<String>, String, i64);
 
-/// The samples of a server. A fold: counters in, events out.
+/// The samples of a server. The type is a fold: counters in, events out.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     memory: VecDeque<usize>,
     versions: BTreeMap<Key, VersionSeries>,
 }
 
-/// The samples of a version, of which the last belongs to the last of the server.
+/// The samples of a version, the last of which belongs to the server's last sample.
 #[derive(Debug)]
 struct VersionSeries {
     counters: Counters,
@@ -55,13 +56,13 @@ struct Counters {
 struct Point {
     requests: u64,
     errors: u64,
-    /// Of successful requests, if there were any.
+    /// The median latency of successful requests, if there were any.
     p50_us: Option<u64>,
     p99_us: Option<u64>,
 }
 
 impl History {
-    /// Adds a sample, and forgets the oldest one and versions that are gone.
+    /// Adds a sample, and drops the oldest one as well as versions that are gone.
     pub(crate) fn add(&mut self, statistics: &[ModelStatistics], memory: usize) {
         push(&mut self.memory, memory);
         let mut known = std::mem::take(&mut self.versions);
@@ -69,7 +70,7 @@ impl History {
             let namespace = version.namespace.as_deref().map(String::from);
             let key = (namespace, version.name.to_string(), version.version);
             let mut series = known.remove(&key).unwrap_or_else(|| VersionSeries {
-                // What it did before its first sample is not the work of one period.
+                // Activity before the version's first sample is not the work of a single period.
                 counters: Counters::of(version),
                 points: VecDeque::new(),
             });
@@ -115,7 +116,7 @@ impl VersionSeries {
     fn add(&mut self, version: &ModelStatistics) {
         let now = Counters::of(version);
         let before = std::mem::take(&mut self.counters);
-        // A version that was loaded anew counts from the beginning.
+        // A reloaded version counts from the beginning.
         let before = if now.success < before.success { Counters::default() } else { before };
         let latencies: Vec<u64> = now
             .latencies
@@ -139,7 +140,7 @@ impl VersionSeries {
 impl Counters {
     fn of(version: &ModelStatistics) -> Self {
         let rejected = FailureReason::Rejected as usize;
-        // What is rejected is counted by its reasons.
+        // Rejected requests are counted by their reasons.
         let failed = version.failures.iter().enumerate().filter(|(at, _)| *at != rejected);
         let refused = version.measurements.unexecuted.iter();
         let refused = refused.filter(|(reason, _)| REFUSALS.contains(reason)).map(|(_, one)| one);
@@ -157,9 +158,9 @@ pub(crate) fn distribution(version: &ModelStatistics) -> Option<&HistogramReadin
     version.measurements.distributions.as_ref().map(|all| &all.request)
 }
 
-/// Returns the duration that this share of the observations doesn't exceed, in microseconds. Inside
-/// a bucket, whose bounds are in seconds, observations are taken to lie evenly; behind the last
-/// bound, at that bound.
+/// The duration that this share of the observations doesn't exceed, in microseconds. Within a
+/// bucket, whose bounds are in seconds, observations are assumed to be evenly distributed; beyond
+/// the last bound, they are taken to equal it.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration of seconds")]
 fn quantile_us(bounds: &[f64], counts: &[u64], share: f64) -> Option<u64> {
@@ -196,7 +197,8 @@ mod tests {
 
     use super::*;
 
-    /// A version with these numbers of answers within 1 ms, of answers within 2 ms, and of failures.
+    /// A version with these numbers of responses within 1 ms, of responses within 2 ms, and of
+    /// failures.
     fn statistics(fast: u64, slow: u64, failures: [u64; 4]) -> ModelStatistics {
         let request =
             HistogramReading { bounds: vec![0.001, 0.002], counts: vec![fast, slow, 0], sum: 0.0 };
@@ -226,7 +228,7 @@ mod tests {
             })
         );
         assert_eq!(history.last()["models"][0]["requests"], json!([104]));
-        // It was loaded anew.
+        // The version was reloaded.
         history.add(&[statistics(3, 0, [0; 4])], 0);
         assert_eq!(history.last()["models"][0]["requests"], json!([3]));
         history.add(&[], 0);

@@ -1,32 +1,32 @@
-//! The host names under which the page is served.
+//! Host names under which the page is served.
 //!
-//! A site can have its own name lead to this server after a visitor's browser has loaded the site
-//! (DNS rebinding). The browser takes the server for that site then, and lets the site read what
-//! the server answers. The request still names the site, so names that aren't the server's own are
-//! refused. An address in place of a name can't be led elsewhere.
+//! A site can make its own name point to this server after a visitor's browser has loaded the site
+//! (DNS rebinding). The browser then takes the server for that site, and lets the site read the
+//! server's responses. The request still names the site, so names that aren't the server's own are
+//! refused. An address instead of a name can't be redirected.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use galatea_gate::text::bounded;
 
-/// The longest name that a refusal repeats, in bytes.
+/// The maximum length of a name that a refusal repeats, in bytes.
 const SHOWN_BYTES_MAX: usize = 256;
 
-/// The names of a server, beside `localhost` and addresses.
+/// The names of a server, in addition to `localhost` and addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     names: Vec<String>,
 }
 
 impl Hosts {
-    /// A server with these names.
+    /// Creates the hosts of a server with these names.
     #[must_use]
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self { names: names.into_iter().filter(|name| !name.is_empty()).collect() }
     }
 
-    /// Checks the headers of a request. A browser sends both, or `host` alone to the page's own
-    /// server.
+    /// Checks the headers of a request. A browser sends both headers, or only `host` to the page's
+    /// own server.
     ///
     /// # Errors
     ///

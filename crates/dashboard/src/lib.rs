@@ -1,15 +1,15 @@
 //! The dashboard: a page that shows what the server does, and the stream of events that feeds it.
 //!
-//! The page is one document without references to others ([`Page`]). Its parts, HTML, styles and
-//! scripts, are files under `page/`, which are put together when the server starts.
+//! The page is a self-contained document ([`Page`]). Its parts, HTML, styles and scripts, are files
+//! under `page/`, which are assembled when the server starts.
 //!
-//! The stream ([`Dashboard::watch`]) tells twice a second how the models are and what their
-//! instances have executed. All watchers share what is read for it. While there is no watcher,
-//! nothing is recorded; a thread reads the counters every five seconds, so that a page that is
-//! opened shows the last fifteen minutes.
+//! The stream ([`Dashboard::watch`]) reports twice a second the state of the models and the
+//! executions of their instances. All watchers share the readings. Without watchers, nothing is
+//! recorded; a thread reads the counters every five seconds, so that a newly opened page shows the
+//! last fifteen minutes.
 //!
-//! Not its part: it knows no HTTP, and changes nothing in the server. Loads, unloads and
-//! inference requests of the page go to the endpoints that any client uses.
+//! The crate knows no HTTP and changes nothing in the server. Loads, unloads and inference requests
+//! from the page go to the endpoints that any client uses.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -54,18 +54,18 @@ pub use self::hosts::Hosts;
 pub use self::page::Page;
 use self::sampler::Sampler;
 
-/// The page and its watchers. Clones are the same dashboard.
+/// The page and its watchers. Clones refer to the same dashboard.
 #[derive(Clone)]
 pub struct Dashboard {
     page: Arc<Page>,
     audience: Arc<Audience>,
     hosts: Arc<Hosts>,
-    /// Ends with the last clone.
+    /// Ends when the last clone is dropped.
     sampler: Arc<Sampler>,
 }
 
 impl Dashboard {
-    /// Makes a dashboard of a server that has these names and GPUs.
+    /// Creates the dashboard of a server that has these names and GPUs.
     #[must_use]
     pub fn new(
         server: Arc<dyn Watch>,
@@ -82,7 +82,7 @@ impl Dashboard {
         }
     }
 
-    /// The names under which it is served.
+    /// The names under which the dashboard is served.
     #[must_use]
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
@@ -94,12 +94,12 @@ impl Dashboard {
         &self.page
     }
 
-    /// Begins to watch. Must be called inside a runtime with time, in which the first watcher's
-    /// call starts the task that reads for all of them.
+    /// Begins to watch. Must be called within a runtime that has timers, in which the first
+    /// watcher's call starts the task that reads on behalf of all of them.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if there are too many watchers, or the server stops.
+    /// `Unavailable` if there are too many watchers, or the server is stopping.
     pub fn watch(
         &self,
         pass: Pass<api::Statistics>,
@@ -108,7 +108,7 @@ impl Dashboard {
         self.audience.admit(pass, account)
     }
 
-    /// Ends the streams of all watchers, for good: the server stops.
+    /// Ends the streams of all watchers permanently, because the server is stopping.
     pub fn end(&self) {
         self.sampler.end();
         self.audience.end();

@@ -1,8 +1,8 @@
-//! The page: one document, made of the files under `page/` when the server starts.
+//! The page, a single document that is assembled from the files under `page/` when the server
+//! starts.
 //!
-//! Styles and scripts are part of the document. Its policy allows these by their hashes and
-//! nothing else, so that no text which gets into the page can run, and the page can't speak to
-//! another server.
+//! Styles and scripts are part of the document. Its policy allows these by their hashes and nothing
+//! else, so text that gets into the page can't run, and the page can't contact another server.
 
 use std::io::Write as _;
 
@@ -15,7 +15,7 @@ const FRAME: &str = include_str!("../page/index.html");
 
 const STYLE: &str = include_str!("../page/style.css");
 
-/// The scripts, each behind those that it uses. They become one module.
+/// The scripts, each after those that it uses. They become one module.
 const SCRIPTS: [&str; 8] = [
     include_str!("../page/format.js"),
     include_str!("../page/model.js"),
@@ -27,7 +27,7 @@ const SCRIPTS: [&str; 8] = [
     include_str!("../page/main.js"),
 ];
 
-/// The document with what its HTTP response needs.
+/// The document, with the values that its HTTP response needs.
 #[derive(Clone, Debug)]
 pub struct Page {
     html: Bytes,
@@ -37,7 +37,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Puts the page together.
+    /// Assembles the page.
     #[must_use]
     pub fn new() -> Self {
         let script = SCRIPTS.concat();
@@ -79,7 +79,7 @@ impl Default for Page {
     }
 }
 
-/// Nothing is allowed but this script, this style, and requests to the same server.
+/// The policy that allows only this script, this style, and requests to the same server.
 fn policy(script: &str, style: &str) -> String {
     let hash = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text)));
     format!(
@@ -92,7 +92,7 @@ fn policy(script: &str, style: &str) -> String {
 
 fn gzip(bytes: &[u8]) -> Bytes {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing into memory does not fail.
+    // Writing to memory does not fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().map(Bytes::from).unwrap_or_default()
 }
@@ -101,7 +101,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Base 64 with padding.
+/// Encodes as base64 with padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

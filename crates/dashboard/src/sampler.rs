@@ -1,4 +1,4 @@
-//! The thread that takes a sample of the server every few seconds.
+//! A thread that takes a sample of the server every few seconds.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -9,11 +9,11 @@ use galatea_stdx::Lock;
 use crate::audience::Audience;
 use crate::history;
 
-/// A thread that ends with this.
+/// A handle to the thread. Dropping it ends the thread.
 pub(crate) struct Sampler(Lock<Option<SyncSender<()>>>);
 
 impl Sampler {
-    /// Starts the thread. Without one, pages show no history.
+    /// Starts the thread. If it can't be started, pages show no history.
     pub(crate) fn start(audience: Arc<Audience>) -> Self {
         let (sender, receiver) = sync_channel(0);
         let sample = move || {
@@ -26,7 +26,7 @@ impl Sampler {
         Self(Lock::new(started.ok().map(|_| sender)))
     }
 
-    /// Ends the thread, which lets go of the server.
+    /// Ends the thread, which then releases the server.
     pub(crate) fn end(&self) {
         drop(self.0.lock("end the samples").take());
     }

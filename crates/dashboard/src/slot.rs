@@ -1,4 +1,4 @@
-//! The events that wait for one watcher.
+//! Pending events of one watcher.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use galatea_gate::ledger::{Account, Charge};
 
 use crate::frame;
 
-/// The maximum number of events that wait for a watcher that reads slowly; further ones are
-/// lost to it. There are two in a second.
+/// The maximum number of events that wait for a slow watcher; further ones are lost to it. Two
+/// arrive per second.
 pub(crate) const WATCHER_EVENTS_MAX: usize = 4;
 
-/// An event, charged to the connection that it waits for.
+/// An event, charged to the connection that will receive it.
 struct WaitingEvent {
     bytes: Bytes,
     _charge: Charge,
 }
 
-/// The events that wait for a watcher, and the number of those that it has lost.
+/// The events that wait for a watcher, and the number of events that it has lost.
 pub(crate) struct WatcherSlot {
     account: Arc<Account>,
     events: VecDeque<WaitingEvent>,
@@ -33,7 +33,7 @@ impl WatcherSlot {
     }
 
     /// Adds an event. If its watcher reads too slowly, the oldest event is lost; if there is no
-    /// memory for it, it is. Returns the task that waits for it.
+    /// memory for the new event, that one is lost. Returns the task that waits for it.
     pub(crate) fn add(&mut self, bytes: &Bytes) -> Option<Waker> {
         if self.events.len() >= WATCHER_EVENTS_MAX {
             self.events.pop_front();
@@ -48,7 +48,7 @@ impl WatcherSlot {
         self.reader.take()
     }
 
-    /// The next event; tells first of those that are lost.
+    /// The next event; reports lost events first.
     fn next(&mut self) -> Option<Bytes> {
         if self.lost > 0 {
             return Some(frame::lost(std::mem::take(&mut self.lost)));

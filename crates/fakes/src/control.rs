@@ -1,4 +1,4 @@
-//! The descriptions of the server and its models.
+//! Descriptions of the server and its models.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -143,7 +143,8 @@ impl ServerControl for FakeServer {
         self.check(name, version).map(|()| String::from(r#"{"queues":[]}"#))
     }
 
-    /// Each counter starts with a number of its own; the requests are added to some.
+    /// Statistics in which each counter starts with a distinct number; the number of requests is
+    /// added to some.
     fn statistics(
         &self,
         _: Pass<api::Statistics>,
@@ -191,7 +192,7 @@ impl ServerControl for FakeServer {
             reason: reason.into(),
         };
         if !self.names_have_effects {
-            // Of a model that is always ready, an unload would never end.
+            // For a model that is always ready, an unload would never end.
             return Ok(Vec::new());
         }
         let mut entries = vec![entry("echo", Some(1), Some(ModelState::Ready), "")];

@@ -31,14 +31,13 @@ pub use service::echo;
 /// A request to which the test responds.
 pub type HeldRequest = (InferenceRequest, ResponseSender);
 
-/// Something that the server does once, on the thread that asks it.
+/// A function that the server calls once, on the requesting thread.
 pub type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
-/// A server with every model but `unknown`, each with every version but 9, which is not
+/// A server that has every model except `unknown`, each with every version except 9, which is not
 /// ready.
 ///
-/// The names of some models select what the server does, unless it is
-/// [plain](FakeServer::plain):
+/// The names of some models select the server's behaviour, unless it is [plain](FakeServer::plain):
 ///
 /// | name | requests |
 /// |---|---|
@@ -51,19 +50,19 @@ pub type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 /// | `buggy` | panic already when the model is looked up |
 /// | `broken`, `large` | the model can't be loaded, the latter for want of memory |
 ///
-/// A repository whose path has `taken` in it is registered already.
+/// A repository whose path contains `taken` is already registered.
 pub struct FakeServer {
     /// The configuration and interface of every model.
     pub model: ModelConfig,
     /// The number of requests that have arrived.
     pub requests: AtomicU64,
-    /// True if requests wait for the test, whatever their model is.
+    /// True if all requests wait for the test, regardless of their model.
     pub holds_all: AtomicBool,
-    /// True if server and models are not ready.
+    /// True if the server and its models are not ready.
     pub is_unready: AtomicBool,
     /// True if the server is being stopped.
     pub is_stopping: AtomicBool,
-    /// The changes of models and repositories, one text each. A plain server keeps none.
+    /// The changes to models and repositories, one string each. A plain server records none.
     pub orders: Mutex<Vec<String>>,
     /// Called when a model is loaded.
     pub before_load: Hook,
@@ -71,21 +70,21 @@ pub struct FakeServer {
     pub before_inference: Hook,
     /// Called when the statistics of all models are read.
     pub before_statistics: Hook,
-    /// The number of times that the statistics of all models were read.
+    /// The number of times that the statistics of all models have been read.
     pub statistics_reads: AtomicU64,
     names_have_effects: bool,
     hold: Box<dyn Fn(HeldRequest) + Send + Sync>,
 }
 
 impl FakeServer {
-    /// A server, and the requests that it holds.
+    /// Creates a server, with the receiver of the requests that it holds.
     #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<HeldRequest>) {
         let (held, inbox) = mpsc::channel();
         (Self::with_hold(move |request| held.send(request).unwrap()), inbox)
     }
 
-    /// A server that gives the requests that it holds to `hold`.
+    /// Creates a server that passes the requests that it holds to `hold`.
     #[must_use]
     pub fn with_hold(hold: impl Fn(HeldRequest) + Send + Sync + 'static) -> Self {
         Self {
@@ -104,13 +103,14 @@ impl FakeServer {
         }
     }
 
-    /// A server that returns the inputs of all requests at once, whatever their model is.
+    /// Creates a server that returns the inputs of all requests immediately, regardless of their
+    /// model.
     #[must_use]
     pub fn plain() -> Self {
         Self { names_have_effects: false, model: model(DataType::Fp32), ..Self::with_hold(drop) }
     }
 
-    /// The same server, except that it gives all requests to `hold`.
+    /// Makes the server pass all requests to `hold`.
     #[must_use]
     pub fn holding_all(self, hold: impl Fn(HeldRequest) + Send + Sync + 'static) -> Self {
         Self { holds_all: AtomicBool::new(true), hold: Box::new(hold), ..self }

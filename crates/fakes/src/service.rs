@@ -1,4 +1,4 @@
-//! The fate of requests.
+//! Handling of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ impl InferenceService for FakeServer {
     }
 }
 
-/// A response with the inputs as outputs. `INPUT0` becomes `OUTPUT0`; other names stay.
+/// A response with the inputs as outputs. `INPUT0` becomes `OUTPUT0`; other names are unchanged.
 #[must_use]
 pub fn echo(request: InferenceRequest) -> InferenceResponse {
     if let Some(slot) = &request.classes {

@@ -1,23 +1,24 @@
-//! Observations counted by size.
+//! Histograms, which count observations in buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The numbers of observations between bounds.
 ///
-/// The sum of the observations is not here: most callers count it already.
+/// The sum of the observations is not included, because most callers already count it.
 #[derive(Debug)]
 pub struct Histogram<T> {
     bounds: Box<[T]>,
-    /// One more than there are bounds: the last is for what exceeds all of them.
+    /// The counts, one more than there are bounds: the last is for observations that exceed all of
+    /// them.
     counts: Box<[AtomicU64]>,
 }
 
 impl<T: Copy + PartialOrd> Histogram<T> {
-    /// A histogram with these upper bounds, which belong to their buckets.
+    /// Creates a histogram with these upper bounds, each of which belongs to its bucket.
     ///
     /// # Panics
     ///
-    /// If the bounds don't ascend strictly.
+    /// If the bounds are not strictly ascending.
     #[must_use]
     pub fn new(bounds: &[T]) -> Self {
         assert!(bounds.is_sorted_by(|low, high| low < high), "bounds ascend");
@@ -39,7 +40,7 @@ impl<T: Copy + PartialOrd> Histogram<T> {
         &self.bounds
     }
 
-    /// The number of observations in each bucket, without those of the buckets before it.
+    /// The number of observations in each bucket, non-cumulative.
     #[must_use]
     pub fn counts(&self) -> Vec<u64> {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()

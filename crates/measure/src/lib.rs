@@ -1,10 +1,11 @@
-//! Distributions of values that many threads record at once: histograms, and quantiles over
-//! a sliding window.
+//! Distributions of values that many threads record concurrently: histograms, and quantiles over a
+//! sliding window.
 //!
-//! Recording is one atomic addition. It takes no lock, allocates nothing and reads no clock:
-//! callers pass the time. All the work is in reading, which a scrape does every few seconds.
+//! Recording is a single atomic addition. It takes no lock, allocates nothing and reads no clock:
+//! callers pass the time. All the work happens during reading, which a scrape does every few
+//! seconds.
 //!
-//! This crate does not know what is measured, and does not write text.
+//! The crate does not know what is being measured, and does not write text.
 //!
 //! ```
 //! use galatea_measure::{Histogram, SlidingQuantiles};

@@ -1,53 +1,54 @@
 //! Quantiles of the last minute.
 //!
 //! **Problem.** Triton keeps, for each of a model's summaries, five sorted samples of different
-//! age, and inserts every observation into all of them. That costs a third of the throughput
-//! of small requests.
+//! ages, and inserts every observation into all of them. That costs a third of the throughput of
+//! small requests.
 //!
-//! **Mechanism.** Time is cut into slices, and an observation is counted once: in the slice of
-//! its time, in the bucket of its value. A reader adds the slices of the window up. Values below
-//! [`EXACT_MAX`] have buckets of their own; above, each power of two is cut into as many buckets
-//! as make a value exact to within 0.4 %. The reader sees between four and five slices, which is
-//! the window of Triton's five samples.
+//! **Mechanism.** Time is cut into slices, and an observation is counted once: in the slice of its
+//! time, in the bucket of its value. A reader adds up the slices of the window. Values below
+//! [`EXACT_MAX`] have buckets of their own; above it, each power of two is divided into enough
+//! buckets to make a value exact to within 0.4 %. The reader sees between four and five slices,
+//! which is the window of Triton's five samples.
 //!
-//! **Cost.** One atomic addition for each observation, and 87 KiB for each object.
+//! **Cost.** One atomic addition per observation, and 87 KiB per object.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use galatea_stdx::Lock;
 
-/// The window is this many slices, of which the last has only begun.
+/// The number of slices in the window, the last of which has only begun.
 const SLICES: usize = 5;
-/// The duration of a slice: with five of them, the window is at most a minute.
+/// The duration of a slice: with five slices, the window is at most a minute.
 const SLICE_SECONDS: u64 = 12;
 
-/// Each power of two is cut into two to this power buckets.
+/// The base-two logarithm of the number of buckets into which each power of two is divided.
 const SPLIT_BITS: u32 = 7;
-/// Values below this are counted exactly.
+/// The limit below which values are counted exactly.
 const EXACT_MAX: u64 = 2 << SPLIT_BITS;
-/// Values from two to this power on share the last bucket: in microseconds, twelve days.
+/// The base-two logarithm of the value at which the last bucket begins: in microseconds, twelve
+/// days.
 const RANGE_BITS: u32 = 40;
 const SPLIT: u64 = 1 << SPLIT_BITS;
 const BUCKETS: usize = (EXACT_MAX + (RANGE_BITS - SPLIT_BITS - 1) as u64 * SPLIT) as usize;
 
-/// Values by size and time. Many threads may record at once.
+/// Values counted by size and time. Many threads may record concurrently.
 #[derive(Debug)]
 pub struct SlidingQuantiles {
     slices: [Slice; SLICES],
-    /// Held while a slice begins anew.
+    /// Held while a slice is being reset.
     beginning: Lock<()>,
 }
 
-/// The values of one stretch of time.
+/// The values of one period.
 #[derive(Debug)]
 struct Slice {
-    /// The number of the stretch since the start.
+    /// The number of the period since the start.
     number: AtomicU64,
     counts: Box<[AtomicU32]>,
 }
 
-/// The values of the window, at the moment of reading.
+/// The values of the window at the time of reading.
 #[derive(Clone, Debug)]
 pub struct QuantileReading {
     counts: Vec<u64>,
@@ -61,7 +62,7 @@ impl Default for SlidingQuantiles {
 }
 
 impl SlidingQuantiles {
-    /// An object without values.
+    /// Creates an object without values.
     #[must_use]
     pub fn new() -> Self {
         let slice = |_| Slice {
@@ -83,7 +84,7 @@ impl SlidingQuantiles {
         }
     }
 
-    /// The values of the window that ends now.
+    /// Reads the values of the window that ends now.
     #[must_use]
     pub fn read(&self, now: Duration) -> QuantileReading {
         let current = number_of(now);
@@ -100,8 +101,8 @@ impl SlidingQuantiles {
         QuantileReading { total: counts.iter().sum(), counts }
     }
 
-    /// Empties a slice for its next stretch of time. A value that another thread is just
-    /// recording may be lost: one in all of those of a slice.
+    /// Empties a slice for its next period. A value that another thread is just recording may be
+    /// lost: at most one among all values of a slice.
     #[cold]
     fn begin(&self, slice: &Slice, number: u64) {
         let _guard = self.beginning.lock("begin a slice");
@@ -113,8 +114,8 @@ impl SlidingQuantiles {
 }
 
 impl QuantileReading {
-    /// The value that this share of the values don't exceed; `None` without values. As in
-    /// Triton, the rank is rounded down, and a share beyond 1 is the largest value.
+    /// The value that this share of the values doesn't exceed; `None` if there are no values. As in
+    /// Triton, the rank is rounded down, and a share beyond 1 yields the largest value.
     #[must_use]
     #[allow(
         clippy::cast_precision_loss,
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(median(60), Some(9));
         assert_eq!(median(71), Some(9));
         assert_eq!(median(72), None);
-        // The slice of the first two begins anew.
+        // The slice of the first two values is reset.
         quantiles.observe(at(60), 7);
         assert_eq!(median(60), Some(7));
         quantiles.observe(at(1_000_000), 3);

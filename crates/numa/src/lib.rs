@@ -1,10 +1,10 @@
-//! NUMA nodes, and binding a thread's memory to them.
+//! NUMA nodes, and binding of a thread's memory to them.
 //!
 //! # What it is not
 //!
-//! The crate decides nothing. Threads are bound to processors elsewhere, with the safe
-//! function of a library. No library has a safe function for memory, so this crate
-//! exists for one system call that needs `unsafe`.
+//! The crate makes no decisions. Threads are bound to processors elsewhere, with a library's safe
+//! function. No library has a safe function for memory, so this crate exists for one system call
+//! that needs `unsafe`.
 //!
 //! # Example
 //!
@@ -17,10 +17,10 @@
 use std::io;
 use std::path::Path;
 
-/// The directory where Linux describes its nodes.
+/// The directory in which Linux describes its nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// A limit above the number of nodes of any system.
+/// A limit beyond the number of nodes of any system.
 const NODES_MAX: u32 = 1024;
 
 /// A NUMA node of this machine.
@@ -30,11 +30,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// Finds a node by its number.
+    /// Finds the node with this number.
     ///
     /// # Errors
     ///
-    /// The nodes that exist, if this one does not, or the reason why they can't be read.
+    /// The list of existing nodes if this one does not exist, or the reason why they can't be read.
     pub fn find(number: u32) -> Result<Self, String> {
         Self::find_in(Path::new(NODES), number)
     }
@@ -51,7 +51,7 @@ impl Node {
         Ok(Self { number })
     }
 
-    /// Its number.
+    /// The node's number.
     pub const fn number(&self) -> u32 {
         self.number
     }
@@ -83,7 +83,7 @@ fn node_mask<'a>(
         }
         mask[word] |= 1 << (node.number % WORD_BITS);
     }
-    // The system reads one bit less than this number.
+    // The system reads one bit fewer than this number.
     let bits = mask.len() * libc::c_ulong::BITS as usize + 1;
     Ok((mask, bits))
 }
@@ -130,7 +130,7 @@ mod tests {
             let nodes: Vec<Node> = numbers.iter().map(node).collect();
             let (mask, bits) = node_mask(&nodes).unwrap();
             assert_eq!(mask, expected, "{numbers:?}");
-            // One bit more than the system reads.
+            // One more bit than the system reads.
             assert_eq!(bits, expected.len() * libc::c_ulong::BITS as usize + 1, "{numbers:?}");
         };
         let last = libc::c_ulong::BITS - 1;

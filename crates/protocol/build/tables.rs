@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
-/// Messages and enumerations by full name with a leading dot.
+/// Messages and enumerations, by full name with a leading dot.
 #[derive(Default)]
 struct Declarations<'a> {
     messages: BTreeMap<String, &'a DescriptorProto>,

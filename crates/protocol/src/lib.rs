@@ -2,13 +2,12 @@
 //! extensions, the model configuration, and gRPC health checks. Start with the files
 //! in `proto/`.
 //!
-//! The .proto files are this project's own text with the names, numbers and types of
-//! existing clients. They compile to plain `prost` messages. `bytes` fields are slices
-//! of the receive buffer, and maps are ordered.
+//! The .proto files are this project's own text, with the names, numbers and types that existing
+//! clients use. They compile to plain `prost` messages. `bytes` fields are slices of the receive
+//! buffer, and maps are ordered.
 //!
-//! The crate has no transport, validation or conversion, and services only as
-//! descriptors. Only the crates that translate messages use it: configuration, codec
-//! and the gRPC door.
+//! The crate has no transport, validation or conversion, and has services only as descriptors. Only
+//! the crates that translate messages use it: configuration, codec and the gRPC door.
 //!
 //! ```
 //! use galatea_protocol::inference::ModelInferRequest;

@@ -1,8 +1,7 @@
 //! The schema of the model configuration, for code that reads and prints it field by
 //! field.
 //!
-//! The build script writes the tables as statics, which cost no time at start and no
-//! heap memory.
+//! The build script writes the tables as statics, which take no time at startup and no heap memory.
 
 include!(concat!(env!("OUT_DIR"), "/schema.rs"));
 
@@ -15,41 +14,41 @@ pub const fn model_config() -> &'static MessageDescriptor {
 /// The type of a message.
 #[derive(Debug)]
 pub struct MessageDescriptor {
-    /// Its name without package and enclosing messages.
+    /// The message's name without its package and enclosing messages.
     pub name: &'static str,
-    /// True if it is an entry of a map: a key and a value.
+    /// True if the message is a map entry, which consists of a key and a value.
     pub is_map_entry: bool,
-    /// Its fields, in the order of the .proto file.
+    /// The message's fields, in the order of the .proto file.
     pub fields: &'static [FieldDescriptor],
 }
 
 /// A field of a message.
 #[derive(Debug)]
 pub struct FieldDescriptor {
-    /// Its name with package and enclosing messages.
+    /// The field's name with its package and enclosing messages.
     pub full_name: &'static str,
-    /// Its number on the wire.
+    /// The field's number on the wire.
     pub number: u32,
-    /// The type of its values; for a map, of its entries.
+    /// The type of the field's values, or of its entries if it is a map.
     pub kind: FieldKind,
-    /// The number of its values.
+    /// The number of values that the field may have.
     pub arity: Arity,
-    /// The name of the `oneof` that it belongs to.
+    /// The name of the `oneof` that the field belongs to.
     pub oneof: Option<&'static str>,
 }
 
-/// The number of values of a field.
+/// The number of values that a field may have.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Arity {
-    /// At most one.
+    /// At most one value.
     One,
-    /// Any number.
+    /// Any number of values.
     List,
-    /// Any number of entries with different keys.
+    /// Any number of entries with distinct keys.
     Map,
 }
 
-/// The type of a field's values; the configuration has no others.
+/// The type of a field's values; other types don't occur in the configuration.
 #[derive(Copy, Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the .proto language")]
 pub enum FieldKind {
@@ -68,9 +67,9 @@ pub enum FieldKind {
 /// The type of an enumeration.
 #[derive(Debug)]
 pub struct EnumDescriptor {
-    /// Its name without package and enclosing messages.
+    /// The enumeration's name without its package and enclosing messages.
     pub name: &'static str,
-    /// Its values with their numbers.
+    /// The enumeration's values with their numbers.
     pub values: &'static [(&'static str, i32)],
 }
 
@@ -100,7 +99,7 @@ impl MessageDescriptor {
 }
 
 impl FieldDescriptor {
-    /// Its name.
+    /// The field's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.full_name.rsplit_once('.').map_or(self.full_name, |(_, name)| name)

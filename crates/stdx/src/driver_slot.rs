@@ -1,30 +1,30 @@
-//! One thread drives, others only add work.
+//! Lets one thread drive a machine while others only add work.
 //!
-//! Work for a machine comes from several threads. Instead of waiting for a lock around
-//! the machine, a thread adds its work to a queue; if no other thread drives the machine,
-//! it takes the driver out of its slot and drives until the queue is empty. So work is
-//! done by one thread at a time, in order, and no lock is held meanwhile.
+//! Work for a machine comes from several threads. Instead of waiting for a lock around the machine,
+//! a thread adds its work to a queue. If no other thread drives the machine, the thread takes the
+//! driver out of its slot and drives until the queue is empty. Work is thus done by one thread at a
+//! time, in order, and no lock is held meanwhile.
 //!
-//! The slot and the queue are guarded by one lock. A driver looks for the next item and
-//! goes back into the slot under that lock ([`DriverSlot::proceed`]): a thread that adds an
-//! item later finds the driver there.
+//! One lock guards the slot and the queue. A driver checks for the next item and goes back into the
+//! slot under that lock ([`DriverSlot::proceed`]), so a thread that adds an item later finds the
+//! driver there.
 
-/// The place of a driver. It belongs under the lock that guards the queue.
+/// The slot of a driver. It belongs under the lock that guards the queue.
 ///
 /// `Idle` → `Driving` → `Idle` or `Closed`; `Closed` is final.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub enum DriverSlot<D> {
-    /// No thread drives.
+    /// No thread is driving.
     Idle(D),
-    /// A thread has the driver, and looks for items before it puts it back.
+    /// A thread has the driver, and checks for items before it puts the driver back.
     Driving,
-    /// There is no driver any more.
+    /// The driver is gone.
     #[default]
     Closed,
 }
 
 impl<D> DriverSlot<D> {
-    /// Takes the driver. `None` if another thread has it, or if the slot is closed.
+    /// Takes the driver. `None` if another thread has it or the slot is closed.
     pub fn take(&mut self) -> Option<D> {
         match std::mem::replace(self, Self::Driving) {
             Self::Idle(driver) => Some(driver),
@@ -36,8 +36,8 @@ impl<D> DriverSlot<D> {
         }
     }
 
-    /// Goes on with `next`, the next item of the queue; if there is none, the driver goes
-    /// back into the slot.
+    /// Continues with `next`, the next item of the queue; if there is none, the driver goes back
+    /// into the slot.
     pub fn proceed<I>(&mut self, driver: D, next: Option<I>) -> Option<(D, I)> {
         match next {
             Some(item) => Some((driver, item)),
@@ -48,7 +48,7 @@ impl<D> DriverSlot<D> {
         }
     }
 
-    /// Closes the slot; returns the driver if no thread has it.
+    /// Closes the slot. Returns the driver unless a thread has it.
     pub fn close(&mut self) -> Option<D> {
         match std::mem::replace(self, Self::Closed) {
             Self::Idle(driver) => Some(driver),

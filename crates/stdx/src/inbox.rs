@@ -1,19 +1,18 @@
-//! A queue that wakes its single reader once, however much is added.
+//! A queue that wakes its single reader only once, however much is added.
 //!
-//! Waking a sleeping reader costs a system call, and items often arrive in bursts: the
-//! responses of a batch arrive together. So an inbox knows whether its reader sleeps. The
-//! item that finds it resting wakes it; further items don't, until the reader has taken
-//! all of them and sleeps again.
+//! Waking a sleeping reader costs a system call, and items often arrive in bursts, such as the
+//! responses of a batch. An inbox therefore knows if its reader is asleep. The item that finds it
+//! asleep wakes it; further items don't, until the reader has taken all of them and sleeps again.
 //!
-//! The reader is a task or a thread:
+//! The reader is either a task or a thread:
 //!
-//! - A task calls [`Inbox::begin`] at the beginning of its poll, [`Inbox::take`] for the
-//!   items, and [`Inbox::try_sleep`] at the end, which refuses if something arrived meanwhile.
+//! - A task calls [`Inbox::begin`] at the beginning of its poll, [`Inbox::take`] for the items, and
+//!   [`Inbox::try_sleep`] at the end, which refuses if something has arrived meanwhile.
 //! - A thread calls [`Inbox::recv`], which waits.
 //!
-//! [`Inbox::push`] defers the wake-up to the end of the thread's
-//! [wake batch](crate::WakeBatch). Until it is issued, the reader counts as resting, so
-//! that another thread which adds an item wakes it at once.
+//! [`Inbox::push`] defers the wake-up to the end of the thread's [wake batch](crate::WakeBatch).
+//! Until it is issued, the reader counts as asleep, so that another thread that adds an item wakes
+//! it immediately.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,22 +27,22 @@ pub struct Inbox<T> {
     state: Lock<InboxState<T>>,
 }
 
-/// The inbox is closed; the item comes back.
+/// The error of a closed inbox, which returns the item.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct InboxClosed<T>(pub T);
 
 struct InboxState<T> {
     items: VecDeque<T>,
     reader: Reader,
-    /// The reader runs or is about to, so it need not be woken.
+    /// The reader is running or about to run, so it need not be woken.
     is_awake: bool,
-    /// The reader was woken without an item.
+    /// The reader has been woken without an item.
     is_notified: bool,
     is_closed: bool,
 }
 
 enum Reader {
-    /// It has not called yet. It finds what is there when it does.
+    /// The reader has not called yet. It will find the existing items when it does.
     Unknown,
     Task(Waker),
     Thread(Thread),
@@ -66,7 +65,7 @@ impl<T> Default for Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// An empty inbox, whose reader has not begun to read.
+    /// Creates an empty inbox, whose reader has not begun to read.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -80,7 +79,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Adds an item. A reader that sleeps is woken at the end of this thread's wake batch.
+    /// Adds an item. A sleeping reader is woken at the end of this thread's wake batch.
     ///
     /// # Errors
     ///
@@ -98,7 +97,7 @@ impl<T> Inbox<T> {
         Ok(())
     }
 
-    /// Adds an item and wakes a reader that sleeps at once.
+    /// Adds an item and wakes a sleeping reader immediately.
     ///
     /// # Errors
     ///
@@ -117,8 +116,8 @@ impl<T> Inbox<T> {
         Ok(state)
     }
 
-    /// Wakes the reader at once, without an item. A reader that runs does not sleep
-    /// before it has called [`Inbox::clear_notifications`].
+    /// Wakes the reader immediately, without an item. A running reader does not sleep until it has
+    /// called [`Inbox::clear_notifications`].
     pub fn notify(&self) {
         let mut state = self.state.lock("notify the reader");
         state.is_notified = true;
@@ -133,15 +132,15 @@ impl<T> Inbox<T> {
         Waker::from(Arc::new(Notifier(self.clone())))
     }
 
-    /// Closes the inbox: it takes no further items, and [`Inbox::recv`] returns `None`
-    /// when those that are there have been taken.
+    /// Closes the inbox: it accepts no further items, and [`Inbox::recv`] returns `None` once the
+    /// remaining ones have been taken.
     pub fn close(&self) {
         let mut state = self.state.lock("close");
         state.is_closed = true;
         wake(state);
     }
 
-    /// The reader runs, as a task that `waker` wakes.
+    /// Records that the reader is running, as a task that `waker` wakes.
     pub fn begin(&self, waker: &Waker) {
         let mut state = self.state.lock("begin to read");
         state.is_awake = true;
@@ -150,19 +149,19 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Moves all items into `into`, which is empty.
+    /// Moves all items into `into`, which must be empty.
     pub fn take(&self, into: &mut VecDeque<T>) {
         std::mem::swap(&mut self.state.lock("take all items").items, into);
     }
 
-    /// Forgets the notifications so far, because the reader is about to look at what they
-    /// announced. Items stay.
+    /// Clears the notifications so far, because the reader is about to look at what they announced.
+    /// Items stay.
     pub fn clear_notifications(&self) {
         self.state.lock("forget notifications").is_notified = false;
     }
 
-    /// Marks the reader as asleep, so that the next item or notification wakes it. Returns
-    /// false if there already is one: then the reader must go on.
+    /// Marks the reader as asleep, so that the next item or notification wakes it. Returns false if
+    /// one is already pending, in which case the reader must continue.
     #[must_use]
     pub fn try_sleep(&self) -> bool {
         let mut state = self.state.lock("sleep");
@@ -170,8 +169,8 @@ impl<T> Inbox<T> {
         !state.is_awake
     }
 
-    /// Takes the next item; waits for it on this thread. Returns `None` if the inbox is
-    /// closed and empty.
+    /// Takes the next item, and blocks this thread until there is one. Returns `None` if the inbox
+    /// is closed and empty.
     pub fn recv(&self) -> Option<T> {
         loop {
             let mut state = self.state.lock("receive");
@@ -203,12 +202,12 @@ fn wake<T>(mut state: Guard<'_, InboxState<T>>) {
         Reader::Task(waker) => Reader::Task(waker.clone()),
         Reader::Thread(thread) => Reader::Thread(thread.clone()),
     };
-    // A reader that wakes to a held lock goes back to sleep.
+    // Released first, because a reader that wakes to a held lock goes back to sleep.
     drop(state);
     reader.wake();
 }
 
-/// A deferred wake-up. Another thread may have woken the reader meanwhile, and the reader
+/// Performs a deferred wake-up. Another thread may have woken the reader meanwhile, and the reader
 /// may have taken the item.
 impl<T: Send + 'static> Wake for Inbox<T> {
     fn wake(self: Arc<Self>) {
@@ -219,7 +218,7 @@ impl<T: Send + 'static> Wake for Inbox<T> {
     }
 }
 
-/// The waker of [`Inbox::waker`].
+/// The waker that [`Inbox::waker`] returns.
 struct Notifier<T>(Arc<Inbox<T>>);
 
 impl<T: Send + 'static> Wake for Notifier<T> {
@@ -254,7 +253,7 @@ mod tests {
         }
     }
 
-    /// An inbox whose task sleeps, and the number of times that it was woken.
+    /// An inbox whose task is asleep, and the number of times that it has been woken.
     fn resting() -> (Arc<Inbox<u32>>, Arc<Count>) {
         let (inbox, woken) = (Arc::new(Inbox::new()), Arc::<Count>::default());
         inbox.begin(&Waker::from(woken.clone()));
@@ -309,7 +308,7 @@ mod tests {
         check_woken(&woken, 1);
         assert_eq!(taken(&inbox), [1, 2]);
         assert!(inbox.try_sleep());
-        // What the deferred wake-up announces has been taken.
+        // The item that the deferred wake-up announces has already been taken.
         drop(batch);
         check_woken(&woken, 1);
     }

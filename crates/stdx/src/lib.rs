@@ -1,16 +1,16 @@
-//! Concurrency that the standard library leaves to be written: named locks, an inbox that
-//! wakes its reader once, the single-driver pattern, and the state of I/O threads.
+//! Concurrency tools that the standard library lacks: named locks, an inbox that wakes its reader
+//! once, the single-driver pattern, and the state of I/O threads.
 //!
-//! This crate knows nothing of requests, models or protocols, and uses none of the
-//! other crates. It runs no thread and reads no clock.
+//! This crate knows nothing about requests, models or protocols, and uses none of the other crates.
+//! It runs no threads and reads no clock.
 //!
 //! - [`Lock`] and [`Condvar`] replace `std::sync::Mutex` and `Condvar`.
 //! - [`Inbox`] is a queue with a single reader, a task or a thread.
 //! - [`DriverSlot`] lets one thread drive a machine while others only add work.
-//! - [`io_thread`] holds what a thread knows about itself: the wake-ups that it has
-//!   deferred ([`WakeBatch`]), and the time that it may spend on work that others would
-//!   do otherwise ([`InlineBudget`]).
-//! - [`sync`] has the standard library's threads, mutexes and atomics, or loom's in models.
+//! - [`io_thread`] holds what a thread knows about itself: the wake-ups that it has deferred
+//!   ([`WakeBatch`]), and the time that it may spend on work that others would otherwise do
+//!   ([`InlineBudget`]).
+//! - [`sync`] provides the standard library's threads, mutexes and atomics, or loom's in models.
 //!
 //! ```
 //! use galatea_stdx::Lock;

@@ -1,12 +1,12 @@
-//! A mutex whose every use names its purpose.
+//! A mutex whose every use states its purpose.
 //!
 //! Poisoning is ignored. A thread that panics while it holds a lock leaves a state that
 //! others can use: under a lock, state changes in single steps that don't panic halfway,
 //! and foreign code is never called. The panic itself is handled where the thread's work
 //! is caught: at a door's request, or around the execution of a batch.
 //!
-//! Debug builds notice a thread that locks what it holds already, which would wait for
-//! itself forever: they panic and name both purposes. Release builds keep no purpose.
+//! Debug builds detect a thread that locks what it already holds, which would deadlock: they panic
+//! and name both purposes. Release builds store no purpose.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -22,13 +22,13 @@ pub struct Lock<T: ?Sized> {
 }
 
 impl<T> Lock<T> {
-    /// An unlocked lock around `value`.
+    /// Creates an unlocked lock around `value`.
     #[cfg(not(loom_models))]
     pub const fn new(value: T) -> Self {
         Self { holder: holder::Holder::new(), value: Mutex::new(value) }
     }
 
-    /// An unlocked lock around `value`. loom registers it, so it is no constant.
+    /// Creates an unlocked lock around `value`. Not a `const fn`, because loom registers the lock.
     #[cfg(loom_models)]
     pub fn new(value: T) -> Self {
         Self { holder: holder::Holder::new(), value: Mutex::new(value) }
@@ -41,7 +41,7 @@ impl<T> Lock<T> {
 }
 
 impl<T: ?Sized> Lock<T> {
-    /// Locks, for as long as the guard lives. `purpose` says in a few words what for.
+    /// Locks the value until the guard is dropped. `purpose` says in a few words what for.
     #[track_caller]
     pub fn lock(&self, purpose: &'static str) -> Guard<'_, T> {
         self.holder.check(purpose);
@@ -50,7 +50,7 @@ impl<T: ?Sized> Lock<T> {
         Guard { held: Held { lock: self, purpose }, value }
     }
 
-    /// The value, which an exclusive borrow guards already.
+    /// The value, which an exclusive borrow already guards.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,10 +62,10 @@ impl<T: ?Sized + std::fmt::Debug> std::fmt::Debug for Lock<T> {
     }
 }
 
-/// Exclusive access to what a [`Lock`] guards, until it is dropped.
+/// Exclusive access to the value of a [`Lock`], until the guard is dropped.
 #[must_use = "the lock is released when this is dropped"]
 pub struct Guard<'a, T: ?Sized> {
-    // Dropped first, so that the next holder is never taken for this one.
+    // Dropped first, so that the next holder is never mistaken for this one.
     held: Held<'a, T>,
     value: MutexGuard<'a, T>,
 }
@@ -106,14 +106,14 @@ impl<T: ?Sized + std::fmt::Debug> std::fmt::Debug for Guard<'_, T> {
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// A condition variable that no thread waits for.
+    /// Creates a condition variable that no thread waits for.
     #[cfg(not(loom_models))]
     #[must_use]
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
     }
 
-    /// A condition variable that no thread waits for.
+    /// Creates a condition variable that no thread waits for.
     #[cfg(loom_models)]
     #[must_use]
     pub fn new() -> Self {
@@ -142,21 +142,21 @@ impl Condvar {
         Guard { held: Held { lock, purpose }, value }
     }
 
-    /// Wakes one thread that waits.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
-/// Debug builds: which thread holds the lock, and what for.
+/// The holder in debug builds: the thread that holds the lock, and its purpose.
 #[cfg(debug_assertions)]
 mod holder {
-    // No model has interleavings within these steps, so this mutex is the standard library's.
+    // No model interleaves threads within these steps, so this mutex is the standard library's.
     use std::sync::{Mutex, PoisonError};
 
     use crate::sync::thread::{self, ThreadId};
@@ -190,7 +190,7 @@ mod holder {
     }
 }
 
-/// Release builds: nothing.
+/// The holder in release builds: nothing.
 #[cfg(not(debug_assertions))]
 mod holder {
     #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Models of the threads that share an inbox or a driver slot, in all their interleavings.
+//! loom models of the threads that share an inbox or a driver slot, in all their interleavings.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{DriverSlot, Inbox, InboxClosed, Lock, WakeBatch};
 
 fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
-    // Preemptions beyond three find no further kinds of mistakes, but cost minutes.
+    // More than three preemptions reveal no further kinds of mistakes, but cost minutes.
     model.preemption_bound = Some(3);
     model.check(run);
 }
@@ -33,7 +33,7 @@ fn a_thread_receives_each_item_once_and_the_end() {
     });
 }
 
-/// A task's thread: parked until the task is woken.
+/// A task's thread, which is parked until the task is woken.
 struct Task {
     wake_ups: AtomicU32,
     thread: thread::Thread,
@@ -46,7 +46,7 @@ impl Wake for Task {
     }
 }
 
-/// Reads as a task does until `count` items have arrived; returns the number of wake-ups.
+/// Reads like a task until `count` items have arrived; returns the number of wake-ups.
 fn read_as_task(inbox: &Arc<Inbox<u32>>, count: usize) -> u32 {
     let task = Arc::new(Task { wake_ups: AtomicU32::new(0), thread: thread::current() });
     let waker = Waker::from(task.clone());
@@ -119,7 +119,7 @@ fn an_item_is_taken_or_comes_back_from_a_closed_inbox() {
     });
 }
 
-/// A queue with its driver, as drivers of machines keep it.
+/// A queue with its driver, in the way that drivers of machines keep it.
 #[derive(Default)]
 struct Driven {
     state: Lock<(VecDeque<u32>, DriverSlot<Vec<u32>>)>,

@@ -1,6 +1,6 @@
 //! Conversions that can't fail.
 
-/// `length` as 64 bits, which every length in memory fits in.
+/// `length` as a 64-bit number, which can hold every length in memory.
 #[must_use]
 pub fn len64(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)

@@ -1,39 +1,39 @@
-//! The time that a thread may spend on work that another thread would do otherwise.
+//! The time that a thread may spend on work that another thread would otherwise do.
 //!
-//! Handing a request to a model's thread and its response back costs two threads a sleep
-//! and a wake-up: more than a small model takes to execute. A thread that brings such a
-//! request may as well execute it, if it has nothing else at hand. An I/O thread gets a
-//! budget for that whenever it has come to the end of its own work
-//! ([`IoThread::refill`](super::IoThread::refill)); other threads have none.
+//! Handing a request to a model's thread and its response back costs two threads a sleep and a
+//! wake-up each, which is more than a small model takes to execute. A thread that brings such a
+//! request may as well execute it, if it has nothing else to do. An I/O thread gets a budget for
+//! that whenever it has finished its own work ([`IoThread::refill`](super::IoThread::refill));
+//! other threads have none.
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::state::with_state;
 
-/// A thread's inline budget, in use. While it is, the thread has no other, because what
-/// is executed may lead to more that could be executed inline, and so on.
+/// A thread's inline budget, in use. Meanwhile, the thread has no other budget, because the
+/// executed work may lead to more work that could be executed inline, and so on.
 #[derive(Debug)]
 #[must_use = "what is left of the budget goes back to the thread when this is dropped"]
 pub struct InlineBudget {
     left: Duration,
-    /// It belongs to its thread.
+    /// Binds the value to its thread.
     here: PhantomData<*const ()>,
 }
 
 impl InlineBudget {
-    /// Takes the budget of this thread; `None` if there is none left. The work that it is
-    /// taken for may take longer than the budget.
+    /// Takes the budget of this thread; `None` if nothing remains of it. The work for which it is
+    /// taken may exceed the budget.
     #[must_use]
     pub fn take() -> Option<Self> {
         let left = with_state(|state| std::mem::take(&mut state.inline_budget))?;
         (!left.is_zero()).then_some(Self { left, here: PhantomData })
     }
 
-    /// Runs `work` with a budget on a thread that has none of its own and waits for what `work`
-    /// leads to, so that it loses nothing by executing it. An I/O thread keeps its budget.
+    /// Runs `work` with a budget, on a thread that has none of its own and waits for the results of
+    /// `work`, so that it loses nothing by executing it. An I/O thread keeps its own budget.
     pub fn lend<R>(budget: Duration, work: impl FnOnce() -> R) -> R {
-        /// Takes the budget back.
+        /// Takes the lent budget back when dropped.
         struct Loan(bool);
         impl Drop for Loan {
             fn drop(&mut self) {
@@ -53,7 +53,7 @@ impl InlineBudget {
         work()
     }
 
-    /// Takes `time` off the budget.
+    /// Deducts `time` from the budget.
     pub fn charge(&mut self, time: Duration) {
         self.left = self.left.saturating_sub(time);
     }

@@ -1,21 +1,19 @@
-//! The knowledge of a thread about itself.
+//! State that a thread keeps about itself.
 //!
-//! An I/O thread runs an event loop: it polls tasks until none is ready, then waits for
-//! its sockets. Two decisions depend on where the thread is in that loop:
+//! An I/O thread runs an event loop: it polls tasks until none is ready, then waits for its
+//! sockets. Two decisions depend on the thread's position in that loop:
 //!
-//! - when to issue the wake-ups of other threads: behind the work that is at hand
-//!   ([`wake_batch`]);
-//! - whether to do short work itself instead of handing it to another thread
-//!   ([`InlineBudget`]).
+//! - when to issue the wake-ups of other threads: after the work at hand ([`wake_batch`]);
+//! - if it should do short work itself instead of handing it to another thread ([`InlineBudget`]).
 //!
-//! The state behind these decisions belongs to the thread, not to an argument. A wake-up
-//! happens deep under code that knows nothing of event loops: in the `Waker` of a sink
-//! that a backend calls, under callbacks of foreign code, in destructors. An argument
-//! would have to pass through every one of those layers, and some have C signatures.
+//! The state behind these decisions is kept in the thread rather than passed as an argument. A
+//! wake-up happens deep under code that knows nothing of event loops: in the `Waker` of a sink that
+//! a backend calls, under callbacks of foreign code, in destructors. An argument would have to pass
+//! through every one of those layers, and some have C signatures.
 //!
-//! The owner of the thread says that it is an I/O thread by entering it
-//! ([`IoThread::enter`]). All other threads wake at once and have no inline budget,
-//! unless they begin a [`WakeBatch`] of their own.
+//! The owner of a thread declares it an I/O thread by entering it ([`IoThread::enter`]). All other
+//! threads wake immediately and have no inline budget, unless they begin a [`WakeBatch`] of their
+//! own.
 
 mod inline_budget;
 mod state;
@@ -31,21 +29,21 @@ pub use self::inline_budget::InlineBudget;
 use self::state::{ThreadState, replace_state, with_state};
 pub use self::wake_batch::WakeBatch;
 
-/// While this exists, its thread is an I/O thread.
+/// Makes its thread an I/O thread for as long as the value exists.
 ///
-/// The runtime of the thread calls [`IoThread::refill`] and [`IoThread::flush`] from
-/// callbacks and tasks that may not hold this, because they could move to other threads.
-/// Both are about the current thread, which must be an I/O thread.
+/// The runtime of the thread calls [`IoThread::refill`] and [`IoThread::flush`] from callbacks and
+/// tasks that can't hold the value, because they could move to other threads. Both functions
+/// concern the current thread, which must be an I/O thread.
 #[derive(Debug)]
 #[must_use = "the thread is an I/O thread until this is dropped"]
 pub struct IoThread {
-    /// It belongs to its thread.
+    /// Binds the value to its thread.
     here: PhantomData<*const ()>,
 }
 
 impl IoThread {
-    /// Makes this thread an I/O thread, which may spend `inline_budget` on inline work
-    /// between one [`refill`](Self::refill) and the next. There is none before the first.
+    /// Makes this thread an I/O thread, which may spend `inline_budget` on inline work between one
+    /// [`refill`](Self::refill) and the next. There is no budget before the first refill.
     pub fn enter(inline_budget: Duration) -> Self {
         with_state(|state| {
             state.inline_budget_max = inline_budget;
@@ -54,16 +52,16 @@ impl IoThread {
         Self { here: PhantomData }
     }
 
-    /// The thread has nothing at hand: it has its whole inline budget again.
+    /// Restores the whole inline budget, because the thread has nothing else to do.
     pub fn refill() {
         with_state(|state| state.inline_budget = state.inline_budget_max);
     }
 
-    /// Issues the wake-ups that were deferred. From now on the thread defers all wake-ups,
-    /// and the first one wakes `flusher`, a task of the thread that calls this again.
+    /// Issues the deferred wake-ups. From now on the thread defers all wake-ups, and the first one
+    /// wakes `flusher`, a task of the thread that calls this function again.
     ///
-    /// The task runs behind those that are ready when it is woken, so the wake-ups of all
-    /// of them are issued together.
+    /// The task runs after those that are ready when it is woken, so the wake-ups of all of them
+    /// are issued together.
     pub fn flush(flusher: &Waker) {
         let deferred = with_state(|state| {
             state.flusher = Some(flusher.clone());
@@ -74,7 +72,7 @@ impl IoThread {
 }
 
 impl Drop for IoThread {
-    /// Issues the wake-ups that were deferred; further ones are issued at once.
+    /// Issues the deferred wake-ups; further ones are issued immediately.
     fn drop(&mut self) {
         let deferred = with_state(|state| {
             state.flusher = None;
@@ -86,9 +84,8 @@ impl Drop for IoThread {
     }
 }
 
-/// Runs code that isn't ours and may wait for any other thread. Deferred wake-ups are
-/// issued before it runs. While it runs, wake-ups are issued at once, and the thread has
-/// no inline budget.
+/// Runs foreign code, which may wait for any other thread. Deferred wake-ups are issued before it
+/// runs. While it runs, wake-ups are issued immediately, and the thread has no inline budget.
 ///
 /// A callback may wait for the reply to another request, whose thread must not be one that
 /// this thread has yet to wake.
@@ -97,7 +94,7 @@ pub fn run_foreign<R>(foreign: impl FnOnce() -> R) -> R {
     foreign()
 }
 
-/// The state of a thread that runs foreign code; it is restored when this is dropped.
+/// The saved state of a thread that runs foreign code; dropping the value restores it.
 struct Suspended {
     before: ThreadState,
 }
@@ -113,7 +110,7 @@ impl Suspended {
 
 impl Drop for Suspended {
     fn drop(&mut self) {
-        // Nothing is deferred: every wake batch that began meanwhile is over.
+        // Nothing is deferred: every wake batch that began meanwhile has ended.
         replace_state(std::mem::take(&mut self.before));
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a thread outlasts a test, so each test runs on a thread of its own.
+//! Tests of the state of a thread. It outlasts a test, so each test runs on a thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -79,7 +79,7 @@ fn a_task_of_an_io_thread_issues_its_wake_ups() {
         assert_eq!(flusher_woken(), 1);
         flush();
         three.check(1);
-        // A wake batch within issues its own.
+        // A nested wake batch issues its own wake-ups.
         let batch = WakeBatch::begin();
         three.wake_all();
         drop(batch);

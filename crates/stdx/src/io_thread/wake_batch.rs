@@ -1,19 +1,19 @@
-//! Wake-ups that are issued behind the work at hand.
+//! Wake-ups that are deferred until the work at hand is done.
 //!
-//! Waking a thread costs a system call, and a thread that is woken early may take the
-//! core from the one that woke it, find one thing to do, and sleep again. So a thread that
-//! does several things in a row wakes others behind the last one: each once, however much
-//! there is for it.
+//! Waking a thread costs a system call, and a thread that is woken early may take the core from the
+//! one that woke it, find one thing to do, and sleep again. A thread that does several things in a
+//! row therefore wakes others after the last one, and each only once, however much work there is
+//! for it.
 //!
-//! A thread gathers wake-ups while a [`WakeBatch`] exists on it. An I/O thread gathers
-//! them always, and a task of its own issues them ([`IoThread::flush`](super::IoThread)).
+//! A thread gathers wake-ups while a [`WakeBatch`] exists on it. An I/O thread always gathers them,
+//! and one of its own tasks issues them ([`IoThread::flush`](super::IoThread)).
 
 use std::marker::PhantomData;
 use std::task::Waker;
 
 use super::state::{Deferred, ThreadState, with_state};
 
-/// Wakes `waker`: at the end of this thread's wake batch, or at once if there is none.
+/// Wakes `waker` at the end of this thread's wake batch, or immediately if there is none.
 pub fn defer(waker: Waker) {
     match with_state(|state| state.defer(&waker)) {
         Some(Deferral::Deferred) => {}
@@ -24,9 +24,9 @@ pub fn defer(waker: Waker) {
 
 enum Deferral {
     Deferred,
-    /// Deferred, and it is the first one, so the task that issues it must be woken.
+    /// The wake-up is deferred and is the first one, so the task that issues it must be woken.
     First(Waker),
-    /// The thread defers nothing.
+    /// The thread defers no wake-ups.
     Refused,
 }
 
@@ -48,13 +48,13 @@ impl ThreadState {
     }
 }
 
-/// While this exists, its thread defers wake-ups; dropping it issues them.
+/// Makes its thread defer wake-ups for as long as the value exists; dropping it issues them.
 ///
-/// Of nested wake batches the outermost counts.
+/// If wake batches are nested, the outermost one counts.
 #[derive(Debug)]
 #[must_use = "a wake batch ends when this is dropped"]
 pub struct WakeBatch {
-    /// It belongs to its thread.
+    /// Binds the value to its thread.
     here: PhantomData<*const ()>,
 }
 
