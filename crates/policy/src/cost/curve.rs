@@ -5,14 +5,15 @@
 //! through their neighbours. A batch never counts as longer than a larger one that was
 //! executed.
 //!
-//! Durations are kept by count, not by time: the latest [`SAMPLES`] of a size decide, so
+//! Durations are kept by count, not by time: the latest of a size decide, so
 //! one slow execution neither poisons an estimate nor is forgotten at once. How far
 //! durations spread about their typical value is learned from all sizes together, since
 //! what happens rarely is seen rarely in each.
 
+use super::samples::Samples;
 use super::scale;
 use super::spread::Spread;
-use crate::tuned::{ESTABLISHED_SAMPLES, FORGET_EXECUTIONS, SAMPLES};
+use crate::tuned::FORGET_EXECUTIONS;
 
 /// Sizes are told apart exactly up to this many rows, and then in quarters of an octave.
 const EXACT_MAX: u32 = 8;
@@ -51,17 +52,14 @@ pub(crate) struct CostCurve {
 struct SizeClass {
     /// The largest of them.
     rows: u32,
-    samples: Samples,
+    /// In nanoseconds.
+    samples: Samples<u64>,
 }
 
-/// The latest durations of one size.
-#[derive(Clone, Debug, Default)]
-struct Samples {
-    durations_ns: [u64; SAMPLES],
-    /// Number of durations so far; the index of the next one is its remainder.
-    count: usize,
-    /// The number of the curve's execution that was the latest of this size.
-    latest: u64,
+impl SizeClass {
+    fn median_ns(&self) -> Option<u64> {
+        self.samples.median(u64::cmp)
+    }
 }
 
 impl CostCurve {
@@ -85,7 +83,7 @@ impl CostCurve {
             self.spread.add(duration_ns, *expected);
         }
         self.executions += 1;
-        self.sizes[index].samples.add(self.executions, duration_ns);
+        self.sizes[index].samples.add(duration_ns, self.executions, FORGET_EXECUTIONS);
         self.estimate_all();
     }
 
@@ -126,8 +124,7 @@ impl CostCurve {
 
     /// Returns true if the latest durations of a size still count, and are not a few.
     fn is_known(&self, size: &SizeClass) -> bool {
-        size.samples.count >= ESTABLISHED_SAMPLES
-            && self.executions - size.samples.latest <= FORGET_EXECUTIONS
+        size.samples.are_known(self.executions, FORGET_EXECUTIONS)
     }
 
     /// Fills `typical_ns` from the samples.
@@ -136,10 +133,9 @@ impl CostCurve {
             .sizes
             .iter()
             .filter(|size| self.is_known(size))
-            .filter_map(|size| Some((size.rows, size.samples.median()?)))
+            .filter_map(|size| Some((size.rows, size.median_ns()?)))
             .collect();
-        let estimate = |size: &SizeClass| match (size.samples.median(), on_line(&known, size.rows))
-        {
+        let estimate = |size: &SizeClass| match (size.median_ns(), on_line(&known, size.rows)) {
             (Some(own), _) if self.is_known(size) => Some(own),
             // What was seen once or twice, or long ago, may have been an accident.
             (Some(own), Some(others)) => Some(own.min(others)),
@@ -180,26 +176,6 @@ fn on_line(known: &[(u32, u64)], rows: u32) -> Option<u64> {
     };
     let slope_ns = to.1.saturating_sub(from.1);
     Some(from.1.saturating_add(scale(slope_ns, rows - from.0, to.0 - from.0)))
-}
-
-impl Samples {
-    fn add(&mut self, execution: u64, duration_ns: u64) {
-        if execution - self.latest > FORGET_EXECUTIONS {
-            self.count = 0;
-        }
-        self.durations_ns[self.count % SAMPLES] = duration_ns;
-        // The count keeps its remainder, and stays above the number of samples.
-        self.count = if self.count + 1 == 2 * SAMPLES { SAMPLES } else { self.count + 1 };
-        self.latest = execution;
-    }
-
-    fn median(&self) -> Option<u64> {
-        let kept = self.count.min(SAMPLES);
-        let mut sorted = self.durations_ns;
-        let sorted = &mut sorted[..kept];
-        sorted.sort_unstable();
-        sorted.get(kept / 2).copied()
-    }
 }
 
 /// The largest number that shares its class with this one.

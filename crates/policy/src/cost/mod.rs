@@ -1,7 +1,14 @@
 //! Durations of executions, learned from executions.
+//!
+//! There are two learners, which keep the latest values of each kind of execution (`samples`) and
+//! the extent to which executions exceed their estimates (`spread`) in the same way, but fit
+//! different things: batches of equal lengths a curve by exact sizes for each length, and padded
+//! batches, few of which are alike, one curve by elements for all. ARCHITECTURE.md says what either
+//! loses in place of the other.
 
 mod curve;
 mod padded;
+mod samples;
 mod spread;
 
 use std::collections::BTreeMap;

@@ -10,10 +10,9 @@
 //! twice as many elements are the limit. So batches grow step by step, and what turns out not
 //! to pay costs a few executions.
 
+use super::samples::Samples;
 use super::spread::Spread;
-use crate::tuned::{
-    ESTABLISHED_SAMPLES, FORGET_EXECUTIONS_PADDED, LATEST_SHARE, MARGINAL, SAMPLES, SHAPE_PRIOR,
-};
+use crate::tuned::{FORGET_EXECUTIONS_PADDED, LATEST_SHARE, MARGINAL, SHAPE_PRIOR};
 
 /// Numbers of elements are told apart in half octaves.
 const CLASSES: usize = 64;
@@ -24,7 +23,8 @@ const OCTAVES: usize = 20;
 /// Durations of executions by rows and padded length.
 #[derive(Clone, Debug)]
 pub(crate) struct PaddedCosts {
-    classes: Vec<Samples>,
+    /// The latest durations of each class, in nanoseconds per element.
+    classes: Vec<Samples<f64>>,
     /// Nanoseconds per element in the middle of each class from the first to the last known
     /// one.
     per_element: Vec<f64>,
@@ -33,14 +33,6 @@ pub(crate) struct PaddedCosts {
     shapes: Vec<ShapeFactor>,
     spread: Spread,
     executions: u64,
-}
-
-/// The latest durations of a class, in nanoseconds per element.
-#[derive(Copy, Clone, Debug, Default)]
-struct Samples {
-    per_element: [f64; SAMPLES],
-    count: usize,
-    latest: u64,
 }
 
 /// The factor by which a shape takes longer than others with as many elements.
@@ -78,7 +70,8 @@ impl PaddedCosts {
         let shape = &mut self.shapes[shape_index(rows, length)];
         // What is due to the shape tells nothing of other shapes.
         let of_any_shape = took / shape.at(self.executions);
-        self.classes[class_of(elements)].add(of_any_shape / elements, self.executions);
+        let class = &mut self.classes[class_of(elements)];
+        class.add(of_any_shape / elements, self.executions, FORGET_EXECUTIONS_PADDED);
         if let Some(expected) = expected {
             shape.add(took / expected, self.executions);
         }
@@ -170,7 +163,7 @@ impl PaddedCosts {
         let mut last: Option<(usize, f64)> = None;
         self.known = None;
         for class in 0..CLASSES {
-            let Some(median) = self.classes[class].median(self.executions) else { continue };
+            let Some(median) = self.median(class) else { continue };
             let (from, start) = last.unwrap_or((class, median));
             for between in from..=class {
                 let share = (between - from) as f64 / (class - from).max(1) as f64;
@@ -181,28 +174,12 @@ impl PaddedCosts {
             self.known = Some((first, class));
         }
     }
-}
 
-impl Samples {
-    fn add(&mut self, per_element: f64, execution: u64) {
-        if execution - self.latest > FORGET_EXECUTIONS_PADDED {
-            self.count = 0;
-        }
-        self.per_element[self.count % SAMPLES] = per_element;
-        // The count keeps its remainder, and stays above the number of samples.
-        self.count = if self.count + 1 == 2 * SAMPLES { SAMPLES } else { self.count + 1 };
-        self.latest = execution;
-    }
-
-    /// The median, if the class is known.
-    fn median(&self, executions: u64) -> Option<f64> {
-        if self.count < ESTABLISHED_SAMPLES || executions - self.latest > FORGET_EXECUTIONS_PADDED {
-            return None;
-        }
-        let mut sorted = self.per_element;
-        let sorted = &mut sorted[..self.count.min(SAMPLES)];
-        sorted.sort_unstable_by(f64::total_cmp);
-        Some(sorted[sorted.len() / 2])
+    /// The nanoseconds per element of a class, if it is known.
+    fn median(&self, class: usize) -> Option<f64> {
+        let samples = &self.classes[class];
+        let is_known = samples.are_known(self.executions, FORGET_EXECUTIONS_PADDED);
+        samples.median(f64::total_cmp).filter(|_| is_known)
     }
 }
 
@@ -256,6 +233,7 @@ fn shape_index(rows: u32, length: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuned::ESTABLISHED_SAMPLES;
 
     fn learned(executions: &[(u32, u32, u64)]) -> PaddedCosts {
         let mut costs = PaddedCosts::new();
