@@ -27,6 +27,13 @@ impl PassiveInstances {
         instances.iter().map(|instance| instance.key.clone()).collect()
     }
 
+    /// Destroys all instances.
+    pub(crate) fn destroy(&self) {
+        let all = std::mem::take(&mut *self.0.lock("take the passive instances"));
+        // Their destructors are a backend's.
+        drop(all);
+    }
+
     /// Adds instances, and destroys one for each of the `surplus` keys.
     pub(crate) fn change(&self, added: Vec<PassiveInstance>, surplus: &[InstanceKey]) {
         let mut removed = Vec::new();

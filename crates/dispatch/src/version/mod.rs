@@ -254,10 +254,11 @@ impl LoadedModel {
         self.dispatcher.is_drained()
     }
 
-    /// Waits until the threads of a drained version have ended, and destroys its custom
-    /// batching rule on this thread.
+    /// Waits until the threads of a drained version have ended, and destroys its passive instances,
+    /// which use the model too, and its custom batching rule on this thread.
     pub fn stop(&self) {
         self.dispatcher.join_lanes();
+        self.passive.destroy();
         self.dispatcher.destroy_custom_batching();
         self.model.wait_until_unused();
     }
