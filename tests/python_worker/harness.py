@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import json
 import mmap
 import os
@@ -11,7 +12,9 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import textwrap
+import time
 from pathlib import Path
 
 WORKER = Path(__file__).resolve().parents[2] / "workers" / "python"
@@ -196,6 +199,15 @@ class Worker:
 
     def send_b(self, kind, payload=b""):
         self.b.sendall(struct.pack("<IB", len(payload) + 1, kind) + payload)
+
+    def wait_until_read(self):
+        """Waits until the worker has taken all that was sent to it."""
+        unread = array.array("i", [1])
+        patience = time.monotonic() + ANSWER_SECONDS
+        while unread[0]:
+            assert time.monotonic() < patience, f"{unread[0]} bytes are not read"
+            time.sleep(0.001)
+            fcntl.ioctl(self.a, termios.TIOCOUTQ, unread)
 
     # Commands.
 

@@ -1,7 +1,6 @@
 """Calls of other models."""
 
 import struct
-import time
 
 import pytest
 from harness import (B_CALL, B_CALL_REPLY, CALL, CALL_REPLY, CANCEL_CALL, CANCELLED,
@@ -362,7 +361,7 @@ def test_late_reply_says_nothing_about_the_last_result(load):
     assert worker.execute(request(2, [], id="wait"))["outcome"] == 1
     place = worker.execute(request(3, []))["requests"][0]["response"]["tensors"]["OUT"]
     worker.send(CALL_REPLY, reply(late["id"]))
-    time.sleep(0.3)  # the worker has nothing to say to it
+    worker.wait_until_read()  # it has nothing to say to it
     worker.send_b(CANCELLED, struct.pack("<Q", 2))
     assert worker.read_response()[2]["tensors"]["OUT"].offset != place.offset
 

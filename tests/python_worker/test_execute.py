@@ -1,6 +1,7 @@
 """Requests in, results out."""
 
 import struct
+import time
 
 import pytest
 from harness import Tensor, floats, fp32, request, strings
@@ -125,22 +126,33 @@ def test_input_that_the_model_keeps_is_released_when_it_lets_go(load):
 
 
 @pytest.mark.numpy
-def test_input_named_in_a_result_is_not_released_before_it_was_read(load):
-    worker = load("""
+def test_input_named_in_a_result_is_not_released_before_it_was_read(load, tmp_path):
+    sent, gone = tmp_path / "sent", tmp_path / "gone"
+    worker = load(f"""
+        import pathlib
         import threading
+        import time
         import triton_python_backend_utils as pb_utils
+
+        def forget(keeper):
+            while not pathlib.Path({str(sent)!r}).exists():
+                time.sleep(0.001)
+            keeper.clear()
+            pathlib.Path({str(gone)!r}).touch()
 
         class TritonPythonModel:
             def execute(self, requests):
                 tensor = requests[0].inputs()[0]
                 keeper = [tensor.as_numpy()]
-                threading.Timer(0.2, keeper.clear).start()
+                threading.Thread(target=forget, args=(keeper,)).start()
                 return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", keeper[0])])]
     """)
     result = worker.execute(request(1, [block(worker, bytes(32768))]))
     assert outputs(result)[0]["OUT"].place == 1 and result["released"] == []
-    import time
-    time.sleep(0.5)  # nothing may come on B in this time
+    # Once the model has forgotten it, nothing may come on B.
+    sent.touch()
+    while not gone.exists():
+        time.sleep(0.001)
     result = worker.execute(request(2, [fp32("IN", [1.0])]))
     assert result["released"] == [4096]
 

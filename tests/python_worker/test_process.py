@@ -288,7 +288,7 @@ def test_frames_in_pieces_and_together(load):
     data = execution(request(1, [fp32("OUT", [1.0])]))
     for part in (data[:2], data[2:6], data[6:20], data[20:]):
         worker.a.sendall(part)
-        time.sleep(0.02)
+        worker.wait_until_read()
     assert worker.result()["outcome"] == 0
     worker.a.sendall(data + data + data[:7])
     assert worker.result()["outcome"] == worker.result()["outcome"] == 0
