@@ -11,6 +11,8 @@ mod openings;
 mod source_paths;
 mod words;
 
+use std::thread;
+
 pub(crate) use bounds::print as print_bounds;
 use files::File;
 
@@ -31,7 +33,7 @@ struct Check {
 }
 
 const CHECKS: [Check; 8] = [
-    Check { about: "words that the glossary replaces", run: check_words },
+    Check { about: "words that the glossary replaces", run: words::check },
     Check { about: "names of types in too many crates", run: names::check },
     Check { about: "links that lead nowhere", run: links::check },
     Check { about: "doc comments that open with a clause", run: openings::check },
@@ -40,10 +42,6 @@ const CHECKS: [Check; 8] = [
     Check { about: "bounds that don't say what they bound", run: bounds::check },
     Check { about: "reasons of the differences from Triton", run: differences::check },
 ];
-
-fn check_words(files: &[File]) -> Vec<Violation> {
-    files.iter().flat_map(words::check).collect()
-}
 
 /// The task: lists all violations, in one crate or folder or in all.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
@@ -55,8 +53,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let files = files::all()?;
     let mut total: usize = 0;
     let mut summary = Vec::new();
-    for check in &CHECKS {
-        let mut found = (check.run)(&files);
+    for (check, mut found) in CHECKS.iter().zip(check_all(&files)?) {
         found.retain(|violation| only.is_none_or(|only| violation.area == only));
         for violation in &found {
             println!("{}", violation.text);
@@ -66,4 +63,14 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     }
     println!("\n{}", summary.join("\n"));
     if total == 0 { Ok(()) } else { Err(format!("{total} places are to be mended")) }
+}
+
+/// The findings of each check. They run side by side.
+fn check_all(files: &[File]) -> Result<Vec<Vec<Violation>>, String> {
+    thread::scope(|scope| {
+        let running: Vec<_> =
+            CHECKS.iter().map(|check| scope.spawn(|| (check.run)(files))).collect();
+        let lost = |_| String::from("the thread of a check panicked");
+        running.into_iter().map(|one| one.join().map_err(lost)).collect()
+    })
 }

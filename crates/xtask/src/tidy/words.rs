@@ -1,5 +1,7 @@
 //! Words that the glossary replaces: docs/glossary.md, last table.
 
+use std::collections::HashMap;
+
 use super::Violation;
 use super::files::File;
 
@@ -100,44 +102,77 @@ struct Token<'a> {
     leads: bool,
 }
 
-/// Every dropped word in a file.
-pub(super) fn check(file: &File) -> Vec<Violation> {
-    // The list itself names them.
-    if file.is_history() || file.path == "crates/xtask/src/tidy/words.rs" {
-        return Vec::new();
-    }
-    let mut found = search(file, &file.masked.words, |form| !matches!(form, Form::Name(_)));
-    // In prose a name's word may mean anything.
-    if !file.is("md") {
-        found.extend(search(file, &file.masked.code, |form| matches!(form, Form::Name(_))));
-    }
-    found
-}
-
-fn search(file: &File, text: &str, concerns: impl Fn(Form) -> bool) -> Vec<Violation> {
-    let tokens = tokens(text);
-    let dropped: Vec<&Dropped> = DROPPED.iter().filter(|dropped| concerns(dropped.form)).collect();
+/// Every dropped word in the files.
+pub(super) fn check(files: &[File]) -> Vec<Violation> {
+    let (mut words, mut names) = (KnownTokens::default(), KnownTokens::default());
     let mut found = Vec::new();
-    for (at, token) in tokens.iter().enumerate() {
-        let rest = tokens.get(at..).unwrap_or_default();
-        for dropped in dropped.iter().filter(|dropped| matches(dropped.form, rest)) {
-            let word = match dropped.form {
-                Form::Phrase(words, _) => words.join(" "),
-                _ => token.text.to_owned(),
-            };
-            let text = format!("{}:{}: '{word}': say {}", file.path, token.line, dropped.instead);
-            found.push(Violation { area: file.area.clone(), text });
+    // The list itself names them.
+    let is_list = |file: &File| file.path == "crates/xtask/src/tidy/words.rs";
+    for file in files.iter().filter(|file| !file.is_history() && !is_list(file)) {
+        let concerns = |form| !matches!(form, Form::Name(_));
+        found.extend(words.search(file, &file.masked.words, concerns));
+        // In prose a name's word may mean anything.
+        if !file.is("md") {
+            let concerns = |form| matches!(form, Form::Name(_));
+            found.extend(names.search(file, &file.masked.code, concerns));
         }
     }
     found
 }
 
+/// The different tokens so far, with the forms that each begins. Files share most of them, and hardly
+/// any begins what is dropped.
+#[derive(Default)]
+struct KnownTokens<'a>(HashMap<&'a str, Vec<&'static Dropped>>);
+
+impl<'a> KnownTokens<'a> {
+    fn search(
+        &mut self,
+        file: &File,
+        text: &'a str,
+        concerns: impl Fn(Form) -> bool,
+    ) -> Vec<Violation> {
+        let tokens = tokens(text);
+        let mut found = Vec::new();
+        for (at, token) in tokens.iter().enumerate() {
+            let begun = self.0.entry(token.text).or_insert_with(|| {
+                let concerning = DROPPED.iter().filter(|dropped| concerns(dropped.form));
+                concerning.filter(|dropped| begins(dropped.form, token.text)).collect()
+            });
+            if begun.is_empty() {
+                continue;
+            }
+            let rest = tokens.get(at..).unwrap_or_default();
+            for dropped in begun.iter().filter(|dropped| matches(dropped.form, rest)) {
+                let word = match dropped.form {
+                    Form::Phrase(words, _) => words.join(" "),
+                    _ => token.text.to_owned(),
+                };
+                let place = format!("{}:{}", file.path, token.line);
+                let text = format!("{place}: '{word}': say {}", dropped.instead);
+                found.push(Violation { area: file.area.clone(), text });
+            }
+        }
+        found
+    }
+}
+
+/// Returns true if a form may begin with a token.
+fn begins(form: Form, token: &str) -> bool {
+    match form {
+        Form::Name(name) | Form::Module(name) => token == name,
+        Form::Word(word) => parts(token).any(|part| is_word(part, word)),
+        Form::Phrase(words, _) => {
+            words.first().is_some_and(|first| first.eq_ignore_ascii_case(token))
+        }
+    }
+}
+
 fn matches(form: Form, tokens: &[Token<'_>]) -> bool {
     let Some(first) = tokens.first() else { return false };
     match form {
-        Form::Name(name) => first.text == name,
-        Form::Module(name) => first.text == name && first.leads,
-        Form::Word(word) => parts(first.text).any(|part| is_word(part, word)),
+        Form::Name(_) | Form::Word(_) => begins(form, first.text),
+        Form::Module(_) => begins(form, first.text) && first.leads,
         Form::Phrase(words, unless) => {
             let is = |(token, word): (&Token<'_>, &&str)| token.text.eq_ignore_ascii_case(word);
             let next = tokens.get(words.len()).map(|token| token.text.to_ascii_lowercase());
@@ -214,7 +249,7 @@ mod tests {
     }
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        let found = check(&File::new(path, text)).into_iter().map(|violation| violation.text);
+        let found = check(&[File::new(path, text)]).into_iter().map(|violation| violation.text);
         found.map(|text| text.split('\'').nth(1).unwrap_or_default().to_owned()).collect()
     }
 
