@@ -50,7 +50,7 @@ impl Activity {
     }
 }
 
-/// A copy of a tensor, because the original may be freed or change before it is written.
+/// A copy of a tensor, because the source may be freed or change before it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordedTensor {
     pub(crate) name: String,
