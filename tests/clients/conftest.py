@@ -25,6 +25,22 @@ LOG_CHARACTERS_SHOWN = 6000
 
 StartServer = Callable[..., contextlib.AbstractContextManager[Server]]
 
+#: Files that take longest. One that begins late is still running when all others have ended.
+LONGEST_FIRST = (
+    "test_security",
+    "test_tune_command",
+    "test_sklearn_backend",
+    "test_memory_limit",
+    "test_hardening",
+    "test_model_events",
+    "test_bench_command",
+    "test_hardening_connections",
+    "test_buckets",
+    "test_shared_memory",
+    "test_python_nonsense",
+    "test_gpu_placement",
+)
+
 _servers: dict[Server, int] = {}
 
 
@@ -37,16 +53,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marks."""
-    for mark in (
-        "galatea_only: Triton answers otherwise, see docs/differences.md",
-        "alone: no other test runs meanwhile, because it compares times",
-    ):
-        config.addinivalue_line("markers", mark)
+    """Declares the mark."""
+    mark = "galatea_only: Triton answers otherwise, see docs/differences.md"
+    config.addinivalue_line("markers", mark)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips tests that Triton can't pass."""
+    """Begins with the longest files, and skips tests that Triton can't pass."""
+    last = len(LONGEST_FIRST)
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, last))
     if not config.getoption("--triton"):
         return
     for item in items:

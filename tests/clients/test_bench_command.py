@@ -18,7 +18,7 @@ from constant_models import constant_model
 from server import Program, wait_until
 from terminals import Terminal
 
-pytestmark = [pytest.mark.galatea_only, pytest.mark.alone]
+pytestmark = pytest.mark.galatea_only
 
 SECONDS_MAX = 120
 QUICK = ["--duration=1", "--concurrency=1,3"]

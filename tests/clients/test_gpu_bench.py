@@ -14,7 +14,7 @@ from compiling import ROOT, compile_library
 from gpus import StandIn, build_driver
 from server import Program
 
-pytestmark = [pytest.mark.galatea_only, pytest.mark.alone]
+pytestmark = pytest.mark.galatea_only
 SECONDS_MAX = 300
 
 

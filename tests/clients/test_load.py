@@ -22,7 +22,7 @@ CONNECTIONS = int(os.environ.get("GALATEA_TEST_LOAD_CONNECTIONS", "64"))
 #: the same kind.
 MEMORY_GROWTH_MAX = 1.1
 
-pytestmark = [pytest.mark.galatea_only, pytest.mark.alone]
+pytestmark = pytest.mark.galatea_only
 
 CONFIGURATION = """
 backend: "identity"

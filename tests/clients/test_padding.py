@@ -250,7 +250,6 @@ def test_requests_of_unequal_lengths_share_batches(
     assert 1 < largest_batch(server, model) <= 8
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("model", ["bounded", "due_bounded"])
 def test_batches_stay_within_the_budget(server: Server, model: str) -> None:
     """Rows times length never exceed it."""

@@ -71,7 +71,6 @@ def smi(*names: str) -> list[str]:
     return [value.strip() for value in done.stdout.split(",")]
 
 
-@pytest.mark.alone
 # row: CLI-20 CLI-22 MET-12
 def test_found_and_measured_as_the_tool_of_the_driver_says(
     start_server: StartServer, repository: pathlib.Path

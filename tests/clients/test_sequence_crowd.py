@@ -253,7 +253,6 @@ async def run_clients(server: Server, model: str, seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
-@pytest.mark.alone
 # row: SEQ-26
 def test_a_thousand_clients(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str

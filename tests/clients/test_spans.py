@@ -315,7 +315,6 @@ def test_a_collector_that_is_gone_harms_no_request(
     assert server.process.returncode == 0
 
 
-@pytest.mark.alone
 @pytest.mark.galatea_only
 def test_a_collector_that_hangs_costs_memory_up_to_a_limit(
     start_server: StartServer,

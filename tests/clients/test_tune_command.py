@@ -14,11 +14,12 @@ from conftest import StartServer
 from python_backend import interpreter_flag
 from server import Program
 
-pytestmark = [pytest.mark.galatea_only, pytest.mark.alone]
+pytestmark = pytest.mark.galatea_only
 
 SECONDS_MAX = 180
 QUICK = ["--seconds=1", "--instances=2", "--max-batch=8"]
-#: Each execution sleeps, whatever its size. Requests are not joined.
+#: Each execution sleeps, whatever its size. Requests are not joined. It sleeps for so long that
+#: serving takes little of a processor, however busy the machine is.
 SLEEPING = """\
 # What the team agreed on.
 backend: "identity"
@@ -26,10 +27,10 @@ max_batch_size: 2  # small
 input { name: "INPUT0" data_type: TYPE_INT32 dims: [ 4 ] }
 output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 4 ] }
 instance_group { count: 1 kind: KIND_CPU }
-parameters { key: "execute_delay_ms" value { string_value: "5" } }
+parameters { key: "execute_delay_ms" value { string_value: "20" } }
 """
 
-#: A row takes 5 ms alone, and twice as long in a batch of two.
+#: A row takes 20 ms alone, and twice as long in a batch of two.
 LARGER_IS_SLOWER = """
 import time
 
@@ -39,14 +40,11 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         inputs = [pb_utils.get_input_tensor_by_name(one, "INPUT0").as_numpy() for one in requests]
-        time.sleep(0.005 * sum(len(one) for one in inputs) ** 2)
+        time.sleep(0.02 * sum(len(one) for one in inputs) ** 2)
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one)]) for one in inputs
         ]
 """
-
-#: Executes 50 batches a second.
-SLOW = SLEEPING.replace('"5"', '"20"')
 
 
 def run(program: Program, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -92,7 +90,7 @@ def test_the_best_configuration_is_written_and_loads(
     assert (best["is_default"], best["instances"], best["max_batch"]) == (False, 2, 8)
     assert found["simulated"] == 8 and best["simulated"] > 0
     assert [curve["instances"] for curve in found["costs"]] == [1, 2]
-    assert min(found["costs"][0]["ms"].values()) >= 5
+    assert min(found["costs"][0]["ms"].values()) >= 20
     text = output.read_text()
     assert text == found["config"]
     # Only that is changed; the lines and comments of the file stay.
@@ -112,13 +110,13 @@ def test_smaller_batches_are_not_written_unasked(
 ) -> None:
     """A batch takes longer than its requests one by one, so that none is best. Clients send some."""
     batching = "dynamic_batching {\n  preserve_ordering: true  # for the log\n}\n"
-    own = SLEEPING.replace('"identity"', '"python"').replace("batch_size: 2", "batch_size: 8")
+    own = SLEEPING.replace('"identity"', '"python"').replace("batch_size: 2", "batch_size: 4")
     config = sleeping / "config.pbtxt"
     config.write_text(own + batching)
     (sleeping / "1" / "model.py").write_text(LARGER_IS_SLOWER)
-    line = [sleeping, interpreter_flag(), "--max-batch=8", "--instances=1", "--write"]
+    line = [sleeping, interpreter_flag(), "--max-batch=4", "--instances=1", "--write"]
     found = results(program, *line)
-    assert all(one["max_batch"] == 8 for one in found["checked"]), found
+    assert all(one["max_batch"] == 4 for one in found["checked"]), found
     assert config.read_text() == found["config"] == own + batching and found["changes"] == []
     (note,) = [note for note in found["notes"] if "--allow-smaller-batches tries that" in note]
     assert note.startswith("instances 1, no batching may do better (simulated: ")
@@ -133,24 +131,22 @@ def test_smaller_batches_are_not_written_unasked(
 
 
 @pytest.mark.parametrize(
-    ("objective", "simulated"), [("p99<100ms", 4 + 3 * 5), ("goodput<100ms", 4 + 3)]
+    ("objective", "simulated"), [("p99<400ms", 4 + 3 * 5), ("goodput<400ms", 4 + 3)]
 )
 def test_latencies_are_objectives(
     program: Program, sleeping: pathlib.Path, objective: str, simulated: int
 ) -> None:
     """With time to wait for, batches win too. Each size has its delays, or the objective."""
-    (sleeping / "config.pbtxt").write_text(SLOW)
     found = results(program, sleeping, f"--objective={objective}", "--instances=1")
     best = found["checked"][0]
     assert best["measured"] > 0 and best["max_batch"] > 1, found
-    assert best["latency_ms"] <= 100
+    assert best["latency_ms"] <= 400
     assert found["simulated"] == simulated
 
 
 def test_rows_count_and_not_requests(program: Program, sleeping: pathlib.Path) -> None:
     """The file is replaced if that is asked for."""
     config = sleeping / "config.pbtxt"
-    config.write_text(SLOW)
     found = results(program, sleeping, "--batch=2", "--instances=1", "--write")
     best = found["checked"][0]
     # An execution takes 20 ms: 8 rows each time are 400 a second, and half as many requests.

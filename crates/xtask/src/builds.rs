@@ -18,34 +18,39 @@ pub(crate) fn everything() -> Result<(), String> {
     ]))
 }
 
-/// Builds all programs and libraries; returns the path of one.
-fn built(name: &str) -> Result<PathBuf, String> {
+/// The folder of the workspace's programs and libraries.
+pub(crate) struct Built(PathBuf);
+
+/// Builds all programs and libraries.
+pub(crate) fn programs() -> Result<Built, String> {
     // Examples have the features of tests, and are few.
     run(cargo().args(["build", "--workspace", "--locked", "--lib", "--bins", "--examples"]))?;
-    Ok(workspace::program("debug", name))
+    Ok(Built(workspace::target().join("debug")))
 }
 
-/// The server.
-pub(crate) fn server() -> Result<PathBuf, String> {
-    built("galatea")
-}
+impl Built {
+    /// The server.
+    pub(crate) fn server(&self) -> PathBuf {
+        self.0.join("galatea")
+    }
 
-/// The server as a library for programs in C.
-pub(crate) fn c_library() -> Result<PathBuf, String> {
-    built("libtritonserver.so")
-}
+    /// The server as a library for programs in C.
+    pub(crate) fn c_library(&self) -> PathBuf {
+        self.0.join("libtritonserver.so")
+    }
 
-/// The server as a module of Python.
-pub(crate) fn extension() -> Result<PathBuf, String> {
-    built("lib_galatea.so")
-}
+    /// The server as a module of Python.
+    pub(crate) fn extension(&self) -> PathBuf {
+        self.0.join("lib_galatea.so")
+    }
 
-/// The generator of load.
-pub(crate) fn load_generator() -> Result<PathBuf, String> {
-    built("galatea-load")
-}
+    /// The generator of load.
+    pub(crate) fn load_generator(&self) -> PathBuf {
+        self.0.join("galatea-load")
+    }
 
-/// The simulator of schedulers.
-pub(crate) fn simulator() -> Result<PathBuf, String> {
-    built("galatea-sim")
+    /// The simulator of schedulers.
+    pub(crate) fn simulator(&self) -> PathBuf {
+        self.0.join("galatea-sim")
+    }
 }

@@ -34,7 +34,7 @@ const OF_CRATES: [(&str, &[&str], &[&str]); 6] = [
     ("load", &[], &["tests/clients"]),
     ("libtritonserver", &[], &["tests/c_api"]),
     ("python", &[], &["tests/python_api"]),
-    ("sim", &["simulation"], &[]),
+    ("sim", &["simulation", "seeds"], &[]),
     ("protocol", &["descriptors"], &[]),
 ];
 

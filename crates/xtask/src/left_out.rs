@@ -29,6 +29,19 @@ impl LeftOut {
         left_out
     }
 
+    /// Reads the lines of a report.
+    pub(crate) fn in_report(lines: &[&str]) -> Self {
+        let mut left_out = Self::default();
+        for line in lines {
+            if let Some((tests, reason)) = line.trim_start().split_once("  ")
+                && let Ok(tests) = tests.parse()
+            {
+                left_out.add(reason.to_owned(), tests);
+            }
+        }
+        left_out
+    }
+
     /// Adds those of another step.
     pub(crate) fn extend(&mut self, other: Self) {
         for (reason, tests) in other.0 {

@@ -3,6 +3,7 @@
 //! | task | what it does |
 //! |---|---|
 //! | `test` | everything that must pass, as the continuous integration runs it |
+//! | `lint` | the checks that read the sources |
 //! | `soak` | the tests that tell more the longer they run, at their full length |
 //! | `steady` | hours of mixed traffic, and whether the server stays as it was |
 //! | `serve` | example models and a server with them, ready to be asked |
@@ -36,6 +37,7 @@ mod fuzz;
 mod glibc;
 mod headers;
 mod image;
+mod lanes;
 mod left_out;
 mod loom;
 mod mutants;
@@ -47,6 +49,7 @@ mod python;
 mod readme;
 mod release;
 mod repeated;
+mod report;
 mod result;
 mod sbom;
 mod seeds;
@@ -65,13 +68,15 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  test                 format, lints, arrows, tests in Rust and Python, simulation
-    --all              also the dashboard in a browser, proxies and Helm, planted bugs, fuzzing
+  lint                 format, arrows, headers, words, clippy
+  test                 format, arrows, words, tests in Rust and Python, simulation
+    --all              also clippy, more simulation, the dashboard in a browser, proxies and Helm,
+                       planted bugs, fuzzing
     --changed [COMMIT] the tests that a change since then can have broken; unless it is given, since
                        the branch left main, or since the last commit of main itself
-    --only STEP        one step alone: fmt, arrows, headers, tidy, clippy, build, rust, doc,
-                       python, readme, descriptors, simulation, browser, deploy, mutants,
-                       loom or fuzz
+    --only STEP...     these steps alone: fmt, arrows, headers, tidy, clippy, build, python,
+                       descriptors, rust, doc, readme, simulation, seeds, browser, deploy,
+                       mutants, loom, fuzz, instructions
   soak                 reloads and slow answers by the hundreds, a cluster of Ray: minutes, not seconds
   steady               hours of mixed traffic under a ledger: memory, descriptors, latencies
     --output FOLDER    a new folder for what is measured
@@ -134,6 +139,7 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {
         ["test", options @ ..] => test::run(options),
+        ["lint"] => test::run(&test::LINTS),
         ["soak"] => soak::run(),
         ["steady", options @ ..] => steady::run(options),
         ["serve", options @ ..] => serve::run(options),

@@ -79,6 +79,16 @@ pub(crate) fn record(command: &mut Command) -> Result<Recorded, String> {
     Ok(Recorded { success: status.success(), text })
 }
 
+/// Runs a command, records its output, and shows it when the command has ended.
+pub(crate) fn gather(command: &mut Command) -> Result<Recorded, String> {
+    let words = words(command);
+    let output = command.output().map_err(|error| format!("can't run `{words}`: {error}"))?;
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = format!("{}{}", shown(&output.stdout), shown(&output.stderr));
+    println!("\n$ {words}\n{text}");
+    Ok(Recorded { success: output.status.success(), text })
+}
+
 fn tee(stream: impl Read, mut shown: impl Write) -> String {
     let mut text = String::new();
     for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {

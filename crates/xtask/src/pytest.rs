@@ -1,7 +1,7 @@
 //! The tests in Python.
 //!
 //! They wait for servers most of the time, so those of a folder run side by side, a file in
-//! one process. Tests that measure the machine are marked `alone` and come after the others.
+//! one process. None may rely on a quiet machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,16 +61,24 @@ pub(crate) fn run(plan: Option<&Plan>) -> Result<StepResult, String> {
             all.text.push_str(&one.text);
         };
         if targets != [folder] {
-            // They are few, and some may be marked.
+            // They are few.
             add(repeated::record(tests.of(folder).args(targets), &[])?);
             continue;
         }
         add(tests.side_by_side(folder)?);
-        if folder == CLIENTS {
-            add(tests.alone(folder)?);
-        }
     }
     Ok(StepResult::Tests(all))
+}
+
+/// Fetches what the tests need from PyPI, while cargo compiles. A step that misses something says
+/// why.
+pub(crate) fn prepare() {
+    let python = python_for_tests().map(|_| ());
+    for missing in [python, onnxruntime::fetch().map(|_| ())].into_iter().filter_map(Result::err) {
+        println!("{missing}");
+    }
+    perf_analyzer();
+    moto_server();
 }
 
 /// The dashboard in a browser.
@@ -99,11 +107,12 @@ struct Tests {
 
 impl Tests {
     fn new() -> Result<Self, String> {
+        let built = builds::programs()?;
         Ok(Self {
-            server: builds::server()?,
-            c_library: builds::c_library()?,
-            load_generator: builds::load_generator()?,
-            extension: builds::extension()?,
+            server: built.server(),
+            c_library: built.c_library(),
+            load_generator: built.load_generator(),
+            extension: built.extension(),
             python: python_for_tests()?,
             library: onnxruntime::fetch()?,
             load_program: perf_analyzer(),
@@ -137,17 +146,13 @@ impl Tests {
     /// The tests of a folder that may share the machine. Those that fail are repeated one by one.
     fn side_by_side(&self, folder: &str) -> Result<Recorded, String> {
         let mut tests = self.of(folder);
-        tests.args([folder, "-m", "not alone", "--dist=loadfile"]);
+        // tests/clients/conftest.py says which files come first.
+        tests.args([folder, "--dist=loadfile", "--no-loadscope-reorder"]);
         tests.arg(format!("--numprocesses={}", processes()));
         if folder == CLIENTS {
             tests.arg(format!("--ignore={BROWSER}"));
         }
         repeated::record(&mut tests, &["--numprocesses=0"])
-    }
-
-    /// The tests of a folder that measure the machine.
-    fn alone(&self, folder: &str) -> Result<Recorded, String> {
-        repeated::record(self.of(folder).args([folder, "-m", "alone"]), &[])
     }
 }
 
@@ -168,7 +173,7 @@ pub(crate) fn run_deploy() -> Result<StepResult, String> {
             return Ok(StepResult::LeftOut(LeftOut::because(because, tests_in_folder(&folder)?)));
         }
     };
-    let program = builds::server()?;
+    let program = builds::programs()?.server();
     let mut tests = command(&python);
     tests.args(["-m", "pytest", "--quiet", "-rsfE"]).arg(&folder).arg("--galatea").arg(&program);
     let optional = ["haproxy", "prometheus", "promtool", "systemd-analyze"];

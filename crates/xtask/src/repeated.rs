@@ -12,6 +12,9 @@ use crate::process::{self, Recorded};
 /// More failed tests than this are not a matter of luck.
 const TESTS_MAX: u64 = 5;
 
+/// The line before the tests of a report.
+const REPORTED: &str = "passed only when repeated:";
+
 /// The start of a line that names a test of pytest's.
 const PASSED_WHEN_REPEATED: &str = "PASSED WHEN REPEATED ";
 
@@ -61,10 +64,19 @@ impl Repeated {
         let of_pytest = text.lines().filter_map(|line| line.strip_prefix(PASSED_WHEN_REPEATED));
         let nextest = text.lines().filter_map(|line| line.trim().strip_prefix("FLAKY "));
         let of_nextest = nextest.filter_map(|line| Some(line.split_once("] ")?.1));
-        for test in of_pytest.chain(of_nextest).map(|test| test.trim().to_owned()) {
-            if !self.0.contains(&test) {
-                self.0.push(test);
-            }
+        of_pytest.chain(of_nextest).for_each(|test| self.add(test));
+    }
+
+    /// Adds those in the lines of a report.
+    pub(crate) fn extend_by_report(&mut self, lines: &[&str]) {
+        let tests = lines.iter().skip_while(|line| **line != REPORTED).skip(1);
+        tests.for_each(|test| self.add(test));
+    }
+
+    fn add(&mut self, test: &str) {
+        let test = test.trim().to_owned();
+        if !self.0.contains(&test) {
+            self.0.push(test);
         }
     }
 
@@ -74,7 +86,7 @@ impl Repeated {
             return String::new();
         }
         let tests: String = self.0.iter().map(|test| format!("\n        {test}")).collect();
-        format!("passed only when repeated:{tests}\n")
+        format!("{REPORTED}{tests}\n")
     }
 }
 

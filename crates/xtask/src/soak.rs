@@ -61,12 +61,12 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 fn long_tests() -> Result<Count, String> {
-    let program = builds::server()?;
-    let load_generator = builds::load_generator()?;
+    let built = builds::programs()?;
     let mut tests = command(pytest::python_for_tests()?);
     tests.args(["-m", "pytest", "--quiet", "-s"]);
     at_full_length(&mut tests);
-    tests.arg("--galatea").arg(program).arg("--load-generator").arg(load_generator);
+    tests.arg("--galatea").arg(built.server());
+    tests.arg("--load-generator").arg(built.load_generator());
     tests.arg("--onnxruntime-library").arg(onnxruntime::fetch()?);
     Ok(counted(&record(&mut tests)?))
 }
@@ -77,7 +77,7 @@ fn ray_tests() -> Result<Count, String> {
     let requirements = workspace::root().join("tests/ray.txt");
     let mut tests = command(python::environment("venv-ray", &requirements, &[])?);
     tests.args(["-m", "pytest", "--quiet", "-s", "--disable-warnings", file]);
-    tests.env(variable, builds::extension()?);
+    tests.env(variable, builds::programs()?.extension());
     Ok(counted(&record(&mut tests)?))
 }
 

@@ -15,9 +15,13 @@ use crate::{
     readme as document, seeds, tidy, workspace,
 };
 
-/// Compiles everything that later steps run, so that they wait for no compiler.
+/// Compiles everything that later steps run, so that they wait for no compiler, and meanwhile
+/// fetches what they need.
 pub(crate) fn build() -> Result<StepResult, String> {
-    builds::everything()?;
+    thread::scope(|scope| {
+        scope.spawn(pytest::prepare);
+        builds::everything()
+    })?;
     Ok(StepResult::Check(true))
 }
 
@@ -115,7 +119,7 @@ pub(crate) fn readme() -> Result<StepResult, String> {
         let tests = document::tests(&document);
         return Ok(StepResult::LeftOut(LeftOut::because("there is no curl", tests)));
     }
-    let program = builds::server()?;
+    let program = builds::programs()?.server();
     let library = onnxruntime::fetch()?;
     let models = workspace::cache().join("models-readme");
     run_command(
@@ -132,39 +136,41 @@ pub(crate) fn descriptors() -> Result<StepResult, String> {
     check(command(pytest::python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
 }
 
-/// About a minute of the simulator. The sources of the scheduler choose the seeds: a run of the
+/// Half a minute of the simulator. The sources of the scheduler choose the seeds: a run of the
 /// same sources repeats, and many changes together cover many seeds.
 pub(crate) fn simulation() -> Result<StepResult, String> {
-    let program = builds::simulator()?;
-    let parts = seeds_of_parts(seeds::of_schedulers()?);
+    simulate(seeds::of_schedulers()?, SEEDS)
+}
+
+/// The seeds that follow those of [`simulation`], for a minute and a half.
+pub(crate) fn more_seeds() -> Result<StepResult, String> {
+    simulate(seeds::of_schedulers()?.saturating_add(SEEDS), MORE_SEEDS)
+}
+
+/// The seeds of each sample. [`seeds::of_schedulers`] leaves room for more.
+const SEEDS: u64 = 8_000;
+const MORE_SEEDS: u64 = 22_000;
+
+/// Lives through some seeds. The simulators that run side by side are as many on any machine.
+fn simulate(first: u64, seeds: u64) -> Result<StepResult, String> {
+    const PARTS: u64 = 2;
+    let program = builds::programs()?.simulator();
+    let of_each = seeds.div_ceil(PARTS);
     let part = |first: u64| {
         let mut simulator = command(&program);
-        record(
-            simulator
-                .arg("--seeds")
-                .arg(PART_SEEDS.to_string())
-                .arg("--first")
-                .arg(first.to_string()),
-        )
+        simulator.arg("--seeds").arg(of_each.to_string()).arg("--first").arg(first.to_string());
+        record(&mut simulator)
     };
+    let firsts = (0..PARTS).map(|part| first.saturating_add(part.saturating_mul(of_each)));
+    let part = &part;
     let all: Vec<_> = thread::scope(|scope| {
-        let running: Vec<_> = parts.map(|first| scope.spawn(move || part(first))).collect();
+        let running: Vec<_> = firsts.map(|first| scope.spawn(move || part(first))).collect();
         running.into_iter().map(ScopedJoinHandle::join).collect()
     });
     let lost = |_| String::from("the thread of a simulator panicked");
     let all: Vec<Recorded> =
         all.into_iter().map(|one| one.map_err(lost)?).collect::<Result<_, _>>()?;
     Ok(StepResult::Check(all.iter().all(|one| one.success)))
-}
-
-/// The simulators that run side by side, and the seeds of each. They are as many on any machine, so
-/// that every machine lives through the same seeds.
-const PARTS: u64 = 2;
-const PART_SEEDS: u64 = 15_000;
-
-/// The first seed of each part.
-fn seeds_of_parts(first: u64) -> impl Iterator<Item = u64> {
-    (0..PARTS).map(move |part| first.saturating_add(part.saturating_mul(PART_SEEDS)))
 }
 
 /// Lets the simulator find a few planted bugs.

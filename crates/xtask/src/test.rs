@@ -4,9 +4,9 @@ use crate::changed::Plan;
 use crate::cost::Start;
 use crate::count::Count;
 use crate::left_out::LeftOut;
-use crate::repeated::Repeated;
+use crate::report::RunReport;
 use crate::result::{StepResult, counted};
-use crate::{changed, programs, pytest, steps};
+use crate::{changed, lanes, programs, pytest, steps};
 
 /// One step with its name for `--only`.
 struct TestStep {
@@ -30,19 +30,21 @@ const fn long(
     TestStep { name, is_long: true, run }
 }
 
-const STEPS: [TestStep; 18] = [
+const STEPS: [TestStep; 19] = [
     step("fmt", |_| steps::format()),
     step("arrows", |_| steps::check_arrows()),
     step("headers", |_| steps::check_headers()),
     step("tidy", |_| steps::check_tidiness()),
-    step("clippy", |_| steps::lints()),
+    // It compiles everything for itself.
+    long("clippy", |_| steps::lints()),
     step("build", |_| steps::build()),
+    step("python", pytest::run),
+    step("descriptors", |_| steps::descriptors()),
     step("rust", steps::rust_tests),
     step("doc", |_| steps::doc_tests()),
-    step("python", pytest::run),
     step("readme", |_| steps::readme()),
-    step("descriptors", |_| steps::descriptors()),
     step("simulation", |_| steps::simulation()),
+    long("seeds", |_| steps::more_seeds()),
     long("browser", |_| pytest::run_browser()),
     long("deploy", |_| pytest::run_deploy()),
     long("mutants", |_| steps::mutants()),
@@ -51,7 +53,14 @@ const STEPS: [TestStep; 18] = [
     long("instructions", |_| steps::instructions()),
 ];
 
-const USAGE: &str = "usage: cargo xtask test [--all | --only STEP | --changed [COMMIT]]";
+/// Steps that a whole run takes at the same time: each list is one lane, and its steps follow each
+/// other. Tests in Python wait for servers for a third of their time.
+const LANES: [&[&str]; 2] = [&["python", "descriptors"], &["rust", "doc", "readme", "simulation"]];
+
+/// The steps that read the sources, for `cargo xtask lint`.
+pub(crate) const LINTS: [&str; 6] = ["--only", "fmt", "arrows", "headers", "tidy", "clippy"];
+
+const USAGE: &str = "usage: cargo xtask test [--all | --only STEP… | --changed [COMMIT]]";
 
 /// The tests that a change can have broken, if the options ask for these alone.
 fn plan(options: &[&str]) -> Result<Option<Plan>, String> {
@@ -76,15 +85,19 @@ fn chosen(options: &[&str]) -> Result<Vec<&'static TestStep>, String> {
     let chosen: Vec<&TestStep> = match options {
         [] => all.filter(|step| !step.is_long).collect(),
         ["--all"] => all.collect(),
-        ["--only", name] => all.filter(|step| step.name == *name).collect(),
+        ["--only", names @ ..] if !names.is_empty() => return named(names),
         ["--changed", ..] => all.collect(),
         _ => return Err(String::from(USAGE)),
     };
-    if chosen.is_empty() {
-        let name = options.last().unwrap_or(&"");
+    Ok(chosen)
+}
+
+/// The steps of these names, in the order of all.
+fn named(names: &[&str]) -> Result<Vec<&'static TestStep>, String> {
+    if let Some(name) = names.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
         return Err(format!("there is no step '{name}'"));
     }
-    Ok(chosen)
+    Ok(STEPS.iter().filter(|step| names.contains(&step.name)).collect())
 }
 
 /// The task: runs the steps, even if one fails, and adds up their tests.
@@ -94,54 +107,47 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let is_partial = options.first() == Some(&"--changed");
     let plan = plan(options)?;
     let start = Start::now();
-    let mut total = Count::default();
-    let mut left_out = LeftOut::default();
-    let mut repeated = Repeated::default();
-    let mut summary = Vec::new();
+    let mut report = RunReport::default();
     let is_planned = |step: &&TestStep| {
         plan.as_ref().map_or(!is_partial || !step.is_long, |plan| plan.steps.contains(step.name))
     };
+    let is_whole = matches!(options, [] | ["--all"]);
+    let mut are_lanes_due = is_whole;
     for step in chosen.into_iter().filter(is_planned) {
-        let (count, line) = run_step(step, plan.as_ref(), &mut left_out, &mut repeated);
-        total = total.plus(count);
-        summary.push(line);
+        if !is_whole || !LANES.concat().contains(&step.name) {
+            run_step(step, plan.as_ref(), &mut report);
+        } else if std::mem::take(&mut are_lanes_due) {
+            lanes::run(&LANES, &mut report);
+        }
     }
-    summary.push(format!("{:12}{}", "all", start.cost()));
-    println!("\n{}\n\n{}{}", summary.join("\n"), left_out.report(), repeated.report());
-    println!("{} passed, {} failed", total.passed, total.failed);
-    if total.failed == 0 { Ok(()) } else { Err(String::from("something failed")) }
+    println!("\n{}", report.text(&start.cost()));
+    if report.is_good() { Ok(()) } else { Err(String::from("something failed")) }
 }
 
-fn run_step(
-    step: &TestStep,
-    plan: Option<&Plan>,
-    left_out: &mut LeftOut,
-    repeated: &mut Repeated,
-) -> (Count, String) {
+fn run_step(step: &TestStep, plan: Option<&Plan>, report: &mut RunReport) {
     println!("\n== {} ==", step.name);
     let start = Start::now();
     let check = |passed: bool| Count { passed: passed.into(), failed: (!passed).into() };
-    let mut remark = String::new();
+    let mut remark = None;
     let count = match (step.run)(plan) {
         Ok(StepResult::Check(passed)) => check(passed),
         Ok(StepResult::Counted(count)) => count,
         Ok(StepResult::Tests(recorded)) => {
-            left_out.extend(LeftOut::in_text(&recorded.text));
-            repeated.extend(&recorded.text);
+            report.left_out.extend(LeftOut::in_text(&recorded.text));
+            report.repeated.extend(&recorded.text);
             counted(&recorded)
         }
         Ok(StepResult::LeftOut(all)) => {
-            left_out.extend(all);
+            report.left_out.extend(all);
             Count::default()
         }
         Err(reason) => {
             println!("error: {reason}");
-            remark = format!(" ({})", reason.lines().next().unwrap_or_default());
+            remark = reason.lines().next().map(String::from);
             check(false)
         }
     };
-    let Count { passed, failed } = count;
-    (count, format!("{:12}{}   {passed} passed, {failed} failed{remark}", step.name, start.cost()))
+    report.add(step.name, &start.cost(), count, remark.as_deref());
 }
 
 #[cfg(test)]
@@ -155,9 +161,18 @@ mod tests {
         };
         assert_eq!(names(&["--all"]).len(), STEPS.len());
         assert_eq!(names(&["--only", "fuzz"]), ["fuzz"]);
+        assert_eq!(names(&["--only", "doc", "rust"]), ["rust", "doc"]);
+        assert_eq!(names(&LINTS).len() + 1, LINTS.len());
         let short = names(&[]);
         assert!(short.contains(&"python") && !short.contains(&"deploy"), "{short:?}");
         assert_eq!(chosen(&["--only", "b"]).err().unwrap(), "there is no step 'b'");
         assert!(chosen(&["--fast"]).err().unwrap().starts_with("usage: "));
+    }
+
+    #[test]
+    fn lanes_have_the_short_steps_after_the_build() {
+        let short: Vec<&str> = chosen(&[]).unwrap().iter().map(|step| step.name).collect();
+        let after: Vec<&str> = short.into_iter().skip_while(|name| *name != "build").collect();
+        assert_eq!(after.split_first(), Some((&"build", &LANES.concat()[..])));
     }
 }
