@@ -1,6 +1,6 @@
-"""DLPack: the memory of tensors for and from other libraries, without importing any of them.
+"""DLPack: tensor memory exchanged with other libraries, without importing any of them.
 
-Capsules are those of version 0 of the protocol, which all libraries take.
+Capsules have version 0 of the protocol, which all libraries accept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ._errors import InvalidArgumentError, UnsupportedError
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _NAME = b"dltensor"
 
-#: (code, bits) of DLPack by type, and the other way round.
+#: DLPack's (code, bits) by type, and the reverse.
 _KINDS = {
     DataType.BOOL: (_BOOL, 8),
     DataType.UINT8: (_UINT, 8),
@@ -65,7 +65,7 @@ _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-# By address, because a destructor must not take a reference to its capsule.
+# Called by address, because a destructor must not take a reference to its capsule.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -73,12 +73,12 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
-#: What exported tensors need until their user frees them, by address.
+#: Objects that exported tensors need until their user frees them, by address.
 _exported: dict[int, Any] = {}
 
 
-# Both are called until the interpreter's very end, when the module's names are gone: what they
-# need is in their defaults.
+# Both functions are called until the very end of the interpreter, when the module's names are
+# gone, so they keep what they need in their defaults.
 def _delete(managed: Any, exported: Any = _exported, address: Any = ctypes.addressof) -> None:
     """Frees an exported tensor."""
     exported.pop(address(managed.contents), None)
@@ -91,7 +91,7 @@ def _destroy(
     is_valid: Any = _is_valid,
     get_pointer: Any = _get_pointer,
 ) -> None:
-    """Frees the tensor of a capsule that no one has used."""
+    """Frees the tensor of an unused capsule."""
     if is_valid(capsule, name):
         exported.pop(get_pointer(capsule, name), None)
 
@@ -101,7 +101,7 @@ _destroy_function = _Destructor(_destroy)
 
 
 def export(owner: Any, address: int, data_type: DataType, shape: Sequence[int]) -> Any:
-    """A capsule over memory that `owner` keeps until the capsule's user frees it."""
+    """Returns a capsule over memory that `owner` keeps until the capsule's user frees it."""
     if data_type not in _KINDS:
         raise InvalidArgumentError(
             f"Unsupported Triton server data type. Can't convert {data_type} to DLPack data type"
@@ -120,7 +120,7 @@ def export(owner: Any, address: int, data_type: DataType, shape: Sequence[int]) 
 
 
 class Memory(NamedTuple):
-    """The memory of a tensor of another library."""
+    """The memory of another library's tensor."""
 
     address: int
     byte_size: int
@@ -159,7 +159,7 @@ def memory_of(source: Any) -> Memory:
 
 
 def _is_contiguous(shape: list[int], strides: Any) -> bool:
-    """Whether the elements are in row-major order without gaps."""
+    """True if the elements are in row-major order without gaps."""
     expected = 1
     for index in reversed(range(len(shape))):
         if shape[index] != 1 and strides[index] != expected:

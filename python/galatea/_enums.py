@@ -26,7 +26,7 @@ class DataType(enum.IntEnum):
 
 
 class MemoryType(enum.IntEnum):
-    """Where a tensor's memory is. Galatea knows the memory of the CPU alone."""
+    """The kind of a tensor's memory. Galatea supports only CPU memory."""
 
     CPU = 0
     CPU_PINNED = 1
@@ -34,7 +34,7 @@ class MemoryType(enum.IntEnum):
 
 
 class DLDeviceType(enum.IntEnum):
-    """Where memory is, in the terms of DLPack."""
+    """The kind of device that holds memory, in DLPack's terms."""
 
     kDLCPU = 1
     kDLCUDA = 2
@@ -92,7 +92,7 @@ class MetricKind(enum.IntEnum):
 
 
 class ModelControlMode(enum.IntEnum):
-    """When models are loaded and unloaded."""
+    """The mode in which models are loaded and unloaded."""
 
     NONE = 0
     POLL = 1
@@ -100,21 +100,21 @@ class ModelControlMode(enum.IntEnum):
 
 
 class RateLimitMode(enum.IntEnum):
-    """Whether executions wait for resources."""
+    """The mode in which executions wait for resources."""
 
     OFF = 0
     EXEC_COUNT = 1
 
 
 class ModelBatchFlag(enum.IntEnum):
-    """How a model batches."""
+    """The batching capability of a model."""
 
     UNKNOWN = 1
     FIRST_DIM = 2
 
 
 class ModelTxnPropertyFlag(enum.IntEnum):
-    """How many responses a model sends to a request."""
+    """The number of responses that a model sends to a request."""
 
     ONE_TO_ONE = 1
     DECOUPLED = 2

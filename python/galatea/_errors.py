@@ -12,7 +12,7 @@ class TritonError(Exception):
     code: ClassVar[str] = "UNKNOWN"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For other processes: without the response, which belongs to a server of this one."""
+        """Pickles the error without the response, which belongs to a server of this process."""
         return type(self), self.args[:1]
 
 
@@ -33,13 +33,13 @@ class NotFoundError(TritonError):
 
 
 class InvalidArgumentError(TritonError):
-    """What was given is wrong; a retry does not help."""
+    """The arguments are wrong; a retry does not help."""
 
     code = "INVALID_ARG"
 
 
 class UnavailableError(TritonError):
-    """The server can't do it now; a later retry may help."""
+    """The server can't do it at the moment; a later retry may help."""
 
     code = "UNAVAILABLE"
 
@@ -51,7 +51,7 @@ class UnsupportedError(TritonError):
 
 
 class AlreadyExistsError(TritonError):
-    """What was to be created exists already."""
+    """The object to be created already exists."""
 
     code = "ALREADY_EXISTS"
 
@@ -62,7 +62,7 @@ class CancelledError(UnknownError):
     code = "CANCELLED"
 
 
-#: What programs may see. Their modules are those that programs import.
+#: The public errors, in the modules that programs import.
 ERRORS = (
     TritonError,
     UnknownError,

@@ -20,12 +20,12 @@ class OptionsError(InvalidArgumentError, ValueError):
 
 
 class _Options:
-    """What the options of all doors have."""
+    """Base of all doors' options."""
 
     #: The flags of the options, by the options' names.
     _flags: ClassVar[dict[str, str]] = {}
     flags: list[str]
-    #: The least and the greatest value, by the options' names.
+    #: The minimum and maximum values, by option name.
     _ranges: ClassVar[dict[str, tuple[int, Optional[int]]]] = {}
 
     def __post_init__(self) -> None:
@@ -55,13 +55,13 @@ class _Frontend:
     """A door that starts and stops."""
 
     Options: ClassVar[Any]
-    #: As messages name it.
+    #: The name of the door in messages.
     _name: ClassVar[str]
-    #: The flag that allows it.
+    #: The flag that enables the door.
     _kind: ClassVar[str]
 
     def __init__(self, server: Server, options: Any = None) -> None:
-        """The door of a server that runs. It listens from :meth:`start` on."""
+        """Prepares a door of a running server. It listens once :meth:`start` is called."""
         if options is None:
             options = self.Options()
         if not isinstance(options, self.Options):
@@ -83,7 +83,7 @@ class _Frontend:
         self._open = self._server.open(arguments)
 
     def stop(self) -> None:
-        """Closes the port and all connections. Requests that are executed are cancelled."""
+        """Closes the port and all connections. In-flight requests are cancelled."""
         if self._open is None:
             raise UnavailableError(f"{self._name} server is not running.")
         door, self._open = self._open, None
@@ -105,7 +105,7 @@ class _Frontend:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        """Closes it."""
+        """Closes the door."""
         if self._open is not None:
             self.stop()
 
@@ -138,7 +138,7 @@ class KServeHttp(_Frontend):
 
 
 class Grpc_compression_level(enum.IntEnum):
-    """How much responses are compressed."""
+    """The level at which responses are compressed."""
 
     NONE = 0
     LOW = 1
@@ -147,7 +147,7 @@ class Grpc_compression_level(enum.IntEnum):
     COUNT = 4
 
 
-#: The levels as the flag has them. The last of Triton's is no level.
+#: The levels in the flag's form. The last of Triton's is no level.
 _LEVELS = ("none", "low", "medium", "high")
 
 

@@ -39,18 +39,18 @@ class MemoryBuffer:
 
     @staticmethod
     def _of(owner: Any, memory: Memory) -> MemoryBuffer:
-        # The capsule may own a copy that `owner` made for it. Arrays of numpy never do.
+        # The capsule may own a copy that `owner` made for it. numpy arrays never do.
         if type(owner).__module__ != "numpy":
             owner = (owner, memory.capsule)
         return MemoryBuffer(memory.address, MemoryType.CPU, 0, memory.byte_size, owner)
 
 
 class MemoryAllocator(ABC):
-    """Memory for the outputs of responses, made by the program."""
+    """Allocates memory for the outputs of responses in the program."""
 
     @abstractmethod
     def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-        """Memory of at least `size` bytes. Another type than the one asked for may be returned."""
+        """Returns memory of at least `size` bytes, possibly of another type than requested."""
 
 
 class _CPUAllocator(MemoryAllocator):
@@ -60,8 +60,8 @@ class _CPUAllocator(MemoryAllocator):
 
 _CPU_ALLOCATOR = _CPUAllocator()
 
-#: The allocators of requests that name none. While the one of the CPU is the first, outputs stay
-#: in the server's memory, without a copy.
+#: The allocators for requests that name none. While the CPU's own allocator comes first, outputs
+#: stay in the server's memory, without a copy.
 default_memory_allocators: dict[MemoryType, MemoryAllocator] = {MemoryType.CPU: _CPU_ALLOCATOR}
 
 

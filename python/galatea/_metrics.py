@@ -1,4 +1,4 @@
-"""Metrics of the program among the server's."""
+"""Program metrics among those of the server."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ._enums import MetricKind
 
 
 class MetricFamily:
-    """Metrics of one name and kind. Families of one name are the same."""
+    """Metrics with one name and kind. Families with the same name are identical."""
 
     def __init__(self, kind: MetricKind, name: str, description: str) -> None:
-        """Makes the family, unless it exists."""
+        """Creates the family unless it exists."""
         self.kind = MetricKind(kind)
         self.name = name
         self.description = description
@@ -21,7 +21,7 @@ class MetricFamily:
 
 
 class Metric:
-    """A metric of a family. The server's metrics show it as long as it lives."""
+    """A metric of a family. The server publishes it for as long as it lives."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Metric:
 
     @property
     def kind(self) -> MetricKind:
-        """The kind of its family."""
+        """The kind of the metric's family."""
         return self._kind
 
     @property
@@ -54,5 +54,5 @@ class Metric:
         self._metric.set_value(value)
 
     def observe(self, value: float) -> None:
-        """Counts an observation in a histogram."""
+        """Records an observation in a histogram."""
         self._metric.observe(value)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """A model of a server: asks about it, and sends it requests.
+    """A model of a server, to be queried and to be sent requests.
 
-    Made by :meth:`Server.model`, :meth:`Server.models` and :meth:`Server.load`. A version of -1
-    is the newest. Whether the model exists is found out when it is used.
+    Created by :meth:`Server.model`, :meth:`Server.models` and :meth:`Server.load`. A version of
+    -1 means the newest. The model is looked up only when it is used.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Model:
         return model
 
     def create_request(self, **kwargs: Any) -> InferenceRequest:
-        """A request to this model, with the attributes of :class:`InferenceRequest`."""
+        """Creates a request to this model, with the attributes of :class:`InferenceRequest`."""
         kwargs.pop("model", None)
         return InferenceRequest(model=self, **kwargs)
 
@@ -58,10 +58,10 @@ class Model:
         raise_on_error: bool = True,
         **kwargs: Any,
     ) -> ResponseIterator:
-        """Sends a request, and returns an iterator over its responses at once.
+        """Sends a request and immediately returns an iterator over its responses.
 
-        The request is given, or made of the keyword arguments as :class:`InferenceRequest` takes
-        them. With `raise_on_error` the iterator raises errors; without, they are in responses.
+        The request is given, or created from the keyword arguments of :class:`InferenceRequest`.
+        With `raise_on_error`, the iterator raises errors; without it, responses carry them.
         """
         request = inference_request or InferenceRequest(model=self, **kwargs)
         _check_queue(request, queue.SimpleQueue, "queue.SimpleQueue", "response iterator")
@@ -73,7 +73,7 @@ class Model:
         raise_on_error: bool = True,
         **kwargs: Any,
     ) -> AsyncResponseIterator:
-        """The same with an iterator for ``async for``."""
+        """Like :meth:`infer`, with an iterator for ``async for``."""
         request = inference_request or InferenceRequest(model=self, **kwargs)
         _check_queue(request, asyncio.Queue, "asyncio.Queue", "async response iterator")
         sent = self._server.infer(request._values())
@@ -84,16 +84,16 @@ class Model:
         return _object(self._server.model_metadata(self.name, self.version))
 
     def ready(self) -> bool:
-        """Whether the model takes requests."""
+        """True if the model takes requests."""
         return self._server.model_is_ready(self.name, self.version)
 
     def batch_properties(self) -> ModelBatchFlag:
-        """Whether the first dimension of its tensors is the batch."""
+        """The flag for a batch as the first dimension of the model's tensors."""
         batches = self._server.model_batches(self.name, self.version)
         return ModelBatchFlag.FIRST_DIM if batches else ModelBatchFlag.UNKNOWN
 
     def transaction_properties(self) -> ModelTxnPropertyFlag:
-        """Whether the model sends one response to a request, or any number."""
+        """The flag for one response to a request, or any number."""
         decoupled = self._server.model_is_decoupled(self.name, self.version)
         return ModelTxnPropertyFlag.DECOUPLED if decoupled else ModelTxnPropertyFlag.ONE_TO_ONE
 

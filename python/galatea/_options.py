@@ -1,4 +1,4 @@
-"""The options of a server. Each is a flag of the command line."""
+"""Server options, each of which is a command-line flag."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _FLAGS: dict[str, tuple[str, type]] = {
 
 
 def flag(name: str, value: object) -> str:
-    """A flag of the command line."""
+    """Formats a command-line flag."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"--{name}={text}"
 
 
 def check_type(name: str, value: object, expected: type) -> None:
-    """Refuses a value of another type. A number with a fraction may be a whole one."""
+    """Refuses a value of another type. Where a float is expected, an integer will do."""
     fits = isinstance(value, (int, float) if expected is float else expected)
     if not fits or (isinstance(value, bool) and expected is not bool):
         raise TypeError(f"{name} must be {expected.__name__}, not {type(value).__name__}")
@@ -59,7 +59,7 @@ def check_type(name: str, value: object, expected: type) -> None:
 
 @dataclass
 class RateLimiterResource:
-    """How much there is of a resource of the rate limiter, on a device or on each."""
+    """The amount of a rate limiter resource, on one device or on each."""
 
     name: str
     count: int
@@ -68,7 +68,7 @@ class RateLimiterResource:
 
 @dataclass
 class ModelLoadDeviceLimit:
-    """How much of a device's memory models may use."""
+    """The share of a device's memory that models may use."""
 
     kind: InstanceGroupKind
     device: int
@@ -79,8 +79,8 @@ class ModelLoadDeviceLimit:
 class Options:
     """The options of a server, with the names and defaults of Triton's package.
 
-    docs/flags.md says what each does, under the flag's name. `flags` are further flags of the
-    command line, such as ``"--memory-limit=2GiB"``; they count after all others.
+    docs/flags.md describes each, under the flag's name. `flags` are further command-line flags,
+    such as ``"--memory-limit=2GiB"``; they take effect after all others.
     """
 
     model_repository: Union[str, list[str]] = field(default_factory=list)
@@ -131,13 +131,13 @@ class Options:
     flags: list[str] = field(default_factory=list)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Sets an option; a misspelt name is an error."""
+        """Sets an option; a misspelled name is an error."""
         if name not in Options.__dataclass_fields__:
             raise AttributeError(f"'Options' object has no attribute '{name}'")
         object.__setattr__(self, name, value)
 
     def _make(self) -> _galatea.Server:
-        """A server with these options. Blocks until its models are loaded."""
+        """Creates a server with these options. Blocks until its models are loaded."""
         flags = self._flags()
         cache = self._cache()
         policies = self._policies()
@@ -154,7 +154,7 @@ class Options:
         if self.strict_model_config:
             flags.append("--disable-auto-complete-config")
         for repository in repositories:
-            # A path of pathlib is what people try.
+            # A pathlib path is what people are likely to try.
             if not isinstance(repository, os.PathLike):
                 check_type("model_repository", repository, str)
             flags.append(flag("model-repository", os.fspath(repository)))
@@ -164,7 +164,7 @@ class Options:
         for name, (text, expected) in _FLAGS.items():
             value = getattr(self, name)
             check_type(name, value, expected)
-            # The defaults are those of the command line, which remarks on flags without effect.
+            # The defaults are those of the command line, which warns about flags without effect.
             if value != getattr(Options, name):
                 flags.append(flag(text, value))
         flags += self._resources()
@@ -203,7 +203,7 @@ class Options:
         return flags
 
     def _backends(self) -> dict[str, dict[str, str]]:
-        """The settings of backends. Models in Python get this interpreter unless one is set."""
+        """The settings of backends. Python models get this interpreter unless one is set."""
         python = dict(self.backend_configuration.get("python", {}))
         if sys.executable:
             python.setdefault("interpreter", sys.executable)
@@ -236,7 +236,7 @@ class Options:
         for name, expected in (("log_info", bool), ("log_warn", bool), ("log_error", bool)):
             check_type(name, getattr(self, name), expected)
         check_type("log_verbose", self.log_verbose, int)
-        # As in Triton, each level turns on the more important ones, for the options too.
+        # As in Triton, each level enables the more important ones, in the options as well.
         self.log_info = self.log_info or self.log_verbose > 0
         self.log_warn = self.log_warn or self.log_info
         self.log_error = self.log_error or self.log_warn

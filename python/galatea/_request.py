@@ -26,8 +26,8 @@ class InferenceRequest:
     `inputs` are tensors by name: arrays of numpy, lists, tensors of other libraries through
     DLPack, or :class:`Tensor`. Their memory is read in place, so it must not change until the
     last response. `requested_outputs` are the names of the outputs wanted; all if empty.
-    `output_memory_allocator` makes the memory that outputs are copied to; without one, and with
-    the first of :data:`default_memory_allocators`, they are not copied.
+    `output_memory_allocator` allocates the memory that outputs are copied to; without one, and
+    with the initial :data:`default_memory_allocators`, they are not copied.
     """
 
     model: Model
@@ -44,7 +44,7 @@ class InferenceRequest:
     output_memory_allocator: Optional[MemoryAllocator] = None
 
     def _values(self) -> dict[str, Any]:
-        """What the server gets."""
+        """Returns the values for the server."""
         self._check_output_memory()
         if not isinstance(self.request_id, (str, type(None))):
             raise TypeError(f"request_id must be str, not {type(self.request_id).__name__}")
@@ -62,7 +62,7 @@ class InferenceRequest:
         }
 
     def _output_place(self) -> tuple[MemoryType, int]:
-        """The memory that outputs are wanted in."""
+        """The memory in which outputs are requested."""
         if self.output_memory_type is None:
             return MemoryType.CPU, 0
         return parse_device_or_memory_type(self.output_memory_type)

@@ -21,13 +21,13 @@ from ._tensor import Tensor
 if TYPE_CHECKING:
     from ._model import Model
 
-#: A response or an error of the server, and whether it is the last.
+#: A response or an error of the server, and true if it is the last.
 _Part = tuple[Optional[_galatea.Response], Optional[Exception], bool]
 
 
 @dataclass
 class InferenceResponse:
-    """A response to a request, or the error in its place.
+    """A response to a request, or an error instead.
 
     A decoupled model ends its responses with one that has no outputs and is `final`.
     """
@@ -66,7 +66,7 @@ class InferenceResponse:
 
 
 class _Responses:
-    """What both iterators have."""
+    """Base of both iterators."""
 
     def __init__(
         self, request: _galatea.Request, inference_request: InferenceRequest, raise_on_error: bool
@@ -77,7 +77,7 @@ class _Responses:
         self._complete = False
 
     def cancel(self) -> None:
-        """Cancels the request. Its last response still comes, mostly an error."""
+        """Cancels the request. Its last response still arrives, usually as an error."""
         self._request.cancel()
 
     def _seen(self, response: InferenceResponse) -> InferenceResponse:
@@ -88,12 +88,12 @@ class _Responses:
 
 
 class ResponseIterator(_Responses, Iterator[InferenceResponse]):
-    """The responses to a request. Waiting for one doesn't hold up other threads."""
+    """The responses to a request. Waiting for one doesn't block other threads."""
 
     def __init__(
         self, request: _galatea.Request, inference_request: InferenceRequest, raise_on_error: bool
     ) -> None:
-        """Made by :meth:`Model.infer`."""
+        """Created by :meth:`Model.infer`."""
         super().__init__(request, inference_request, raise_on_error)
         self._own: Optional[queue.SimpleQueue[InferenceResponse]] = None
         if inference_request.response_queue is not None:
@@ -121,12 +121,12 @@ class ResponseIterator(_Responses, Iterator[InferenceResponse]):
 
 
 class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
-    """The responses to a request, for a loop of asyncio."""
+    """The responses to a request, for an asyncio loop."""
 
     def __init__(
         self, request: _galatea.Request, inference_request: InferenceRequest, raise_on_error: bool
     ) -> None:
-        """Made by :meth:`Model.async_infer`."""
+        """Created by :meth:`Model.async_infer`."""
         super().__init__(request, inference_request, raise_on_error)
         self._own: Optional[asyncio.Queue[InferenceResponse]] = None
         if inference_request.response_queue is not None:
@@ -158,9 +158,9 @@ class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
 
 
 class _LoopResponses:
-    """The requests for whose responses a loop waits.
+    """The requests whose responses a loop awaits.
 
-    The server's threads write to a descriptor that the loop watches: they never run Python.
+    The server's threads write to a descriptor that the loop watches; they never run Python.
     """
 
     _of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopResponses] = (
@@ -175,7 +175,7 @@ class _LoopResponses:
 
     @classmethod
     def of_running_loop(cls) -> _LoopResponses:
-        """Those of the loop that runs in this thread."""
+        """The instance for the loop that runs in this thread."""
         loop = asyncio.get_running_loop()
         found = cls._of_loops.get(loop)
         if found is None:
@@ -183,7 +183,7 @@ class _LoopResponses:
         return found
 
     def arrival(self, request: _galatea.Request) -> asyncio.Future[None]:
-        """Done when a response is there, or was taken by another task."""
+        """Resolves when a response is available, or another task has taken it."""
         number = next(self._numbers)
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         request.tell(self._waker, number)

@@ -17,20 +17,20 @@ from ._errors import InvalidArgumentError, TritonError, UnavailableError
 from ._model import Model
 from ._options import Options
 
-#: States of models that take no memory.
+#: States of models that use no memory.
 _UNLOADED = (None, "UNAVAILABLE")
 
 
 class ModelDictionary(dict[Any, Model]):
-    """Models by name and version. A name alone finds the newest version."""
+    """Models by name and version. A name alone means the newest version."""
 
     def __init__(self, server: Server, models: Sequence[Model]) -> None:
-        """Made by :meth:`Server.models`."""
+        """Created by :meth:`Server.models`."""
         super().__init__({(model.name, model.version): model for model in models})
         self._server = server
 
     def __getitem__(self, key: Any) -> Model:
-        """The model of a name, or of a name and a version."""
+        """Returns the model with a name, or with a name and a version."""
         if isinstance(key, tuple):
             if key not in self:
                 raise KeyError(f"Unknown Model: {key}")
@@ -44,12 +44,12 @@ class Server:
     """A server in the program's own process.
 
     It serves the program's own calls; :class:`KServeHttp`, :class:`KServeGrpc` and
-    :class:`Metrics` open it to the network. Any thread may call it. As a context manager it is
-    started and stopped: ``with galatea.Server(model_repository="models") as server:``.
+    :class:`Metrics` open it to the network. Any thread may call it. A context manager starts and
+    stops it: ``with galatea.Server(model_repository="models") as server:``.
     """
 
     def __init__(self, options: Optional[Options] = None, **kwargs: Any) -> None:
-        """Takes options as an object, or as keyword arguments. They are checked by the start."""
+        """Takes options as an object or as keyword arguments. Starting the server checks them."""
         self.options: Options = Options(**kwargs) if options is None else options
         self._server: Optional[_galatea.Server] = None
 
@@ -61,7 +61,7 @@ class Server:
     ) -> Server:
         """Starts the server and loads models, as the control mode says.
 
-        With `wait_until_ready` it also waits until the server is ready, for at most `timeout`
+        With `wait_until_ready`, also waits until the server is ready, for at most `timeout`
         seconds.
         """
         if self._server is not None:
@@ -76,10 +76,10 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """Stops the server: requests that it has are finished, and models unloaded.
+        """Stops the server: in-flight requests are finished, and models unloaded.
 
-        `exit_timeout` of the options limits the time; an :class:`InternalError` says that it was
-        too short.
+        The option `exit_timeout` limits the time; an :class:`InternalError` means that it was too
+        short.
         """
         server = self._started()
         server.stop()
@@ -87,7 +87,7 @@ class Server:
         _running.discard(self)
 
     def __enter__(self) -> Server:
-        """Starts the server unless it runs."""
+        """Starts the server unless it is running."""
         return self if self._server is not None else self.start()
 
     def __exit__(
@@ -110,11 +110,11 @@ class Server:
         return self._started().address()
 
     def live(self) -> bool:
-        """Whether the server runs."""
+        """True if the server runs."""
         return self._started().is_live()
 
     def ready(self) -> bool:
-        """Whether the server takes requests."""
+        """True if the server takes requests."""
         return self._started().is_ready()
 
     def metadata(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Server:
         return self._started().metrics()
 
     def model(self, model_name: str, model_version: int = -1) -> Model:
-        """A model, which is not looked up until it is used."""
+        """Returns a model, which is not looked up until it is used."""
         return Model(self, model_name, model_version)
 
     def models(self, exclude_not_ready: bool = False) -> ModelDictionary:
@@ -144,10 +144,10 @@ class Server:
         model_name: str,
         parameters: Optional[dict[str, Union[str, int, bool, bytes]]] = None,
     ) -> Model:
-        """Loads a model, or loads it anew, and waits until it is loaded.
+        """Loads or reloads a model, and waits until it is loaded.
 
-        For control mode explicit. `parameters` may have a configuration as ``config`` and files
-        as ``file:PATH``.
+        Requires control mode explicit. `parameters` may hold a configuration as ``config`` and
+        files as ``file:PATH``.
         """
         self._started().load_model(model_name, list((parameters or {}).items()))
         return self.model(model_name)
@@ -160,9 +160,9 @@ class Server:
         polling_interval: float = 0.1,
         timeout: Optional[float] = None,
     ) -> None:
-        """Takes a model out of service, and perhaps the models that only this one needs.
+        """Takes a model out of service, and optionally the models that only this one needs.
 
-        With `wait_until_unloaded` it also waits until its memory is free, for at most `timeout`
+        With `wait_until_unloaded`, also waits until its memory is free, for at most `timeout`
         seconds.
         """
         name = model.name if isinstance(model, Model) else model
@@ -189,11 +189,11 @@ class Server:
         self._started().unregister_repository(repository_path)
 
     def poll_model_repository(self) -> None:
-        """Loads and unloads models that have changed. For control mode poll."""
+        """Loads and unloads models that have changed. Requires control mode poll."""
         self._started().poll()
 
 
-#: Servers that run, which a program that ends without stopping them leaves to us.
+#: Running servers. A program that ends without stopping them leaves them to us.
 _running: weakref.WeakSet[Server] = weakref.WeakSet()
 
 

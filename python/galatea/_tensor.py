@@ -1,4 +1,4 @@
-"""Tensors: of numpy, of everything that supports DLPack, and of strings."""
+"""Tensors from numpy, from everything that supports DLPack, and of strings."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _LENGTH = struct.Struct("<I")
 class Tensor:
     """Type, shape and memory of a tensor.
 
-    Other libraries get it without a copy: ``numpy.from_dlpack(tensor)``,
-    ``torch.from_dlpack(tensor)``. Strings come with :meth:`to_bytes_array` and
+    Other libraries access it without a copy: ``numpy.from_dlpack(tensor)``,
+    ``torch.from_dlpack(tensor)``. Strings are read with :meth:`to_bytes_array` and
     :meth:`to_string_array`.
     """
 
@@ -54,12 +54,12 @@ class Tensor:
 
     @property
     def memory_type(self) -> MemoryType:
-        """Where the elements are."""
+        """The kind of memory that holds the elements."""
         return self.memory_buffer.memory_type
 
     @property
     def memory_type_id(self) -> int:
-        """Which memory of that type."""
+        """The number of the memory of that kind."""
         return self.memory_buffer.memory_type_id
 
     @property
@@ -93,7 +93,7 @@ class Tensor:
         return DLDeviceType.kDLCPU, 0
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
-        """The tensor as an array of numpy; one of bytes if it holds strings."""
+        """The tensor as a numpy array; an array of bytes if it holds strings."""
         is_text = self.data_type == DataType.BYTES
         array = self.to_bytes_array() if is_text else numpy.from_dlpack(self)
         if dtype is not None and array.dtype != dtype:
@@ -131,7 +131,7 @@ class Tensor:
 
     @staticmethod
     def from_bytes_array(bytes_array: Union[list[Any], numpy.ndarray[Any, Any]]) -> Tensor:
-        """A tensor of strings, from a list or an array of texts or bytes."""
+        """Creates a tensor of strings from a list or an array of strings or bytes."""
         result = Tensor._from_object(bytes_array)
         if result.data_type != DataType.BYTES:
             raise InvalidArgumentError(
@@ -142,16 +142,16 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(obj: Any) -> Tensor:
-        """A tensor over the memory of an object that supports DLPack."""
+        """Creates a tensor over the memory of an object that supports DLPack."""
         memory = _dlpack.memory_of(obj)
         return Tensor(memory.data_type, memory.shape, MemoryBuffer._of(obj, memory))
 
     def to_host(self) -> Tensor:
-        """The tensor in the CPU's memory, where it is already."""
+        """The tensor in CPU memory, where it already is."""
         return self.to_device("cpu")
 
     def to_device(self, device: DeviceOrMemoryType) -> Tensor:
-        """The tensor in this memory. Only the CPU's is supported."""
+        """The tensor in the given memory. Only CPU memory is supported."""
         place = parse_device_or_memory_type(device)
         here = (self.memory_type, self.memory_type_id)
         if place == here or (here[0], place[0]) == (MemoryType.CPU_PINNED, MemoryType.CPU):
@@ -160,7 +160,7 @@ class Tensor:
 
     @staticmethod
     def _from_object(obj: Any) -> Tensor:
-        """A tensor from a list, an array of numpy, or what supports DLPack."""
+        """Creates a tensor from a list, a numpy array, or an object that supports DLPack."""
         if isinstance(obj, list):
             try:
                 return _from_numpy(numpy.array(obj))
@@ -188,14 +188,14 @@ def _from_numpy(array: numpy.ndarray[Any, Any]) -> Tensor:
     shape = list(array.shape)
     if data_type == DataType.BYTES:
         array = _serialized(array)
-    # Memory is read as it is: without gaps, in the machine's order of bytes.
+    # Memory is read as it is: without gaps, in native byte order.
     array = numpy.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     memory = MemoryBuffer(array.ctypes.data, MemoryType.CPU, 0, array.nbytes, array)
     return Tensor(data_type, shape, memory)
 
 
 def _serialized(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
-    """Strings as the server knows them: each behind its length."""
+    """Serializes strings as the server expects them: each after its length."""
     parts = []
     for element in array.flat:
         content = element if isinstance(element, bytes) else str(element).encode()

@@ -1,8 +1,8 @@
-"""First code of a worker: takes the sockets and the sources, then starts.
+"""First code of a worker: receives the sockets and the sources, then starts.
 
-The server sends this file over socket A, which is standard input. It runs in
-`__main__` under `python -c`, so `__main__` has no file and no spec, and
-`multiprocessing` doesn't run it again in processes that it spawns.
+The server sends this file over socket A, which is standard input. It runs in `__main__` under
+`python -c`, so `__main__` has no file and no spec, and `multiprocessing` doesn't rerun it in
+processes that it spawns.
 """
 
 import importlib.machinery
@@ -23,28 +23,28 @@ class _Sources:
         self.prepared = False
 
     def is_package(self, fullname):
-        """Says whether other modules of the bundle lie below this one."""
+        """Tells if other modules of the bundle lie below this one."""
         below = fullname + "."
         return any(name.startswith(below) for name in self.sources)
 
     def get_source(self, fullname):
-        """Text of a module, for tracebacks and `inspect`."""
+        """Returns the source of a module, for tracebacks and `inspect`."""
         if fullname not in self.sources:
             raise ImportError(f"no module {fullname!r} in the worker", name=fullname)
         return self.sources[fullname]
 
     def get_filename(self, fullname):
-        """Name under which tracebacks show a module."""
+        """Returns the name under which tracebacks show a module."""
         tail = "/__init__.py" if self.is_package(fullname) else ".py"
         return _PREFIX + fullname.replace(".", "/") + tail
 
     def get_code(self, fullname):
-        """Compiled code of a module."""
+        """Returns the compiled code of a module."""
         return compile(self.get_source(fullname), self.get_filename(fullname), "exec",
                        dont_inherit=True)
 
     def find_spec(self, fullname, path=None, target=None):
-        """Spec of a module of the bundle, None for all others."""
+        """Returns the spec of a module of the bundle, None for all others."""
         if fullname not in self.sources:
             if fullname == "multiprocessing" and not self.prepared:
                 self.prepared = True
@@ -60,11 +60,11 @@ class _Sources:
         return spec
 
     def create_module(self, spec):
-        """None: the usual kind of module."""
+        """Returns None, which means the usual kind of module."""
         return None
 
     def exec_module(self, module):
-        """Runs a module; its lines are put where `linecache` finds them."""
+        """Runs a module; stores its lines where `linecache` finds them."""
         name = module.__name__
         text = self.get_source(name)
         file = self.get_filename(name)
@@ -106,8 +106,8 @@ def _take_stdin(sock):
 
 
 def _close_others(own):
-    """Closes what a program that hosts the server has left open for its children."""
-    # Older ones close one after the other.
+    """Closes descriptors that a program hosting the server left open for its children."""
+    # Older versions close them one by one.
     highest = 2**31 - 1 if sys.version_info >= (3, 10) else min(os.sysconf("SC_OPEN_MAX"), 2**20)
     ends = sorted(own) + [highest]
     for low, high in zip([-1] + ends, ends):

@@ -1,4 +1,4 @@
-"""What Triton's stub has under this name; models use `triton_python_backend_utils`."""
+"""Contents of Triton's stub under this name; models use `triton_python_backend_utils`."""
 
 from __future__ import annotations
 

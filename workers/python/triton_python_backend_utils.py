@@ -33,7 +33,7 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 
 def __getattr__(name: str) -> Any:
-    """What needs numpy is made when it is first asked for."""
+    """Creates names that need numpy when they are first requested."""
     if name == "TRITON_STRING_TO_NUMPY":
         return string_types()
     if name == "np":

@@ -1,8 +1,7 @@
 """Shared memory: the input arena, which the server fills, and the output arena.
 
-Both are mapped whole. A block of the input arena is used until the tensor and the
-arrays over it are gone. A block of the output arena is used until the server has
-copied it.
+Both are mapped in full. A block of the input arena is in use until the tensor and all arrays
+over it are gone. A block of the output arena is in use until the server has copied it.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from typing import Callable, Dict, List, Set, Tuple
 
 from .errors import LOST, TritonModelException, WireError
 
-#: Blocks begin and end at multiples of this many bytes.
+#: The alignment of the beginning and the end of blocks, in bytes.
 PAGE_BYTES = 4096
-#: Bytes in blocks of responses that senders may have on the way before they wait.
+#: The bytes of in-flight sender responses at which senders wait.
 SENT_BYTES_MAX = 256 << 20
-#: Free blocks that have been written to keep at most this many bytes of memory.
+#: The maximum number of bytes that free, previously written blocks keep.
 KEPT_BYTES_MAX = 64 << 20
 _MADV_REMOVE = getattr(mmap, "MADV_REMOVE", None)
 
 
 class InputBlock:
-    """Use of a block of the input arena; ends when the object does."""
+    """A use of a block of the input arena; ends with the object."""
 
     __slots__ = ("offset", "length", "_followed")
 
@@ -37,11 +36,11 @@ class InputBlock:
         self._followed = False
 
     def view(self) -> memoryview:
-        """The bytes of the block; the tensor must outlive what reads them."""
+        """Returns the bytes of the block; the tensor must outlive their readers."""
         return memoryview(INPUTS.memory)[self.offset:self.offset + self.length]
 
     def follow(self, array: object) -> None:
-        """Ties the block to an array: from now on the array's end releases it."""
+        """Ties the block to an array, whose end then releases the block."""
         if not self._followed:
             self._followed = True
             INPUTS.watch(array, self.offset, self.length)
@@ -55,7 +54,7 @@ class InputBlock:
 
 
 class _ArrayRef(weakref.ref):
-    """Weak reference to the first array over a block."""
+    """A weak reference to the first array over a block."""
 
     __slots__ = ("offset", "length")
 
@@ -75,9 +74,9 @@ class InputArena:
         self.notify: Callable[[List[int]], None] = lambda offsets: None
         self._released: deque = deque()
         self._refs: Dict[int, _ArrayRef] = {}
-        # Blocks named in frames on socket B: only B may release them, behind those.
+        # Blocks named in frames on socket B: only B may release them, after those frames.
         self._side: Set[int] = set()
-        # Blocks named in the last result: the server reads them until its next frame.
+        # Blocks named in the last result: the server reads them until it sends its next frame.
         self._held: Set[int] = set()
         self._delayed: List[int] = []
         self._address = 0
@@ -89,7 +88,7 @@ class InputArena:
             self.memory = mmap.mmap(fd, self.size)
 
     def check(self, offset: int, length: int) -> None:
-        """Refuses a block that lies outside of the arena."""
+        """Refuses a block that lies outside the arena."""
         if offset > self.size or length > self.size - offset:
             raise WireError(f"block {offset}+{length} lies outside of the input arena")
 
@@ -105,7 +104,7 @@ class InputArena:
         self.release(ref.offset)
 
     def release(self, offset: int) -> None:
-        """Gives a block back, now or with the next result."""
+        """Releases a block, now or with the next result."""
         if self._held and offset in self._held:
             self._delayed.append(offset)
         elif self._side and offset in self._side:
@@ -117,11 +116,11 @@ class InputArena:
             self.notify([offset])
 
     def name_on_side(self, offset: int) -> None:
-        """A frame on socket B names the block."""
+        """Records that a frame on socket B names the block."""
         self._side.add(offset)
 
     def take_released(self) -> List[int]:
-        """Offsets to put behind a result."""
+        """Takes the offsets to append to a result."""
         released = self._released
         if not released:
             return []
@@ -135,14 +134,14 @@ class InputArena:
         self._held = set(named).difference(released)
 
     def next_frame(self) -> None:
-        """The server has read the last result."""
+        """Records that the server has read the last result."""
         if self._held:
             self._held = set()
             self._released.extend(self._delayed)
             self._delayed = []
 
     def locate(self, address: int, length: int) -> Tuple[int, int]:
-        """Offset of memory that lies in a block, and the block's; else (-1, -1)."""
+        """Returns the offset of memory in a block, and the block's; (-1, -1) if there is none."""
         if not self._refs:
             return (-1, -1)
         if not self._address:
@@ -167,7 +166,7 @@ class OutputArena:
         self.size = 0
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
-        # Free extents (offset, bytes) below _top, sorted, never touching.
+        # Free extents (offset, bytes) below _top, sorted, never adjacent.
         self._free: List[Tuple[int, int]] = []
         self._used: Dict[int, int] = {}
         # Blocks of responses that senders have sent.
@@ -175,9 +174,9 @@ class OutputArena:
         self._sent_bytes = 0
         self._lost = False
         self._top = 0
-        # End of what was ever taken, since memory was given back.
+        # The end of the memory that was ever taken since memory was last returned.
         self._high = 0
-        # Bytes of free extents that hold memory.
+        # The bytes of free extents that hold memory.
         self._dirty = 0
 
     def open(self, fd: int) -> None:
@@ -187,7 +186,7 @@ class OutputArena:
             self.memory = mmap.mmap(fd, self.size)
 
     def take(self, length: int) -> int:
-        """Offset of a block of at least `length` bytes."""
+        """Takes a block of at least `length` bytes and returns its offset."""
         need = -(-length // PAGE_BYTES) * PAGE_BYTES
         if self._lost:
             raise TritonModelException(LOST)
@@ -213,27 +212,27 @@ class OutputArena:
             return offset
 
     def lose(self) -> None:
-        """In a forked process: its parent gives the blocks away."""
+        """Gives up the blocks in a forked process, because its parent frees them."""
         self._lost = True
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
 
     def wait_for_server(self) -> None:
-        """Waits while the server has much to copy: a sender must not outrun it."""
+        """Waits while the server has much to copy, because a sender must not outrun it."""
         if self._sent_bytes > SENT_BYTES_MAX:
             with self._lock:
                 while self._sent_bytes > SENT_BYTES_MAX:
                     self._freed.wait()
 
     def mark_sent(self, offsets: List[int]) -> None:
-        """Counts blocks that a sender names."""
+        """Counts the blocks that a sender names."""
         with self._lock:
             for offset in offsets:
                 self._sent.add(offset)
                 self._sent_bytes += self._used[offset]
 
     def free(self, offsets: List[int], strict: bool = False) -> None:
-        """Takes blocks back that the server has copied."""
+        """Takes back blocks that the server has copied."""
         if not offsets:
             return
         with self._lock:
@@ -251,7 +250,7 @@ class OutputArena:
             self._freed.notify_all()
 
     def _put_back(self, offset: int, size: int) -> None:
-        """Adds an extent to the free ones and joins it with its neighbours."""
+        """Adds an extent to the free ones and merges it with its neighbours."""
         self._dirty += size
         free = self._free
         index = bisect.bisect_left(free, (offset, 0))
@@ -267,7 +266,7 @@ class OutputArena:
             free.insert(index, (offset, size))
 
     def _shrink(self) -> None:
-        """Gives the memory of free blocks back to the system."""
+        """Returns the memory of free blocks to the system."""
         if _MADV_REMOVE is None:
             return
         above = [(self._top, self._high - self._top)] if self._high > self._top else []

@@ -1,4 +1,4 @@
-"""What the worker needs of numpy, which it imports when a model first asks for it."""
+"""The worker's uses of numpy, which it imports when a model first needs it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .errors import TritonModelException
 BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64 = range(1, 10)
 FP16, FP32, FP64, BYTES, BF16 = range(10, 15)
 
-#: Bytes of one element by data type; 0 where elements differ in length.
+#: Bytes of one element by data type; 0 where elements vary in length.
 ITEM_BYTES: Tuple[int, ...] = (0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 0, 2)
 
-#: Names in configurations, behind `TYPE_`.
+#: Names in configurations, without `TYPE_`.
 CONFIG_NAMES = ("", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
                 "INT32", "INT64", "FP16", "FP32", "FP64", "STRING", "BF16")
 
@@ -58,7 +58,7 @@ def address_of(buffer: Any) -> int:
 
 
 def serialize(array: Any) -> bytes:
-    """Elements of an array of objects or bytes, each behind its length."""
+    """Serializes the elements of an array of objects or bytes, each after its length."""
     parts: List[bytes] = []
     for item in array.ravel().tolist():
         if type(item) is not bytes:
@@ -69,7 +69,7 @@ def serialize(array: Any) -> bytes:
 
 
 def deserialize(data: Any) -> Any:
-    """Array of objects from elements that each have their length before them."""
+    """Returns an array of objects from elements that are each preceded by their length."""
     load()
     view = memoryview(data)
     end = len(view)

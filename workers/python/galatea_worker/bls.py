@@ -1,7 +1,7 @@
 """Calls of other models: `exec`, `async_exec` and iterators of responses.
 
-A call from the thread that executes goes over socket A, which that thread has to
-itself. All others, and streams, go over socket B; its reader hands the replies on.
+A call from the executing thread goes over socket A, which that thread has to itself. All other
+calls, and streams, go over socket B; its reader passes the replies on.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _pack_cancel = Struct("<BQ").pack
 
 _ids = itertools.count(1)
 _calls: Dict[int, "Call"] = {}
-#: Calls on A that an exception of the model interrupted: their replies still come.
+#: Calls on A that an exception in the model interrupted: their replies still arrive.
 _abandoned: List[int] = []
 
 
-#: Takes a response and whether it is the last one.
+#: Receives a response, and true if it is the last one.
 Take = Callable[[InferenceResponse, bool], None]
 
 
 class Call:
-    """A call on B whose replies haven't all come."""
+    """A call on B that has not received all of its replies."""
 
     __slots__ = ("id", "stream", "blocks", "request", "take")
 
@@ -59,14 +59,14 @@ def _check_allowed() -> None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
 
 
-#: What calls of the same model repeat: all between the call and its inputs, of requests with
-#: nothing special.
+#: The repeated part of calls to the same model: everything between the call and its inputs, for
+#: requests without special settings.
 _heads: Dict[Any, bytes] = {}
 _HEADS_MAX = 1024
 
 
 def _head(request: Any) -> bytes:
-    """All that is sent of a request between its call's trace and its inputs."""
+    """Encodes the part of a request between its call's trace and its inputs."""
     if request._id or request._correlation or request._flags or request._timeout \
             or request._preferred is not None or request._parameters != "{}":
         return _make_head(request)
@@ -101,7 +101,7 @@ def _make_head(request: Any) -> bytes:
 
 
 def _encode(kind: int, call_id: int, stream: bool, request: Any, blocks: Blocks) -> bytes:
-    """Body of a CALL frame."""
+    """Encodes the body of a CALL frame."""
     trace, inputs = request._trace, request._inputs
     parts = [_pack_begin(kind, call_id, stream, 0 if trace is None else trace._key),
              _head(request), pack_u32(len(inputs))]
@@ -118,12 +118,12 @@ def _error(text: str) -> InferenceResponse:
     return InferenceResponse(error=TritonError(text))
 
 
-#: Replies with tensors, behind the number of their call.
+#: Replies with tensors, after the number of their call.
 _forms = Forms(13)
 
 
 def _decode(data: Any, position: int, flags: int) -> Optional[InferenceResponse]:
-    """Response of a CALL_REPLY, None where it has none."""
+    """Decodes the response of a CALL_REPLY; None if it has none."""
     found = _forms.find(data)
     if found is not None:
         return response_with(found[0])
@@ -141,14 +141,14 @@ def _decode(data: Any, position: int, flags: int) -> Optional[InferenceResponse]
 
 
 def _empty(last: bool, stream: bool) -> InferenceResponse:
-    """What a model sees of a reply without a response."""
+    """Returns what a model sees of a reply without a response."""
     if stream and last:
         return InferenceResponse()
     return _error("Unexpected empty response.")
 
 
 def execute(request: Any, decoupled: bool) -> Any:
-    """Calls a model and waits for its response; with `decoupled` gives an iterator."""
+    """Calls a model and waits for its response; with `decoupled`, returns an iterator."""
     _check_allowed()
     if decoupled:
         responses = ResponseIterator()
@@ -162,7 +162,7 @@ def execute(request: Any, decoupled: bool) -> Any:
 
 
 def _execute_on_a(request: Any) -> InferenceResponse:
-    """A call from the thread that executes: one frame there, one back."""
+    """Calls from the executing thread: one frame there, one back."""
     blocks = Blocks()
     call_id = next(_ids)
     try:
@@ -191,14 +191,14 @@ def _execute_on_a(request: Any) -> InferenceResponse:
 
 
 def skip_abandoned(call_id: int) -> None:
-    """A reply that no call waits for any more; refuses one that was never awaited."""
+    """Skips a reply that no call awaits any more; refuses one that was never awaited."""
     if call_id not in _abandoned:
         raise WireError(f"a reply to call {call_id}, which isn't waiting")
     _abandoned.remove(call_id)
 
 
 def skip_reply(data: Any) -> None:
-    """A CALL_REPLY on A outside of a call."""
+    """Skips a CALL_REPLY on A outside a call."""
     call_id, flags = _get_reply(data, 5)
     skip_abandoned(call_id)
     _decode(data, 14, flags)
@@ -206,7 +206,7 @@ def skip_reply(data: Any) -> None:
 
 def _start(request: Any, stream: bool, take: Take,
            responses: Optional["ResponseIterator"] = None) -> Call:
-    """Sends a call on B; what can't be sent is answered with an error response."""
+    """Sends a call on B; answers a call that can't be sent with an error response."""
     call = Call(request, stream, take)
     if responses is not None:
         responses._call_id = call.id
@@ -228,7 +228,7 @@ def _start(request: Any, stream: bool, take: Take,
 
 
 def take_reply(data: Any) -> None:
-    """A CALL_REPLY on B."""
+    """Handles a CALL_REPLY on B."""
     call_id, flags = _get_reply(data, 5)
     last = bool(flags & _LAST)
     response = _decode(data, 14, flags)
@@ -243,7 +243,7 @@ def take_reply(data: Any) -> None:
 
 
 def execute_async(request: Any, decoupled: bool) -> Any:
-    """Calls a model; gives a future of its response, or of an iterator."""
+    """Calls a model; returns a future of its response, or of an iterator."""
     import asyncio
     loop = asyncio.get_running_loop()
     future = loop.create_future()
@@ -265,7 +265,7 @@ def execute_async(request: Any, decoupled: bool) -> Any:
 
     if decoupled:
         responses = ResponseIterator()
-        # The iterator is given when its first response has come, as Triton does.
+        # The iterator is returned once its first response has arrived, as in Triton.
         responses._first = lambda: tell(responses)
         _start(request, True, responses._take, responses)
     else:
@@ -274,7 +274,7 @@ def execute_async(request: Any, decoupled: bool) -> Any:
 
 
 class ResponseIterator:
-    """Responses of a decoupled model, in the order in which they come.
+    """The responses of a decoupled model, in order of arrival.
 
     A finished iterator can be iterated again from the beginning.
     """
@@ -289,7 +289,7 @@ class ResponseIterator:
         self._first: Optional[Callable[[], None]] = None
 
     def _take(self, response: InferenceResponse, last: bool) -> None:
-        """The next response has come."""
+        """Takes the next response."""
         self._queue.put((response, last))
         first, self._first = self._first, None
         if first is not None:
@@ -301,7 +301,7 @@ class ResponseIterator:
         return self
 
     def __next__(self) -> InferenceResponse:
-        """The next response; waits for it."""
+        """Waits for the next response and returns it."""
         if self._finished:
             if self._next < len(self._responses):
                 self._next += 1
@@ -314,6 +314,6 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        """Asks the called model to stop; its last response still comes."""
+        """Asks the called model to stop; its last response still arrives."""
         if not self._finished:
             state.side.send(_pack_cancel(B_CANCEL_CALL, self._call_id))

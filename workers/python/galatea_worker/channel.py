@@ -1,6 +1,7 @@
 """The sockets between server and worker, as frames.
 
-A is a socket each way, for executions; B is one for both ways, for everything else.
+A is one socket in each direction, for executions; B is a single socket for both directions, for
+everything else.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Optional, Union
 
 from .errors import LOST, TritonModelException, WireError
 
-#: No frame is longer.
+#: The maximum length of a frame.
 FRAME_BYTES_MAX = 64 << 20
-#: Bytes asked for by the first read of a frame; most frames are shorter.
+#: The number of bytes requested by the first read of a frame; most frames are shorter.
 _FIRST_READ = 65536
-#: How often a reader that waits executes Python, where there is no global lock.
+#: The interval at which a waiting reader executes Python code, without a global lock.
 _WAKE_MILLISECONDS = 50
 
 _U32 = Struct("<I")
@@ -34,10 +35,10 @@ class Closed(Exception):
 
 
 class FrameReader:
-    """Reads frames from a socket; the usual frame takes one system call.
+    """Reads frames from a socket; a typical frame takes one system call.
 
-    A frame is given with its four bytes of length before it: the kind is byte 4
-    and the payload begins at 5.
+    A frame is returned with its four-byte length in front: the kind is byte 4, and the payload
+    begins at 5.
     """
 
     __slots__ = ("_receive", "_receive_into", "_rest")
@@ -59,7 +60,7 @@ class FrameReader:
         return self._read_slowly(data)
 
     def _read_slowly(self, data: Frame) -> Frame:
-        """A frame that came in parts, or together with the next one."""
+        """Reads a frame that arrived in parts, or together with the next one."""
         while len(data) < 4:
             chunk = self._receive(_FIRST_READ)
             if not chunk:
@@ -84,9 +85,9 @@ class FrameReader:
 
 
 class WaitingReader(FrameReader):
-    """A reader that sleeps on while the other side reads what was sent to it.
+    """A reader that keeps sleeping while the other side reads what was sent to it.
 
-    On a socket for both ways, `recv` also wakes up when the other side has read some.
+    On a socket for both directions, `recv` also wakes when the other side has read something.
     """
 
     __slots__ = ("_wait", "_milliseconds")
@@ -96,9 +97,9 @@ class WaitingReader(FrameReader):
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         self._wait = poll.poll
-        #: How often it executes Python meanwhile: without a global lock, an object that one
-        #: thread made and another drops is only freed when the first executes Python again.
-        #: The end of a request must not wait for the next frame.
+        #: The interval at which the reader executes Python code: without a global lock, an
+        #: object that one thread created and another dropped is freed only when the first
+        #: executes Python code again. The end of a request must not wait for the next frame.
         self._milliseconds = milliseconds
 
     def read(self) -> Frame:
@@ -110,7 +111,7 @@ class WaitingReader(FrameReader):
 
 
 def reader(sock: socket.socket, both_ways: bool = False) -> FrameReader:
-    """The reader that fits the socket and the interpreter."""
+    """Returns the reader that suits the socket and the interpreter."""
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     if has_lock and not both_ways:
         return FrameReader(sock)
@@ -118,25 +119,25 @@ def reader(sock: socket.socket, both_ways: bool = False) -> FrameReader:
 
 
 class NoChannel:
-    """Stands for the sockets in processes that aren't the model's own."""
+    """Replaces the sockets in processes other than the model's own."""
 
     @staticmethod
     def refuse(*_: object) -> None:
-        """Raises: there would be no answer."""
+        """Raises an error, because there would be no answer."""
         raise TritonModelException(LOST)
 
     send = refuse
     sent = 0
 
     def post(self, body: bytes) -> None:
-        """Drops what only frees memory of the model's process."""
+        """Drops messages that only free memory of the model's process."""
 
 
 class SideChannel:
     """Writes to socket B from any thread.
 
-    Frames of one thread keep their order. What the garbage collector sends
-    (`post`) never waits for the lock: it may interrupt the thread that holds it.
+    Frames of one thread stay in order. Frames from the garbage collector (`post`) never wait for
+    the lock, because it may interrupt the thread that holds the lock.
     """
 
     __slots__ = ("_sock", "_lock", "_posted", "sent")
@@ -145,7 +146,7 @@ class SideChannel:
         self._sock: Optional[socket.socket] = sock
         self._lock = threading.Lock()
         self._posted: deque = deque()
-        #: How many frames were sent.
+        #: The number of frames sent.
         self.sent = 0
 
     def send(self, body: bytes) -> None:
@@ -156,7 +157,7 @@ class SideChannel:
             self._drain()
 
     def post(self, body: bytes) -> None:
-        """Sends a frame now, or leaves it to the thread that is sending."""
+        """Sends a frame now, or leaves it to the thread that is already sending."""
         self._posted.append(body)
         self._drain()
 

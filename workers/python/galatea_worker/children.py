@@ -1,9 +1,8 @@
 """Lets processes that the model spawns import the worker's modules.
 
-A model that uses `multiprocessing` with the spawn method has its children import
-model.py again, and with it `triton_python_backend_utils`. They get the parent's
-`sys.path`, which therefore names an archive of the sources: a file without a name,
-reached through /proc.
+A model that uses `multiprocessing` with the spawn method has its children import model.py again,
+and with it `triton_python_backend_utils`. They get the parent's `sys.path`, which therefore
+names an archive of the sources: an unnamed file that is reached through /proc.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _VERSION, _FIRST_DAY = 20, 0x21
 
 
 def archive(files: Dict[str, bytes]) -> bytes:
-    """A ZIP archive of files, not compressed."""
+    """Creates an uncompressed ZIP archive of files."""
     body, directory = b"", b""
     for name, content in files.items():
         path = name.encode("utf-8")
@@ -35,7 +34,7 @@ def archive(files: Dict[str, bytes]) -> bytes:
 
 
 def prepare(sources: Dict[str, str]) -> None:
-    """Puts the archive into `sys.path`, behind all else."""
+    """Appends the archive to `sys.path`."""
     files = {}
     for name, text in sources.items():
         package = any(other.startswith(name + ".") for other in sources)

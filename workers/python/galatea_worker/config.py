@@ -17,24 +17,24 @@ def _by_name(config: Properties, part: str, name: str) -> Optional[Properties]:
 
 
 def get_input_config_by_name(model_config: Properties, name: str) -> Optional[Properties]:
-    """Properties of an input of a configuration, or None."""
+    """Returns the properties of an input of a configuration, or None."""
     return _by_name(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config: Properties, name: str) -> Optional[Properties]:
-    """Properties of an output of a configuration, or None."""
+    """Returns the properties of an output of a configuration, or None."""
     return _by_name(model_config, "output", name)
 
 
 def using_decoupled_model_transaction_policy(model_config: Properties) -> bool:
-    """Whether a configuration has the decoupled transaction policy."""
+    """True if a configuration has the decoupled transaction policy."""
     if "model_transaction_policy" in model_config:
         return model_config["model_transaction_policy"]["decoupled"]
     return False
 
 
 class ModelConfig:
-    """Configuration that `auto_complete_config` may complete."""
+    """A configuration that `auto_complete_config` may complete."""
 
     def __init__(self, model_config: str) -> None:
         self._model_config: Properties = json.loads(model_config)
@@ -47,7 +47,7 @@ class ModelConfig:
         return self._model_config["name"]
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """Sets the largest batch size.
+        """Sets the maximum batch size.
 
         Raises ValueError if the configuration has a larger one.
         """
@@ -60,7 +60,7 @@ class ModelConfig:
         self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Chooses the dynamic batcher.
+        """Selects the dynamic batcher.
 
         Raises ValueError if the configuration has another scheduler.
         """
@@ -73,10 +73,10 @@ class ModelConfig:
         self._model_config.setdefault("dynamic_batching", {})
 
     def add_input(self, input: Properties) -> None:
-        """Adds an input with `name`, `data_type`, `dims` and, if wanted, `optional`.
+        """Adds an input with `name`, `data_type`, `dims` and, optionally, `optional`.
 
-        Raises ValueError if one is missing, another one is there, or the
-        configuration has the input with other properties.
+        Raises ValueError if a property is missing or unknown, or the configuration has the input
+        with other properties.
         """
         self._check("input", input, ("name", "data_type", "dims", "optional"),
                     "'name', 'data_type', 'dims' and 'optional'")
@@ -85,15 +85,15 @@ class ModelConfig:
     def add_output(self, output: Properties) -> None:
         """Adds an output with `name`, `data_type` and `dims`.
 
-        Raises ValueError if one is missing, another one is there, or the
-        configuration has the output with other properties.
+        Raises ValueError if a property is missing or unknown, or the configuration has the
+        output with other properties.
         """
         self._check("output", output, ("name", "data_type", "dims"),
                     "'name', 'data_type' and 'dims'")
         self._add("output", output)
 
     def _check(self, part: str, given: Properties, known: Any, listed: str) -> None:
-        """Refuses properties that an input or output doesn't have, or lacks."""
+        """Refuses unknown or missing properties of an input or output."""
         where = f"in auto-complete-config function for model '{self._name()}'"
         for key in given:
             if key not in known:
@@ -107,7 +107,7 @@ class ModelConfig:
                     f"{part} '{given['name']}' {where} is missing '{key}' property.")
 
     def _add(self, part: str, given: Properties) -> None:
-        """Adds an input or output, or completes the one of that name."""
+        """Adds an input or output, or completes the one with that name."""
         for present in self._model_config[part]:
             if present["name"] == given["name"]:
                 self._compare(part, present, given)

@@ -1,4 +1,4 @@
-"""Questions to the server that aren't inferences: models and metrics."""
+"""Non-inference requests to the server, about models and metrics."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _waiting: Dict[int, SimpleQueue] = {}
 
 
 class Refused(Exception):
-    """The server's answer is an error."""
+    """The server answered with an error."""
 
 
 def ask(kind: int, question: Dict[str, Any]) -> Dict[str, Any]:
-    """Asks the server and waits; raises Refused with its text."""
+    """Asks the server and waits; raises Refused with the server's text."""
     number = next(_ids)
     replies: SimpleQueue = SimpleQueue()
     body = _pack_head(kind, number) + put_text(json.dumps(question))
@@ -44,12 +44,12 @@ def ask(kind: int, question: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def encode_untold(kind: int, question: Dict[str, Any]) -> bytes:
-    """A question to which no answer is wanted."""
+    """Encodes a question that needs no answer."""
     return _pack_head(kind, 0) + put_text(json.dumps(question))
 
 
 def take_reply(data: Any) -> None:
-    """A REPLY on B."""
+    """Handles a REPLY on B."""
     number, ok = _get_reply(data, 5)
     if ok:
         text, position = get_text(data, 14)
@@ -60,7 +60,7 @@ def take_reply(data: Any) -> None:
         answer, position = get_text(data, 15)
     finish(data, position)
     replies = _waiting.get(number)
-    # One whose asker was interrupted isn't awaited any more.
+    # A question whose asker was interrupted is no longer awaited.
     if replies is not None:
         replies.put((ok, answer))
 
@@ -80,7 +80,7 @@ _NAME = Parameter("model_name", text)
         Parameter("files", anything, None, may_be_none=True))
 def load_model(model_name: str, config: str = "",
                files: Optional[Dict[str, bytes]] = None) -> None:
-    """Loads a model, or loads it anew.
+    """Loads or reloads a model.
 
     `config` is a configuration as JSON that replaces the repository's. `files` maps
     ``file:PATH`` to contents that replace the repository's files. Needs model
@@ -107,7 +107,7 @@ def load_model(model_name: str, config: str = "",
 @native("unload_model(model_name: str, unload_dependents: bool = False) -> None",
         _NAME, Parameter("unload_dependents", boolean, False))
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Unloads a model, on request with the models that only it needs."""
+    """Unloads a model, and optionally the models that only it needs."""
     _control({"op": "unload_model", "name": model_name,
               "unload_dependents": bool(unload_dependents)}, "Failed to unload model")
 
@@ -115,7 +115,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 @native("is_model_ready(model_name: str, model_version: str = '') -> bool",
         _NAME, Parameter("model_version", text, ""))
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a model, or one version of it, is ready."""
+    """True if a model, or one version of it, is ready."""
     answer = _control({"op": "is_model_ready", "name": model_name,
                        "version": model_version}, "Failed to check model readiness")
     return bool(answer.get("ready"))

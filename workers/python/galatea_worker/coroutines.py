@@ -8,28 +8,28 @@ from typing import Any, Coroutine, Optional, Set
 
 from .logger import ERROR, log_internal
 
-#: Flag of the code of `async def` functions, as in `inspect`.
+#: The code flag of `async def` functions, as in `inspect`.
 _CO_COROUTINE = 0x80
 
 _loop: Any = None
-#: Executions and readiness checks may need the loop at once.
+#: Executions and readiness checks may need the loop at the same time.
 _starting = threading.Lock()
 _running: Set[Any] = set()
 
 
 def is_coroutine(value: Any) -> bool:
-    """Whether a value is what an `async def` function returns."""
+    """True if a value is what an `async def` function returns."""
     return isinstance(value, AnyCoroutine)
 
 
 def is_coroutine_function(value: Any) -> bool:
-    """Whether a value is an `async def` function."""
+    """True if a value is an `async def` function."""
     code = getattr(getattr(value, "__func__", value), "__code__", None)
     return bool(code is not None and code.co_flags & _CO_COROUTINE)
 
 
 def _get_loop() -> Any:
-    """The loop, started when it is first needed."""
+    """Returns the loop, which is started when it is first needed."""
     global _loop
     with _starting:
         if _loop is None:
@@ -42,13 +42,13 @@ def _get_loop() -> Any:
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Runs a coroutine on the loop and waits for what it returns."""
+    """Runs a coroutine on the loop and returns its result."""
     import asyncio
     return asyncio.run_coroutine_threadsafe(coroutine, _get_loop()).result()
 
 
 def run_in_background(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Runs a coroutine on the loop; its exception goes into the log."""
+    """Runs a coroutine on the loop; logs its exception."""
     import asyncio
     future = asyncio.run_coroutine_threadsafe(coroutine, _get_loop())
     _running.add(future)

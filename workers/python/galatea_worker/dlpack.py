@@ -1,4 +1,4 @@
-"""DLPack: tensors from and for other frameworks, without importing any of them."""
+"""DLPack: tensors exchanged with other frameworks, without importing any of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _NAME, _USED_NAME = b"dltensor", b"used_dltensor"
 
-#: (code, bits) of DLPack by Triton's data type, and the other way round.
+#: DLPack's (code, bits) by Triton's data type, and the reverse.
 _KINDS: Dict[int, Tuple[int, int]] = {
     BOOL: (_BOOL, 8), UINT8: (_UINT, 8), UINT16: (_UINT, 16), UINT32: (_UINT, 32),
     UINT64: (_UINT, 64), INT8: (_INT, 8), INT16: (_INT, 16), INT32: (_INT, 32),
@@ -41,7 +41,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """A tensor with the function that frees it."""
+    """A tensor together with the function that frees it."""
 
 
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
@@ -60,15 +60,15 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", _api))
 
-#: Data type, shape, bytes in the host's memory, and memory of a GPU instead of these.
+#: Data type, shape, bytes in host memory, and GPU memory instead of these.
 Content = Tuple[int, Tuple[int, ...], Any, Any]
 
-#: What exported tensors need until their user frees them, by address.
+#: Objects that exported tensors need until their user frees them, by address.
 _exported: Dict[int, Any] = {}
 
 
-# Both are called until the interpreter's very end, when the module's names are gone:
-# what they need is in their defaults.
+# Both functions are called until the very end of the interpreter, when the module's names are
+# gone, so they keep what they need in their defaults.
 def _delete(managed: Any, exported: Dict[int, Any] = _exported,
             address: Any = ctypes.addressof) -> None:
     """Frees an exported tensor."""
@@ -77,7 +77,7 @@ def _delete(managed: Any, exported: Dict[int, Any] = _exported,
 
 def _destroy(capsule: int, exported: Dict[int, Any] = _exported, name: bytes = _NAME,
              is_valid: Any = _is_valid, get_pointer: Any = _get_pointer) -> None:
-    """Frees the tensor of a capsule that no one has used."""
+    """Frees the tensor of an unused capsule."""
     if is_valid(capsule, name):
         exported.pop(get_pointer(capsule, name), None)
 
@@ -87,7 +87,7 @@ _destroy_function = _Destructor(_destroy)
 
 
 def produce(tensor: Any, copy: bool = False) -> Any:
-    """Capsule of a tensor or of a copy; the memory lives until the capsule's user frees it."""
+    """Returns a capsule of a tensor or of a copy; its memory lives until the user frees it."""
     code = tensor._dtype
     if code == BYTES:
         raise TritonModelException("DLPack does not have support for string tensors.")
@@ -103,7 +103,7 @@ def produce(tensor: Any, copy: bool = False) -> Any:
 
 
 def capsule(tensor: Any, address: int, device: Tuple[int, int], owner: Any) -> Any:
-    """Capsule of a tensor whose content is at an address of a device."""
+    """Returns a capsule of a tensor whose contents are at an address on a device."""
     code, shape = tensor._dtype, tensor._shape
     dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     managed = _Managed()
@@ -120,7 +120,7 @@ def capsule(tensor: Any, address: int, device: Tuple[int, int], owner: Any) -> A
 
 
 def _memory(tensor: Any) -> Tuple[int, Any]:
-    """Address of a tensor's content, and what keeps it there."""
+    """Returns the address of a tensor's contents, and the object that keeps them there."""
     array = tensor._array
     if array is not None:
         if not array.flags.c_contiguous:
@@ -140,7 +140,7 @@ def _memory(tensor: Any) -> Tuple[int, Any]:
 
 
 class _Import:
-    """A foreign tensor: tells its owner when nothing uses it any more."""
+    """A foreign tensor, which tells its owner when nothing uses it any more."""
 
     def __init__(self, managed: _Managed) -> None:
         self.managed = managed
@@ -151,7 +151,7 @@ class _Import:
 
 
 def take(source: Any) -> Content:
-    """Content of a capsule, or of an object that gives one."""
+    """Returns the contents of a capsule, or of an object that provides one."""
     if type(source).__name__ == "PyCapsule":
         return _from_capsule(source)
     if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
@@ -163,7 +163,7 @@ def take(source: Any) -> Content:
     if kind != _CUDA:
         return _from_capsule(source.__dlpack__(stream=None))
     driver = gpu.driver()
-    # The producer lets this stream wait for its own, and this thread waits for the stream.
+    # The producer makes this stream wait for its own, and this thread waits for the stream.
     stream = driver.stream(device)
     content = _from_capsule(source.__dlpack__(stream=stream))
     driver.wait_for(device, stream)
@@ -182,7 +182,7 @@ def _check_device(kind: int) -> None:
 
 
 def _from_capsule(capsule: Any) -> Content:
-    """Content of a capsule, which is used up."""
+    """Returns the contents of a capsule, which is consumed."""
     if not _is_valid(id(capsule), _NAME):
         raise TritonModelException(
             "The DLPack capsule has been used, or it isn't one of a tensor.")

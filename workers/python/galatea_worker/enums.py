@@ -1,4 +1,4 @@
-"""Enumerations as Triton's extension module has them: no integers, but with their numbers."""
+"""Enumerations as in Triton's extension module: not integers, but with the same numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Members(type):
 
 
 class NamedEnum(metaclass=_Members):
-    """A number with a name. It equals its number."""
+    """A named number, which equals the plain number."""
 
     __slots__ = ("_number",)
     _names: Tuple[str, ...] = ()
@@ -70,7 +70,7 @@ _SELF = Parameter("", lambda value: value)
 
 
 def enumeration(owner: Any) -> Any:
-    """Makes the members of a class whose `_names` say which there are."""
+    """Creates the members of a class, which its `_names` list."""
     for number, name in enumerate(owner._names):
         member = owner.__new__(owner)
         member._number = number

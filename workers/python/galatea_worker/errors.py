@@ -1,4 +1,4 @@
-"""Errors of a worker, and the text of an exception as the server shows it."""
+"""Errors of a worker, and the text of an exception that the server shows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import sys
 from typing import List, NoReturn, Optional, Tuple
 
-#: Text of what fails in processes that only the model knows of.
+#: The error for operations in processes that only the model knows about.
 LOST = "only the process of the model can speak to the server, not its children"
-#: Exit status of a worker to which the server spoke nonsense.
+#: The exit status of a worker to which the server sent nonsense.
 EXIT_NONSENSE = 70
-#: Longer texts of exceptions are cut: they must fit into a frame.
+#: The length beyond which texts of exceptions are cut, because they must fit in a frame.
 TEXT_LENGTH_MAX = 1 << 22
-#: File names of the worker's own code begin so; they are left out of texts.
+#: The prefix of the file names of the worker's own code, which is left out of texts.
 OWN_FILES = "<galatea worker>"
 
 
@@ -24,19 +24,19 @@ TritonModelException.__module__ = "c_python_backend_utils"
 
 
 class WireError(Exception):
-    """The server sent something that isn't of the protocol."""
+    """The server sent something that violates the protocol."""
 
 
 class BackendError(TritonModelException):
-    """A mistake in what the model returned; its text has no class and no place."""
+    """A mistake in the model's return value; its text has no class and no source location."""
 
 
 def format_exception(error: BaseException, hidden: Tuple[str, ...] = ()) -> str:
-    """Text of an exception: class, message, then the frames from the deepest out.
+    """Formats an exception: class, message, then the frames from the innermost outwards.
 
-    Frames of files whose names begin as one of `hidden` are left out.
+    Leaves out frames of files whose names begin with an element of `hidden`.
 
-    That is the form of pybind11, which clients of Triton know:
+    The form is pybind11's, which clients of Triton know:
     ``ValueError: text\\n\\nAt:\\n  FILE(LINE): FUNCTION\\n``.
     """
     if isinstance(error, BackendError):
@@ -52,7 +52,7 @@ def format_exception(error: BaseException, hidden: Tuple[str, ...] = ()) -> str:
 
 
 def _message(error: BaseException) -> Tuple[str, str]:
-    """Message of an exception with its notes, and why there is none."""
+    """Returns an exception's message with its notes, and the reason if there is none."""
     try:
         text = str(error)
     except Exception as failure:  # a model's own __str__ may fail
@@ -86,7 +86,7 @@ def _frames(error: BaseException, hidden: Tuple[str, ...]) -> List[str]:
 
 
 def _is_own(frame) -> bool:
-    """Whether a frame runs the worker's own code."""
+    """True if a frame runs the worker's own code."""
     file = frame.f_code.co_filename
     if file.startswith(OWN_FILES):
         return True
@@ -94,7 +94,7 @@ def _is_own(frame) -> bool:
 
 
 def forget(error: Optional[BaseException]) -> None:
-    """Drops what an exception holds, so that its tensors are given back now."""
+    """Drops an exception's references, so that its tensors are released now."""
     while error is not None:
         error.__traceback__ = None
         error = error.__context__
@@ -111,7 +111,7 @@ def complain(text: str) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process without what a broken model might hang in."""
+    """Ends the process without steps in which a broken model might hang."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -120,6 +120,6 @@ def leave(code: int) -> NoReturn:
 
 
 def die_of_nonsense(error: BaseException) -> NoReturn:
-    """Ends the process: what the server sent can't be trusted any more."""
+    """Ends the process, because the server's messages can't be trusted any more."""
     complain(f"the server sent nonsense: {error}")
     leave(EXIT_NONSENSE)

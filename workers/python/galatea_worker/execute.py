@@ -23,18 +23,18 @@ _INTERNAL = 1
 
 
 class Executor:
-    """Runs the model's `execute` for one frame after the other."""
+    """Runs the model's `execute` for one frame after another."""
 
     __slots__ = ("_model", "_own", "_blocks")
 
     def __init__(self, model: Any, own: Own) -> None:
         self._model = model
         self._own = own
-        #: Output blocks of the last result: free when the server speaks again.
+        #: Output blocks of the last result, which are free once the server sends another frame.
         self._blocks = Blocks()
 
     def execute(self, data: Any) -> bytes:
-        """Executes a frame of requests and gives the result frame with its length."""
+        """Executes a frame of requests; returns the result frame with its length."""
         INPUTS.executing = True
         requests = get_requests(data, self._own)
         data = None
@@ -52,7 +52,7 @@ class Executor:
         return _finish(parts, blocks)
 
     def server_has_read(self) -> None:
-        """Takes back what the last result named: the server has copied it."""
+        """Takes back the blocks of the last result, because the server has copied them."""
         blocks = self._blocks
         if blocks.outputs:
             OUTPUTS.free(blocks.outputs)
@@ -62,7 +62,7 @@ class Executor:
             blocks.inputs = []
 
     def _run(self, requests: List[InferenceRequest], blocks: Blocks) -> List[bytes]:
-        """Calls `execute` and encodes what it returns."""
+        """Calls `execute` and encodes its return value."""
         try:
             execute = self._model.execute
         except AttributeError:
@@ -84,7 +84,7 @@ class Executor:
 
 
 def _nothing(requests: List[InferenceRequest]) -> List[bytes]:
-    """Result without responses: senders answer, now or later."""
+    """Returns a result without responses: senders answer, now or later."""
     parts = [_pack_count(RESULT, _NOTHING, len(requests))]
     for request in requests:
         parts.append(_pack_head(request._key, request._release_flags) + NO_RESPONSE_BYTE)
@@ -93,7 +93,7 @@ def _nothing(requests: List[InferenceRequest]) -> List[bytes]:
 
 
 def _leave_to_sender(request: InferenceRequest) -> None:
-    """From now on the request is answered by its sender, or by the sender's end."""
+    """Leaves the answer to the request's sender, or to the sender's end."""
     sender = request.get_response_sender()
     if request._release_flags == RELEASE_RESCHEDULE:
         sender._close()
@@ -121,7 +121,7 @@ def _answered(requests: List[InferenceRequest], returned: Any,
 
 
 def _check_returned(requests: List[InferenceRequest], returned: Any) -> None:
-    """Checks what `execute` returned as a whole."""
+    """Checks the return value of `execute` as a whole."""
     if state.decoupled:
         raise BackendError(
             f"Python model '{state.instance_name}' is using the decoupled mode and the "
@@ -153,14 +153,14 @@ def _check_response(request: InferenceRequest, response: Any) -> None:
 
 
 def failure_text(error: BaseException) -> str:
-    """What a client reads of an exception of its execution."""
+    """Returns the text that a client reads about an exception in its execution."""
     return (f"Failed to process the request(s) for model '{state.instance_name}', "
             f"message: {format_exception(error)}")
 
 
 def _failed(requests: List[InferenceRequest], error: BaseException,
             blocks: Blocks) -> List[bytes]:
-    """Result that fails all requests, but for those whose one response was sent before."""
+    """Fails all requests except those whose single response has already been sent."""
     text = failure_text(error)
     forget(error)
     if not state.decoupled and any(map(_is_waiting_for_the_end, requests)):
@@ -173,13 +173,13 @@ def _failed(requests: List[InferenceRequest], error: BaseException,
 
 
 def _is_waiting_for_the_end(request: InferenceRequest) -> bool:
-    """Whether a response was sent to a request, and not the final flag."""
+    """True if a response was sent to a request, and not the final flag."""
     sender = request._sender
     return sender is not None and sender._sent > 0 and not sender._silent
 
 
 def _failed_apart(requests: List[InferenceRequest], text: str, blocks: Blocks) -> List[bytes]:
-    """Result with an error for each request that has no response: a client keeps what it got."""
+    """Returns an error for each request without a response: a client keeps what it received."""
     parts = [_pack_count(RESULT, _ANSWERED, len(requests))]
     for request in requests:
         parts.append(_pack_head(request._key, RELEASE_ALL))
@@ -211,6 +211,6 @@ def _finish(parts: List[bytes], blocks: Blocks) -> bytes:
 
 
 def _finish_again(parts: List[bytes], trailer: List[bytes]) -> bytes:
-    """A failure instead of a result that is too long, with the same trailer."""
+    """Replaces an overlong result by a failure with the same trailer."""
     body = b"".join(parts + trailer)
     return pack_u32(len(body)) + body

@@ -1,8 +1,8 @@
-"""Frames that repeat: what was read and checked once isn't read again.
+"""Repeating frames: a part that was read and checked once isn't read again.
 
-Most requests to a model, and most replies to its calls, differ from the one before in
-nothing but the contents of their tensors. A form says where these lie, and which bytes are
-between them. A frame of the same length with the same bytes there means the same.
+Most requests to a model, and most replies to its calls, differ from the previous one only in the
+contents of their tensors. A form records the position of these contents and the bytes between
+them. A frame of the same length with the same bytes in between means the same.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .tensor import Tensor, from_bytes
 
-#: Forms that are kept at most.
+#: The maximum number of forms that are kept.
 _FORMS_MAX = 64
-#: Frames for which a new form is not worth it, for each one that was made: they would make it
-#: dearer to read frames of which none repeats.
+#: The number of frames that are skipped for each new form, because a form for every one would
+#: make it more expensive to read frames that never repeat.
 _PAUSE = 8
 
-#: Begin and end of the bytes before a tensor's content, the content's end, these bytes, and
-#: name, data type and shape.
+#: The beginning and end of the bytes before a tensor's contents, the end of the contents, these
+#: bytes, and the name, data type and shape.
 _Part = Tuple[int, int, int, bytes, str, int, Tuple[int, ...]]
 
 
 class Forms:
-    """Forms of frames by their length, each with what the caller has read of the frame."""
+    """Forms of frames by length, each with the caller's reading of the frame."""
 
     __slots__ = ("_begin", "_forms", "_credit")
 
     def __init__(self, begin: int) -> None:
-        #: What is before this position is the caller's to check.
+        #: The part before this position is the caller's to check.
         self._begin = begin
         self._forms: Dict[int, Tuple[List[_Part], Any]] = {}
         self._credit = _PAUSE
 
     def find(self, data: Any) -> Optional[Tuple[List[Tensor], Any]]:
-        """Tensors of a frame, and what was read of the first one like it; None if none was."""
+        """Returns a frame's tensors and the reading of the first frame like it; None if unknown."""
         form = self._forms.get(len(data))
         if form is None or type(data) is not bytes:
             return None
@@ -60,12 +60,12 @@ class Forms:
 
 
 def _parts(data: bytes, begin: int, tensors: List[Tensor]) -> List[_Part]:
-    """Parts of a frame that ends with these tensors; none if one of them lies elsewhere."""
+    """Returns the parts of a frame that ends with these tensors; [] if one lies elsewhere."""
     sizes = []
     for tensor in tensors:
         if tensor._data is None:  # in shared memory, or on a GPU
             return []
-        # Name, data type, rank and dimensions, place and length of the content.
+        # The name, data type, rank and dimensions, and the location and length of the contents.
         head = 4 + len(tensor._name.encode("utf-8")) + 5 + 8 * len(tensor._shape) + 5
         sizes.append((head, len(tensor._data)))
     position = len(data) - sum(head + length for head, length in sizes)

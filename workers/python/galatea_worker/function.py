@@ -15,14 +15,14 @@ from .hints import ARRAY, HintError, Place, Signature, TensorHint, read
 from .response import ErrorCode, InferenceResponse, TritonError
 from .sender import RESPONSE_COMPLETE_FINAL
 
-#: Coroutines of one instance that run at once at most; more requests wait.
+#: The maximum number of concurrent coroutines of an instance; further requests wait.
 COROUTINES_MAX = 1024
-#: Schedulers of which a configuration has one.
+#: Schedulers, of which a configuration has exactly one.
 _SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 
 
 def batch_size(module: Any, file: str) -> int:
-    """The largest batch that the module asks for; 0 for none."""
+    """Returns the batch size that the module sets; 0 means none."""
     size = getattr(module, "MAX_BATCH_SIZE", 0)
     if type(size) is not int or size < 0:
         raise HintError(f"{os.path.basename(file)}: MAX_BATCH_SIZE is {size!r}, but it is a "
@@ -31,7 +31,7 @@ def batch_size(module: Any, file: str) -> int:
 
 
 def merge(config: Dict[str, Any], signature: Signature, size: int, place: str) -> None:
-    """Completes a configuration; raises HintError where it says something else."""
+    """Completes a configuration; raises HintError if it contradicts the signature."""
     for part, hints in (("input", signature.inputs), ("output", signature.outputs)):
         present = config.setdefault(part, [])
         names = [hint.name for hint in hints]
@@ -55,7 +55,7 @@ def merge(config: Dict[str, Any], signature: Signature, size: int, place: str) -
 
 def _merge_tensor(present: List[Dict[str, Any]], hint: TensorHint, part: str,
                   batching: bool, place: str) -> None:
-    """Adds an input or output to a configuration, or compares the one of its name."""
+    """Adds an input or output to a configuration, or compares it with the one of that name."""
     datatype = "TYPE_" + CONFIG_NAMES[hint.datatype]
     dims = hint.dims(batching)
     named = [one for one in present if one.get("name") == hint.name]
@@ -119,7 +119,7 @@ class FunctionModel:
                 setattr(self, name, getattr(self.module, name))
 
     def initialize(self, args: Dict[str, str]) -> None:
-        """Checks the configuration, which may not have been completed."""
+        """Checks the configuration, which may be incomplete."""
         import json
         config = json.loads(args.get("model_config") or "{}")
         complete = copy.deepcopy(config)
@@ -133,13 +133,13 @@ class FunctionModel:
             self.module.initialize(args)
 
     def _arguments(self, request: Any) -> Dict[str, Any]:
-        """What the function is called with."""
+        """Returns the arguments for the function."""
         given = {tensor._name: tensor for tensor in request._inputs}
         return {hint.name: values.decode(hint, given[hint.name])
                 for hint in self.signature.inputs if hint.name in given}
 
     def _encode(self, value: Any, rows: Any = None) -> List[Any]:
-        """The tensors of what the function gave."""
+        """Encodes the function's return value as tensors."""
         if not self.signature.has_fields:
             return [values.encode(self.signature.outputs[0], value, rows)]
         found = []
@@ -156,7 +156,7 @@ class FunctionModel:
         return InferenceResponse(self._encode(value))
 
     def _execute_each(self, requests: List[Any]) -> List[InferenceResponse]:
-        """One call for each request."""
+        """Calls the function once per request."""
         responses = []
         for request in requests:
             try:
@@ -168,7 +168,7 @@ class FunctionModel:
     # Batches.
 
     def _execute_batches(self, requests: List[Any]) -> List[InferenceResponse]:
-        """One call for all requests whose inputs fit together."""
+        """Calls the function once for all requests with compatible inputs."""
         responses: Dict[int, InferenceResponse] = {}
         groups: Dict[Any, List[Tuple[Any, Dict[str, Any]]]] = {}
         for request in requests:
@@ -188,7 +188,7 @@ class FunctionModel:
         return [responses[request._key] for request in requests]
 
     def _shape_of(self, given: Dict[str, Any]) -> Any:
-        """What the values of two requests must have in common to share a call."""
+        """Returns the properties that the values of two requests must share to share a call."""
         return tuple((name, getattr(value, "shape", (0,))[1:])
                      for name, value in given.items())
 
@@ -204,7 +204,7 @@ class FunctionModel:
         return [InferenceResponse(tensors) for tensors in zip(*parts)]
 
     def _joined(self, given: List[Dict[str, Any]]) -> Dict[str, Any]:
-        """The values of all requests, one behind the other."""
+        """Concatenates the values of all requests."""
         if len(given) == 1:
             return given[0]
         joined: Dict[str, Any] = {}
@@ -222,7 +222,7 @@ class FunctionModel:
     # Streams.
 
     def _execute_streams(self, requests: List[Any]) -> None:
-        """Each value that the function yields is a response."""
+        """Sends each value that the function yields as a response."""
         for request in requests:
             sender = request.get_response_sender()
             try:
@@ -243,13 +243,13 @@ class FunctionModel:
     # Coroutines.
 
     def _execute_later(self, requests: List[Any]) -> None:
-        """Starts a coroutine for each request, which its sender answers."""
+        """Starts a coroutine for each request; the request's sender answers."""
         for request in requests:
             self._free.acquire()
             coroutines.run_in_background(self._answer(request, request.get_response_sender()))
 
     async def _answer(self, request: Any, sender: Any) -> None:
-        """Answers a request when the function has done so."""
+        """Answers a request once the function has returned."""
         try:
             if self.signature.is_stream:
                 last = await self._stream(request, sender)
@@ -273,7 +273,7 @@ class FunctionModel:
 
 
 def _failed(error: BaseException) -> InferenceResponse:
-    """Response for an exception: that of an input blames the client."""
+    """Returns the response for an exception; an exception about an input blames the client."""
     if isinstance(error, values.InputError):
         return InferenceResponse(error=TritonError(str(error), ErrorCode.INVALID_ARG))
     text = failure_text(error)

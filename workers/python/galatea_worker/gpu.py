@@ -1,8 +1,8 @@
-"""Memory of GPUs.
+"""GPU memory.
 
-The server shows its own by handles of NVIDIA's driver, which is called through ctypes: no
-framework has to be there. The worker copies what it sends to the host's memory. Devices have
-the driver's numbers.
+The server shares its memory through handles of NVIDIA's driver, which is called through ctypes,
+so no framework has to be installed. The worker copies the tensors that it sends to host memory.
+Devices have the driver's numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .arena import INPUTS, InputBlock
 from .errors import TritonModelException
 
 _LAZY_PEER_ACCESS = 1
-#: Device, handle, where the tensor begins in the memory of the handle, and its length.
+#: The device, the handle, the offset of the tensor in the handle's memory, and its length.
 _DESCRIPTION = Struct("<I64sQQ")
 DESCRIPTION_BYTES = _DESCRIPTION.size
 
@@ -37,7 +37,7 @@ class _Driver:
         self.call("cuInit", 0)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function of the driver; raises its error."""
+        """Calls a function of the driver; raises an exception for its error."""
         code = getattr(self._library, name)(*arguments)
         if code:
             text = ctypes.c_char_p()
@@ -55,7 +55,7 @@ class _Driver:
             self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def _context(self, device: int) -> ctypes.c_void_p:
-        """The context that all libraries of the process share."""
+        """Returns the context that all libraries of the process share."""
         with self._lock:
             context = self._contexts.get(device)
             if context is None:
@@ -66,7 +66,7 @@ class _Driver:
             return context
 
     def stream(self, device: int) -> int:
-        """A stream on which producers of tensors are waited for, and copies are made."""
+        """Returns a stream, for waiting for producers of tensors and for copies."""
         known = self._streams.get(device)
         if known is not None:
             return known.value or 0
@@ -79,12 +79,12 @@ class _Driver:
         return stream.value or 0
 
     def wait_for(self, device: int, stream: int) -> None:
-        """Waits until what is queued on the stream is done."""
+        """Waits until the work that is queued on the stream is done."""
         with self.on(device):
             self.call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def open(self, device: int, handle: bytes) -> int:
-        """Address of memory of another process."""
+        """Opens memory of another process and returns its address."""
         address = ctypes.c_uint64()
         with self.on(device):
             self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address),
@@ -92,7 +92,7 @@ class _Driver:
         return address.value
 
     def close(self, device: int, address: int) -> None:
-        """Gives up memory of another process."""
+        """Closes memory of another process."""
         with self.on(device):
             self.call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
 
@@ -122,7 +122,7 @@ def driver() -> _Driver:
 
 
 def is_available() -> bool:
-    """Whether this process can use a GPU."""
+    """True if this process can use a GPU."""
     try:
         driver()
     except TritonModelException:
@@ -131,7 +131,7 @@ def is_available() -> bool:
 
 
 class _Shared:
-    """An input in memory of the server: opened when it is used, closed with its last user."""
+    """An input in the server's memory, opened on first use and closed with its last user."""
 
     __slots__ = ("block", "device", "handle", "offset", "length", "_base", "_lock")
 
@@ -146,7 +146,7 @@ class _Shared:
         self._lock = threading.Lock()
 
     def address(self) -> int:
-        """Where the tensor is for this process."""
+        """Returns the address of the tensor in this process."""
         with self._lock:
             if not self._base:
                 self._base = driver().open(self.device, self.handle)
@@ -161,7 +161,7 @@ class _Shared:
 
 
 class _Own:
-    """Memory of this process, and what keeps it."""
+    """Memory of this process, and the object that keeps it."""
 
     __slots__ = ("device", "length", "owner", "_address")
 
@@ -172,12 +172,12 @@ class _Own:
         self._address = address
 
     def address(self) -> int:
-        """Where the tensor is."""
+        """Returns the address of the tensor."""
         return self._address
 
 
 def memory_at(offset: int) -> _Shared:
-    """Memory that a block of the input arena describes."""
+    """Returns the memory that a block of the input arena describes."""
     INPUTS.check(offset, DESCRIPTION_BYTES)
     block = InputBlock(offset, DESCRIPTION_BYTES)
     return _Shared(block, *_DESCRIPTION.unpack_from(INPUTS.memory, offset))
@@ -189,7 +189,7 @@ def own_memory(place: Tuple[int, int], length: int, owner: Any) -> _Own:
 
 
 def input_block(tensor: Any) -> Optional[InputBlock]:
-    """Block that describes the tensor, if it is an input as it came."""
+    """Returns the block that describes the tensor, if it is an unchanged input."""
     memory = tensor._memory
     return memory.block if type(memory) is _Shared else None
 
@@ -201,6 +201,6 @@ def length_of(tensor: Any) -> int:
 
 
 def download(tensor: Any, target: Any) -> None:
-    """Copies the tensor into a buffer of ctypes that is as long."""
+    """Copies the tensor into a ctypes buffer of the same length."""
     memory = tensor._memory
     driver().download(memory.device, memory.address(), target)

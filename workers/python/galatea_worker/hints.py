@@ -1,6 +1,6 @@
 """Type hints of a function, and the inputs and outputs that they describe.
 
-Nothing here imports numpy: hints that speak of arrays have imported it already.
+This module doesn't import numpy: hints that mention arrays have already imported it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _EXAMPLE = "list[str] or NDArray[np.float32]"
 
 
 class HintError(BackendError):
-    """A hint that describes no input or output; the text names its place."""
+    """A hint that describes no input or output; the text names its source location."""
 
 
 class _Misfit(Exception):
-    """What is wrong with one hint, without its place."""
+    """The problem with a hint, without its source location."""
 
 
 class TensorHint(NamedTuple):
@@ -46,35 +46,35 @@ class TensorHint(NamedTuple):
 
     name: str
     form: str
-    #: Type of the elements, None in arrays.
+    #: Type of the elements; None for arrays.
     element: Any
     datatype: int
-    #: Shape of the whole value; -1 where any length will do.
+    #: Shape of the whole value; -1 means any length.
     shape: Tuple[int, ...]
-    #: Whether the function has a default.
+    #: True if the function has a default.
     optional: bool = False
 
     def dims(self, batching: bool) -> List[int]:
-        """Dimensions in a configuration, where those of batches aren't written."""
+        """Returns the dimensions for a configuration, which omits the batch dimension."""
         if not batching:
             return list(self.shape)
         return list(self.shape[1:]) if self.form == ARRAY else [1]
 
 
 class Signature(NamedTuple):
-    """What a function takes and gives."""
+    """The inputs and outputs of a function."""
 
     inputs: List[TensorHint]
     outputs: List[TensorHint]
-    #: Whether the outputs are fields of what the function gives.
+    #: True if the outputs are fields of what the function gives.
     has_fields: bool
-    #: Whether each value that the function yields is a response.
+    #: True if each value that the function yields is a response.
     is_stream: bool
     is_async: bool
 
 
 class Place:
-    """Where a function stands in its file."""
+    """The location of a function in its file."""
 
     def __init__(self, function: Any, file: str) -> None:
         code = getattr(inspect.unwrap(function), "__code__", None)
@@ -82,12 +82,12 @@ class Place:
         self._line = getattr(code, "co_firstlineno", 1)
 
     def of(self, part: str = "") -> str:
-        """File and line of the function, of a parameter, or of what it gives."""
+        """Returns the file and line of the function, of a parameter, or of the return hint."""
         line = self._lines().get(part, self._line) if part else self._line
         return f"{os.path.basename(self._file)}:{line}"
 
     def _lines(self) -> Dict[str, int]:
-        """Lines of the parameters by name, and that of the hint for `return`."""
+        """Returns the lines of the parameters, by name, and of the hint for `return`."""
         try:
             with open(self._file, encoding="utf-8") as source:
                 tree = ast.parse(source.read())
@@ -142,7 +142,7 @@ def read(function: Any, batching: bool, file: str = "model.py") -> Signature:
 
 def _input(parameter: inspect.Parameter, names: Dict[str, Any],
            batching: bool) -> TensorHint:
-    """The input that a parameter stands for."""
+    """Returns the input that a parameter stands for."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise _Misfit("stands for many: inputs need a name each")
     if parameter.kind == parameter.POSITIONAL_ONLY:
@@ -159,7 +159,7 @@ def _input(parameter: inspect.Parameter, names: Dict[str, Any],
 
 def _result(function: Any, signature: inspect.Signature, names: Dict[str, Any],
             inputs: List[TensorHint], batching: bool) -> Signature:
-    """The outputs, and how they come."""
+    """Returns the outputs and the way in which they are returned."""
     if signature.return_annotation is signature.empty:
         raise _Misfit("predict has no type hint for what it returns; write for example "
                       "`-> list[float]`")
@@ -187,7 +187,7 @@ def _result(function: Any, signature: inspect.Signature, names: Dict[str, Any],
 
 
 def _outputs(hint: Any, batching: bool) -> Tuple[List[TensorHint], bool]:
-    """The outputs that a hint names, and whether they are fields of the value."""
+    """Returns the outputs that a hint names, and true if they are fields of the value."""
     if not _has_fields(hint):
         try:
             return [_tensor(OUTPUT, hint, batching)], False
@@ -210,7 +210,7 @@ def _outputs(hint: Any, batching: bool) -> Tuple[List[TensorHint], bool]:
 
 
 def _has_fields(hint: Any) -> bool:
-    """Whether a hint is a TypedDict, a NamedTuple or a dataclass."""
+    """True if a hint is a TypedDict, a NamedTuple or a dataclass."""
     if not isinstance(hint, type):
         return False
     is_dict = issubclass(hint, dict) and hasattr(hint, "__total__")
@@ -219,7 +219,7 @@ def _has_fields(hint: Any) -> bool:
 
 
 def _evaluate(hint: Any, names: Dict[str, Any]) -> Any:
-    """A hint that is a text, as under `from __future__ import annotations`."""
+    """Evaluates a hint in string form, as under `from __future__ import annotations`."""
     if not isinstance(hint, str):
         return hint
     try:
@@ -230,7 +230,7 @@ def _evaluate(hint: Any, names: Dict[str, Any]) -> Any:
 
 
 def _members(hint: Any) -> Tuple[Any, ...]:
-    """Members of a union, else nothing."""
+    """Returns the members of a union, otherwise an empty tuple."""
     is_union = typing.get_origin(hint) is typing.Union \
         or type(hint).__name__ == "UnionType"
     return typing.get_args(hint) if is_union else ()
@@ -267,7 +267,7 @@ def _tensor(name: str, hint: Any, batching: bool) -> TensorHint:
 
 
 def _check_batch(tensor: TensorHint, has_shape: bool) -> None:
-    """Refuses what has no row for each element of a batch."""
+    """Refuses a tensor that has no row for each element of a batch."""
     if tensor.form == ONE:
         kind = tensor.element.__name__
         raise _Misfit(f"is one value, but MAX_BATCH_SIZE asks for batches: write list[{kind}]")

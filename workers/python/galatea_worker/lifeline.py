@@ -1,4 +1,4 @@
-"""Ends the process when the server is gone, whatever the model does then."""
+"""Ends the process when the server is gone, whatever the model is doing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _F_SETSIG = getattr(fcntl, "F_SETSIG", 10)
 def arm(fd: int) -> bool:
     """Asks the kernel for SIGKILL when the pipe's other end closes.
 
-    False where the kernel can't; the end of socket B is the sign then.
+    Returns False if the kernel can't; the end of socket B is then the signal.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
@@ -22,7 +22,7 @@ def arm(fd: int) -> bool:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_ASYNC)
     except OSError:
         return False
-    # The server may have gone before the signal was armed.
+    # The server may have ended before the signal was armed.
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     if any(event & select.POLLHUP for _, event in poll.poll(0)):

@@ -23,12 +23,12 @@ def _send(level: int, message: str, frame: Any) -> None:
 
 
 def _log(level: int, message: str) -> None:
-    """Logs for the caller of the caller, which is a front."""
+    """Logs on behalf of the caller's caller, because the caller is a front."""
     _send(level, message, sys._getframe(3))
 
 
 def log_internal(level: int, message: str) -> None:
-    """Logs for the worker itself."""
+    """Logs on behalf of the worker itself."""
     _send(level, message, sys._getframe(1))
 
 

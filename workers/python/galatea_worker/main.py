@@ -1,4 +1,4 @@
-"""Main loop of a worker: reads commands of the server on socket A and does them."""
+"""Main loop of a worker: reads the server's commands from socket A and performs them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Worker:
 
     def __init__(self, commands: socket.socket, results: socket.socket,
                  sock_b: socket.socket) -> None:
-        # Together they are A. A thread that waits for bytes on one socket for both ways is
-        # also woken when those that it has sent are read.
+        # Together these are A. With one socket for both directions, a thread that waits for
+        # bytes also wakes when the bytes that it sent are read.
         self._commands = commands
         self._results = results
         self._sock_b = sock_b
@@ -53,19 +53,19 @@ class Worker:
         return self._reader.read()
 
     def hello(self) -> None:
-        """First frame: who we are."""
+        """Sends the first frame, which introduces the worker."""
         version = "%d.%d.%d" % sys.version_info[:3]
         self.say(HELLO, put_text(json.dumps(
             {"protocol": PROTOCOL, "python": version, "pid": self._pid})))
 
     def loop(self) -> None:
-        """Does what the server says until it says to end."""
+        """Performs the server's commands until it ends the loop."""
         read = self._reader.read
         while True:
             data = read()
             executor = self._executor
             kind = data[4]
-            # A late reply to an interrupted call says nothing about the last result.
+            # A late reply to an interrupted call reveals nothing about the last result.
             if executor is not None and kind != CALL_REPLY:
                 executor.server_has_read()
             if kind == EXECUTE:
@@ -78,7 +78,7 @@ class Worker:
                 return
 
     def _command(self, kind: int, data: Any) -> bool:
-        """Does one of the rare commands; True when it was the last one."""
+        """Performs one of the rare commands; returns True if it was the last one."""
         if kind == FINALIZE:
             finish(data, 5)
             self._finalize()
@@ -99,7 +99,7 @@ class Worker:
         return False
 
     def _answer(self, action: Any, setup: Any) -> None:
-        """Answers with what `action` gives, or with the exception's text."""
+        """Answers with the result of `action`, or with the exception's text."""
         try:
             answer = json.dumps(action(setup))
         except BaseException as error:  # a model may call sys.exit here as well
@@ -144,12 +144,12 @@ class Worker:
                 "async": coroutines.is_coroutine_function(execute)}
 
     def _begin_anew(self) -> None:
-        """Leaves the model to a process that imports numpy by itself."""
+        """Hands the model over to a process that imports numpy itself."""
         self.say(OK_JSON, put_text(json.dumps({"anew": True})))
         leave(0)
 
     def _finalize(self) -> None:
-        """Ends the model. From here on SIGTERM ends the process."""
+        """Finalizes the model. From here on, SIGTERM ends the process."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         state.finalizing = True
         if self._model is not None:
@@ -165,7 +165,7 @@ class Worker:
         self._executor = None
         self._model = None
         self.say(DONE, b"")
-        # What the interpreter's end frees needs no answer any more.
+        # Objects that the interpreter's end frees need no answer any more.
         state.INPUTS.notify = lambda offsets: None
         state.side = NoChannel()
 
@@ -188,12 +188,12 @@ class Worker:
         sender.after_fork()
 
     def is_child(self) -> bool:
-        """Whether this process was forked from the worker."""
+        """True if this process was forked from the worker."""
         return os.getpid() != self._pid
 
 
 def _notify_released(offsets: List[int]) -> None:
-    """Gives input blocks back between executions."""
+    """Releases input blocks between executions."""
     state.side.post(bytes((B_RELEASE,)) + put_offsets(offsets))
 
 
@@ -226,7 +226,7 @@ def run(sock_a: socket.socket, fds: List[int], names: List[str]) -> None:
 
 
 def _guard(worker: Worker) -> None:
-    """Runs the loop; what the server shouldn't have sent ends the process."""
+    """Runs the loop; an invalid message from the server ends the process."""
     try:
         worker.hello()
         worker.loop()

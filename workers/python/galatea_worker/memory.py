@@ -1,4 +1,4 @@
-"""`PreferredMemory`: memory that a model wants the responses of called models in."""
+"""`PreferredMemory`: the memory in which a model wants the responses of called models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MemoryType(NamedEnum):
 
 
 class PreferredMemory:
-    """Memory that the responses of a called model should lie in."""
+    """Memory in which the responses of a called model should be placed."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_kind", "_device")
@@ -38,7 +38,7 @@ class PreferredMemory:
 
 
 def encode_memory(memory: Optional[PreferredMemory]) -> bytes:
-    """What the server is told of preferred memory."""
+    """Encodes preferred memory for the server."""
     if memory is None:
         return b"\0"
     on_gpu = memory._kind == MemoryType.TRITONSERVER_MEMORY_GPU

@@ -49,7 +49,7 @@ class Metric(Made):
 
     @native(f"observe(self: {_METRIC}, arg0: float) -> None", _VALUE, owner=lambda: Metric)
     def observe(self, value: float) -> None:
-        """Counts a value in a histogram."""
+        """Records a value in a histogram."""
         self._change("observe", value, self._kind == MetricKind.HISTOGRAM)
 
     @native(f"value(self: {_METRIC}) -> float", owner=lambda: Metric)
@@ -70,7 +70,7 @@ class Metric(Made):
                 "corresponding 'Metric' objects have been deleted.")
 
     def _change(self, op: str, value: float, sure: bool) -> None:
-        """Changes the metric; waits for the answer only where it may be an error."""
+        """Changes the metric; waits for the answer only if it may be an error."""
         question = {"op": op, "metric": self._number, "value": value}
         try:
             self._check()
@@ -82,7 +82,7 @@ class Metric(Made):
             raise TritonModelException(f"Failed to {op} metric value: {error}") from None
 
     def _clear(self) -> None:
-        """Ends the metric, with its family."""
+        """Removes the metric along with its family."""
         if not self._cleared:
             self._cleared = True
             state.side.post(encode_untold(
@@ -101,12 +101,12 @@ def _make_metric(number: int, kind: MetricKind) -> Metric:
 
 
 def _json_number(value: float) -> Any:
-    """A number as JSON can carry it: text where it isn't finite."""
+    """Returns a number in a form for JSON: as text if it isn't finite."""
     return value if value - value == 0.0 else str(value)
 
 
 class MetricFamily:
-    """Metrics of one name. Keep it as long as its metrics are used."""
+    """Metrics with one name. Keep the family as long as its metrics are in use."""
 
     __module__ = "c_python_backend_utils"
     COUNTER = MetricKind.COUNTER

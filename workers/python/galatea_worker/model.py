@@ -11,9 +11,9 @@ from . import state
 from .config import ModelConfig
 from .errors import BackendError, format_exception
 
-#: File names of the interpreter's import begin so; its frames say nothing of the model.
+#: The prefix of the import system's file names; its frames reveal nothing about the model.
 _IMPORT_FILES = ("<frozen importlib",)
-#: Longer lines of source are not shown.
+#: The length beyond which source lines are not shown.
 _SOURCE_LENGTH_MAX = 512
 
 
@@ -48,7 +48,7 @@ def _model_dir(path: str, args: Dict[str, str]) -> str:
 
 
 def _import(name: str, path: str) -> Any:
-    """Imports a module by name, or from its file where the name means another one."""
+    """Imports a module by name, or from its file if the name means another one."""
     import importlib.util
     try:
         spec = importlib.util.find_spec(name)
@@ -56,7 +56,7 @@ def _import(name: str, path: str) -> Any:
         spec = None
     if spec is not None and spec.origin and os.path.exists(spec.origin) \
             and os.path.samefile(spec.origin, path):
-        # As PyImport_ImportModule does it: texts of errors show the same frames.
+        # Done as in PyImport_ImportModule, so that error texts show the same frames.
         return __import__(name, None, None, ["__doc__"], 0)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -71,7 +71,7 @@ def _import(name: str, path: str) -> Any:
 
 
 def _model_class(module: Any, setup: Dict[str, Any]) -> Any:
-    """The model's class; one is made for a file that only has a function."""
+    """Returns the model's class; creates one for a file that only has a function."""
     if not hasattr(module, "TritonPythonModel") and callable(getattr(module, "predict", None)):
         from . import function
         return function.model_class(module)
@@ -86,7 +86,7 @@ def _model_class(module: Any, setup: Dict[str, Any]) -> Any:
 def failure_text(error: BaseException, setup: Dict[str, Any]) -> str:
     """Text of an exception that keeps a model from being loaded.
 
-    Triton's text comes first; behind it is the line of a syntax error.
+    Triton's text comes first, followed by the line of a syntax error.
     """
     text = format_exception(error, _IMPORT_FILES)
     if isinstance(error, SyntaxError) and isinstance(error.filename, str):
@@ -117,7 +117,7 @@ def _shown_path(path: str, setup: Dict[str, Any]) -> str:
 
 
 def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
-    """Runs `auto_complete_config`; gives the parts of the configuration it changed."""
+    """Runs `auto_complete_config`; returns the parts of the configuration that it changed."""
     module = import_model(setup)
     before = setup["config"]
     config: Any = ModelConfig(json.dumps(before))
@@ -135,7 +135,7 @@ def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def initialize(setup: Dict[str, Any]) -> Any:
-    """Makes the model and calls its `initialize`."""
+    """Creates the model and calls its `initialize`."""
     module = import_model(setup)
     model = _model_class(module, setup)()
     if hasattr(model, "initialize"):

@@ -1,8 +1,8 @@
 """Calls of functions as Triton's extension module takes them.
 
-Models were written against functions that pybind11 has made. These take what can be converted,
-such as bytes where a text is meant, and refuse the rest with a text that lists the signature
-and the call. `native` gives a function of Python such a front.
+Models were written for functions that pybind11 created. These accept anything convertible, such
+as bytes where a string is expected, and refuse everything else with a text that lists the
+signature and the call. `native` gives a Python function such a front.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ class Unfit(Exception):
     """An argument that can't be converted."""
 
 
-#: Marks a parameter that must be given.
+#: Marks a required parameter.
 NEEDED: Any = object()
 
 Convert = Callable[[Any], Any]
 
 
 class Parameter:
-    """A parameter: its name if it can be given by name, and what it takes."""
+    """A parameter: its name, if it can be given by name, and its conversion."""
 
     __slots__ = ("name", "convert", "default", "may_be_none")
 
@@ -34,7 +34,7 @@ class Parameter:
 
 
 class Signature:
-    """A function's parameters, and the text with which a wrong call is refused."""
+    """A function's parameters, and the text for refusing a wrong call."""
 
     __slots__ = ("text", "is_constructor", "parameters")
 
@@ -44,7 +44,7 @@ class Signature:
         self.parameters = parameters
 
     def bind(self, args: Sequence[Any], named: Dict[str, Any]) -> List[Any]:
-        """Values of all parameters; raises TypeError for what doesn't fit."""
+        """Returns the values of all parameters; raises TypeError for arguments that don't fit."""
         try:
             return self._bind(args, named)
         except Unfit:
@@ -94,7 +94,7 @@ class Signature:
 
 
 def _constructor(rest: str) -> str:
-    """A signature behind its opening parenthesis, as a call of the class."""
+    """Returns a signature after its opening parenthesis, as a call of the class."""
     owner, _, rest = rest[len("self: "):].partition(", ")
     return f"{owner}({rest[:rest.rindex(' -> ')]}"
 
@@ -107,7 +107,7 @@ def _show(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """A text. Bytes are taken too, as the elements of BYTES tensors are."""
+    """Converts a string. Bytes are accepted too, as elements of BYTES tensors."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")
@@ -120,7 +120,7 @@ def text(value: Any) -> str:
 
 
 def number(low: int, high: int) -> Convert:
-    """An integer between two bounds, or what is one when it is rounded; never a float."""
+    """Converts an integer between two bounds, or a value that rounds to one; never a float."""
     def convert(value: Any) -> int:
         if isinstance(value, float):
             raise Unfit
@@ -152,7 +152,7 @@ INT64 = number(-1 << 63, (1 << 63) - 1)
 
 
 def real(value: Any) -> float:
-    """A floating-point number; no text."""
+    """Converts a floating-point number; refuses strings."""
     if isinstance(value, (str, bytes, bytearray)):
         raise Unfit
     try:
@@ -162,7 +162,7 @@ def real(value: Any) -> float:
 
 
 def boolean(value: Any) -> bool:
-    """Truth of what has one; None is false."""
+    """Converts a value to a boolean; None is false."""
     if value is None or hasattr(type(value), "__bool__"):
         try:
             return bool(value)
@@ -172,7 +172,7 @@ def boolean(value: Any) -> bool:
 
 
 def cast(convert: Convert, value: Any) -> Any:
-    """A value that a function converts by itself; raises RuntimeError for others."""
+    """Converts a value with a function of its own; raises RuntimeError for others."""
     try:
         return convert(value)
     except Unfit:
@@ -196,7 +196,7 @@ def instance(kind: Any) -> Convert:
 
 
 def sequence(convert_one: Convert) -> Convert:
-    """A list of what can be iterated by numbers; no text."""
+    """Converts a list from anything that can be indexed; refuses strings."""
     def convert(value: Any) -> List[Any]:
         if isinstance(value, (str, bytes, dict)) \
                 or not hasattr(type(value), "__getitem__"):
@@ -235,7 +235,7 @@ def _self(owner: Callable[[], type]) -> Parameter:
 
 
 def declared(function: Any) -> Callable[[Any], Any]:
-    """Gives the front of a function its name, its text and what it says of its parameters."""
+    """Gives a function's front its name, its docstring and the signature of its parameters."""
     def dress(call: Any) -> Any:
         for name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
             setattr(call, name, getattr(function, name))
@@ -249,13 +249,13 @@ def _bare(self: Any) -> Any:
 
 
 def bare(method: Any) -> Any:
-    """A method that takes nothing, and refuses by itself what it is given."""
+    """Wraps a method without parameters, which refuses arguments by itself."""
     method.__wrapped__ = _bare
     return method
 
 
 class Made:
-    """Base of classes whose objects only the server makes, with `object.__new__`."""
+    """Base of classes that only the server instantiates, with `object.__new__`."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""`is_ready` of a model, asked beside executions.
+"""`is_ready` of a model, which is asked alongside executions.
 
-It runs in a thread of its own: neither an execution nor the reader of socket B waits
-for it.
+The check runs in a thread of its own: neither an execution nor the reader of socket B waits for
+it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _pack_head = Struct("<BQB").pack
 _NO, _YES, _FAILED = 0, 1, 2
 _INTERNAL = b"\1"
 
-#: Questions that the thread has not answered; None before the model is there.
+#: Questions that the thread has not answered yet; None until the model exists.
 _questions: Optional["SimpleQueue[int]"] = None
 
 
 def start(model: Any) -> None:
-    """Answers questions from now on."""
+    """Starts answering questions."""
     global _questions
     _questions = SimpleQueue()
-    # Not by `threading`, whose frames would show in the texts of exceptions.
+    # Not started with `threading`, whose frames would appear in the texts of exceptions.
     _thread.start_new_thread(_run, (model, _questions))
 
 
 def ask(number: int) -> None:
-    """The server asks whether the model is ready."""
+    """Handles the server's question if the model is ready."""
     if _questions is None:
         raise WireError("a question for the readiness of a model without is_ready")
     _questions.put(number)
@@ -57,7 +57,7 @@ def _run(model: Any, questions: "SimpleQueue[int]") -> None:
 
 
 def _is_ready(model: Any) -> bool:
-    """What the model says; raises if that is no boolean."""
+    """Returns the model's answer; raises an error if it is not a boolean."""
     ready = model.is_ready()
     from . import coroutines
     if coroutines.is_coroutine(ready):

@@ -24,24 +24,24 @@ _get_trace_count = Struct("<BI").unpack_from
 
 
 class InferenceTrace(Made):
-    """Trace of a request; a called model's trace becomes its child."""
+    """The trace of a request; a called model's trace becomes its child."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_key", "_context")
 
-    #: The request that is traced; 0 where none is.
+    #: The traced request; 0 if there is none.
     _key: int
     _context: str
 
     @native("get_context(self: c_python_backend_utils.InferenceTrace) -> object",
             owner=lambda: InferenceTrace)
     def get_context(self) -> Optional[str]:
-        """Context of OpenTelemetry as JSON, or None."""
+        """Returns the OpenTelemetry context as JSON, or None."""
         return self._context or None
 
 
 def _new_trace() -> InferenceTrace:
-    """A trace of nothing."""
+    """Creates a trace without a request."""
     trace = object.__new__(InferenceTrace)
     trace._key = 0
     trace._context = ""
@@ -56,7 +56,7 @@ def _exec(self: Any, decoupled: bool = False) -> Any:
 
 
 def _async_exec(self: Any, decoupled: bool = False) -> Any:
-    """Calls the model without waiting; the answer is awaited."""
+    """Calls the model without blocking; the answer is awaitable."""
 
 
 _exec.__name__ = "exec"
@@ -136,7 +136,7 @@ class InferenceRequest:
               model_version: Any = -1, flags: Any = 0, timeout: Any = 0,
               preferred_memory: Any = _MISSING, trace: Any = _MISSING,
               parameters: Any = None) -> None:
-        """Takes arguments of exactly the usual types; raises Unfit for others."""
+        """Accepts arguments of exactly the usual types; raises Unfit for others."""
         if not (type(inputs) is type(requested_output_names) is list
                 and type(model_name) is type(request_id) is str
                 and type(model_version) is type(flags) is type(timeout) is type(
@@ -217,7 +217,7 @@ class InferenceRequest:
     @native("requested_output_names(self: c_python_backend_utils.InferenceRequest) -> set[str]",
             owner=lambda: InferenceRequest)
     def requested_output_names(self) -> Set[str]:
-        """Names of the outputs that are asked for."""
+        """Names of the requested outputs."""
         return set(self._wanted or ())
 
     @native("flags(self: c_python_backend_utils.InferenceRequest) -> int",
@@ -235,7 +235,7 @@ class InferenceRequest:
     @native("timeout(self: c_python_backend_utils.InferenceRequest) -> int",
             owner=lambda: InferenceRequest)
     def timeout(self) -> int:
-        """Time-out in microseconds; 0 if there is none."""
+        """Timeout in microseconds; 0 if there is none."""
         return self._timeout
 
     @native("parameters(self: c_python_backend_utils.InferenceRequest) -> str",
@@ -247,7 +247,7 @@ class InferenceRequest:
     @native("trace(self: c_python_backend_utils.InferenceRequest) -> c_python_backend_utils.InferenceTrace",
             owner=lambda: InferenceRequest)
     def trace(self) -> InferenceTrace:
-        """Trace of the request, to hand on to requests for other models."""
+        """Trace of the request, to pass on to requests for other models."""
         trace = self._trace
         if trace is None:
             trace = self._trace = _new_trace()
@@ -265,12 +265,12 @@ class InferenceRequest:
     @native("is_cancelled(self: c_python_backend_utils.InferenceRequest) -> bool",
             owner=lambda: InferenceRequest)
     def is_cancelled(self) -> bool:
-        """Whether the client has cancelled the request."""
+        """True if the client has cancelled the request."""
         return self.get_response_sender().is_cancelled()
 
     @bare
     def get_response_sender(self, *rest: Any, **more: Any) -> InferenceResponseSender:
-        """Sender of responses to this request; it may be used in any thread."""
+        """Sender of responses to this request, usable in any thread."""
         if rest or more:
             raise _SENDER.refusal((self, *rest), more)
         sender = self._sender
@@ -295,7 +295,7 @@ _calls: Any = None
 
 
 def _bls() -> Any:
-    """The module of calls, imported with the first one."""
+    """Returns the module for calls, which is imported with the first one."""
     global _calls
     if _calls is None:
         from . import bls
@@ -303,7 +303,7 @@ def _bls() -> Any:
     return _calls
 
 
-#: Sets of one name, which most requests ask for.
+#: Single-name sets, which most requests use.
 _single: Dict[str, frozenset] = {}
 _SINGLE_MAX = 1024
 
@@ -322,7 +322,7 @@ def _check_names(names: Any) -> frozenset:
 
 
 def _check_correlation(value: Any) -> Union[int, str]:
-    """A correlation id as it is sent: a number or a text."""
+    """Checks a correlation id, which is a number or a string."""
     if isinstance(value, int):
         return cast(UINT64, value)
     if isinstance(value, str):
@@ -388,7 +388,7 @@ def get_request(data: Any, position: int, own: "Own") -> Decoded:
 
 
 def _get_correlation(data: Any, position: int, kind: int) -> Decoded:
-    """A correlation id: a number or a text."""
+    """Reads a correlation id, which is a number or a string."""
     if kind == 1:
         return get_u64(data, position)[0], position + 8
     if kind == 2:
@@ -406,7 +406,7 @@ def _get_names(data: Any, position: int, count: int) -> Decoded:
 
 
 class Own:
-    """What requests to this model have in common."""
+    """Properties that all requests to this model share."""
 
     __slots__ = ("name", "version", "outputs")
 
@@ -416,7 +416,7 @@ class Own:
         self.outputs = outputs
 
 
-#: EXECUTE frames of one request, behind its key.
+#: EXECUTE frames with one request, after its key.
 _forms = Forms(17)
 _ONE = pack_u32(1)
 

@@ -68,7 +68,7 @@ Parameters = Dict[str, Union[str, int, bool, float]]
 
 
 class UnsupportedParameters(str):
-    """JSON of parameters that the server doesn't take; it is refused where it is sent."""
+    """JSON of parameters that the server doesn't accept; refused when it is sent."""
 
     __slots__ = ()
     WHY = "Unsupported value type on parameters"
@@ -116,7 +116,7 @@ _OUTPUT_TENSORS = Signature("output_tensors(self: c_python_backend_utils.Inferen
 
 
 class InferenceResponse:
-    """Answer to a request: output tensors, or an error."""
+    """The answer to a request: output tensors or an error."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_tensors", "_error", "_parameters")
@@ -125,7 +125,7 @@ class InferenceResponse:
     def __init__(self, *args: Any, **named: Any) -> None:
         self._error: Optional[TritonError] = None
         self._parameters = "{}"
-        # The two usual calls, and then all others.
+        # The two most common calls come first, then all others.
         if len(args) == 1 and not named:
             tensors = args[0]
         elif not args and len(named) == 1:
@@ -155,7 +155,7 @@ class InferenceResponse:
     @native("has_error(self: c_python_backend_utils.InferenceResponse) -> bool",
             owner=lambda: InferenceResponse)
     def has_error(self) -> bool:
-        """Whether the response carries an error."""
+        """True if the response carries an error."""
         return self._error is not None
 
     @native("error(self: c_python_backend_utils.InferenceResponse) -> "
@@ -172,7 +172,7 @@ class InferenceResponse:
 
 
 def response_with(tensors: List[Tensor]) -> InferenceResponse:
-    """Response that a called model gave, with nothing but tensors."""
+    """Creates the response of a called model that has nothing but tensors."""
     response = InferenceResponse.__new__(InferenceResponse)
     response._tensors = tensors
     response._parameters = "{}"
@@ -181,7 +181,7 @@ def response_with(tensors: List[Tensor]) -> InferenceResponse:
 
 
 def response_of(decoded: Any) -> InferenceResponse:
-    """Response that a called model gave, from what `wire.get_response` read."""
+    """Creates the response of a called model from the result of `wire.get_response`."""
     tensors, parameters, error = decoded
     response = response_with(tensors or [])
     if parameters:

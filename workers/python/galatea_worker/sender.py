@@ -47,7 +47,7 @@ class InferenceResponseSender(Made):
     _wanted: Optional[frozenset]
     _closed: bool
     _sent: int
-    #: Set where the server needs no word of the end: it has the answer already.
+    #: Set if the server does not need to learn about the end, because it already has the answer.
     _silent: bool
 
     @declared(_send)
@@ -73,11 +73,11 @@ class InferenceResponseSender(Made):
     @native("is_cancelled(self: c_python_backend_utils.InferenceResponseSender) -> bool",
             owner=lambda: InferenceResponseSender)
     def is_cancelled(self) -> bool:
-        """Whether the client has cancelled the request."""
+        """True if the client has cancelled the request."""
         return self._key in state.cancelled
 
     def _count(self, has_response: bool, flags: int) -> None:
-        """Checks that a response may come now, and counts it."""
+        """Checks that a response is allowed now, and counts it."""
         if self._key == 0:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the "
@@ -101,7 +101,7 @@ class InferenceResponseSender(Made):
             self._sent += 1
 
     def _transmit(self, response: Optional[InferenceResponse], flags: int) -> None:
-        """Sends the frame; what can't be sent is answered with an error."""
+        """Sends the frame; answers a response that can't be sent with an error."""
         pause = state.paused.get(self._key)
         if pause is not None:
             pause.wait()
@@ -122,13 +122,13 @@ class InferenceResponseSender(Made):
             raise
 
     def _close(self) -> None:
-        """Ends the sender without a word: the request is answered otherwise."""
+        """Ends the sender silently: the request is answered otherwise."""
         with _state_lock:
             self._closed = True
             self._silent = True
 
     def _end(self) -> None:
-        """Ends the sender with the final flag: what it has sent is the answer."""
+        """Ends the sender with the final flag: the responses that it has sent are the answer."""
         with _state_lock:
             self._closed = True
             is_told, self._silent = self._silent, True
@@ -136,8 +136,7 @@ class InferenceResponseSender(Made):
             state.side.post(_pack_head(B_RESPONSE, self._key, 1) + NO_RESPONSE_BYTE)
 
     def __del__(self) -> None:
-        # A model that drops the sender before the final response would leave the
-        # client waiting.
+        # If a model drops the sender before the final response, the client would wait forever.
         try:
             if not self._silent and self._key:
                 state.side.post(_pack_head(B_RESPONSE, self._key, 1) + NO_RESPONSE_BYTE)
@@ -150,7 +149,7 @@ _new = object.__new__
 
 def make_sender(key: int, wanted: Optional[frozenset],
                 closed: bool) -> InferenceResponseSender:
-    """Sender of responses to a request, which may be answered already."""
+    """Creates a sender for a request, which may already have been answered."""
     sender = _new(InferenceResponseSender)
     sender._key = key
     sender._wanted = wanted

@@ -28,7 +28,7 @@ def run(sock: socket.socket) -> None:
 
 
 def _take(data: Any) -> None:
-    """Does what one frame says."""
+    """Handles a frame."""
     kind = data[4]
     if kind == B_FREE:
         state.OUTPUTS.free(get_offsets(data, 5), strict=True)

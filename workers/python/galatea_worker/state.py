@@ -1,4 +1,4 @@
-"""State of the process that its modules share."""
+"""Process state that the modules share."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .channel import NoChannel
 
 #: Socket B.
 side: Any = NoChannel()
-#: Sends a body on A and gives the next frame; reads one frame from A.
+#: Sends a body on A and returns the next frame; reads one frame from A.
 exchange: Callable[[bytes], Any] = NoChannel.refuse
 read_a: Callable[[], Any] = NoChannel.refuse
 #: The thread that runs the main loop and the model's `execute`.
 main_thread = threading.get_ident()
-#: Whether the model has the decoupled transaction policy.
+#: True if the model has the decoupled transaction policy.
 decoupled = False
-#: Whether `initialize` has returned.
+#: True if `initialize` has returned.
 initialized = False
-#: Whether `finalize` has begun.
+#: True if `finalize` has begun.
 finalizing = False
-#: Name of the model, of its instance, and its directory (of the version).
+#: Names of the model and its instance, and the model's version directory.
 model_name = ""
 instance_name = ""
 model_dir = ""
@@ -29,7 +29,7 @@ model_dir = ""
 model_path = ""
 #: Keys of requests that clients have cancelled, the oldest first.
 cancelled: Dict[int, None] = {}
-#: Keys of cancelled requests that are remembered at most.
+#: The maximum number of cancelled requests that are remembered.
 CANCELLED_MAX = 65536
 
 
@@ -43,7 +43,7 @@ def pause(key: int) -> None:
 
 
 def resume(key: int) -> None:
-    """Lets the sender of a request go on."""
+    """Makes the sender of a request continue."""
     event = paused.pop(key, None)
     if event is not None:
         event.set()

@@ -1,14 +1,14 @@
-"""A template: a process that has imported what workers need, and forks them.
+"""A template: a process that has imported the modules that workers need, and forks workers.
 
-It executes one thread and no code of a model. The server asks it on one socket, a question at
-a time:
+It executes a single thread and no code of a model. The server sends it questions on one socket,
+one at a time:
 
-- ``worker``: it forks a worker, which gets the descriptors that came with the question.
-- ``template``: it forks another template, which imports numpy as well.
-- ``reap``: how a worker has ended. Until that is asked, the number of its process stays taken.
+- ``worker``: forks a worker, which receives the descriptors that came with the question.
+- ``template``: forks another template, which imports numpy as well.
+- ``reap``: returns how a worker ended. Until then, the number of its process stays reserved.
 
-numpy is hidden in workers until the model imports it, and given to it if that import would
-have done the same as the template's (`Preloaded`).
+numpy is hidden in workers until the model imports it. The model then gets the template's numpy
+if importing it would have had the same result (`Preloaded`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from . import lifeline
 
-#: What a template gives up: the server starts workers without it then.
+#: The exit status of a template that gives up: the server then starts workers without it.
 _EXIT_UNSUITABLE = 69
-#: Modules that workers of the usual models import.
+#: Modules that workers of typical models import.
 _MODULES = ("importlib.util", "galatea_worker.main", "galatea_worker.model",
             "galatea_worker.side", "galatea_worker.coroutines", "galatea_worker.function",
             "triton_python_backend_utils")
 _DESCRIPTORS_MAX = 6
 _QUESTION_BYTES_MAX = 1 << 16
 _SITE_FOLDERS = ("site-packages", "dist-packages")
-#: Beginning of the process's arguments, as numbered by proc(5): what follows the name.
+#: The position of the arguments' beginning among proc(5)'s fields after the name.
 _FIELD_OF_ARGUMENTS = 48 - 3
 
 _U32 = Struct("<I")
@@ -45,7 +45,7 @@ Forked = Tuple[socket.socket, List[int], List[str]]
 
 
 class _Ambience:
-    """What an import can depend on, beside files."""
+    """State that an import can depend on, besides files."""
 
     def __init__(self) -> None:
         self.variables = dict(os.environ)
@@ -54,14 +54,14 @@ class _Ambience:
         self.paths = list(sys.path)
 
     def is_unchanged(self) -> bool:
-        """Whether all is as it was; new paths behind the others change nothing."""
+        """Tells if the state is unchanged; new paths after the others make no difference."""
         return (self.variables == dict(os.environ) and self.filters == list(warnings.filters)
                 and self.processors == os.sched_getaffinity(0)
                 and self.paths == sys.path[:len(self.paths)])
 
 
 class Preloaded:
-    """numpy as the template has imported it, hidden from the model until that imports it."""
+    """The template's imported numpy, hidden from the model until it imports numpy."""
 
     def __init__(self, modules: Dict[str, Any], ambience: _Ambience) -> None:
         self._modules = modules
@@ -70,13 +70,13 @@ class Preloaded:
         self.is_hidden = False
 
     def hide(self) -> None:
-        """Hides it in a worker."""
+        """Hides numpy in a worker."""
         for name in self._modules:
             sys.modules.pop(name, None)
         self.is_hidden = True
 
     def find(self) -> Any:
-        """The spec of the model's import; None if that has to begin anew."""
+        """Returns the spec for the model's import; None if the import must start over."""
         if not self._ambience.is_unchanged():
             return None
         found = importlib.machinery.PathFinder.find_spec("numpy")
@@ -86,11 +86,11 @@ class Preloaded:
         return found
 
     def create_module(self, spec: Any) -> Any:
-        """The module that there is."""
+        """Returns the existing module."""
         return self._modules["numpy"]
 
     def exec_module(self, module: Any) -> None:
-        """Gives what the template has executed to the model."""
+        """Gives the modules that the template has executed to the model."""
         module.__spec__ = self._spec
         self.is_hidden = False
         sys.modules.update(self._modules)
@@ -100,17 +100,17 @@ class Preloaded:
             random.seed()
 
 
-#: What the process that was forked had before the model; None in one that wasn't.
+#: The state of a forked process before the model; None in a process that wasn't forked.
 _ambience: Optional[_Ambience] = None
 _preloaded: Optional[Preloaded] = None
-#: Whether numpy came to the model as a template would import it; None: it did not yet.
+#: True if the model's import of numpy equals a template's; None before the import.
 _is_usual: Optional[bool] = None
-#: Leaves a process in which numpy can't be imported as the model wants it.
+#: Leaves a process in which numpy can't be imported in the way that the model needs.
 begin_anew: Optional[Callable[[], None]] = None
 
 
 def find_numpy() -> Any:
-    """What the model's import of numpy finds; None if it shall find it by itself."""
+    """Returns the result of the model's import of numpy; None for the usual search."""
     global _is_usual
     if _preloaded is not None and _preloaded.is_hidden:
         spec = _preloaded.find()
@@ -123,12 +123,12 @@ def find_numpy() -> Any:
 
 
 def wants_numpy() -> bool:
-    """Whether templates may import numpy for this model."""
+    """True if templates may import numpy for this model."""
     return bool(_is_usual) or _preloaded is not None and not _preloaded.is_hidden
 
 
 def has_unused() -> bool:
-    """Whether numpy is there, but the model hasn't imported it."""
+    """True if numpy is present but the model hasn't imported it."""
     return _preloaded is not None and _preloaded.is_hidden
 
 
@@ -136,7 +136,8 @@ def serve(control: socket.socket, fds: List[int]) -> Forked:
     """Answers the server; returns in each worker that it forks."""
     global _ambience
     for number in (signal.SIGINT, signal.SIGTERM):
-        # The server ends its processes. A service manager sends signals to all of a service.
+        # The server ends its processes, but a service manager signals all processes of a
+        # service.
         signal.signal(number, lambda *_: None)
     lifeline.arm(fds[0])
     own = _Own(control, fds[0])
@@ -171,12 +172,12 @@ class _Own:
         self._lifeline = line
 
     def close(self) -> None:
-        """Leaves them to the template, in a process that it has forked."""
+        """Leaves the descriptors to the template, in a process that it has forked."""
         self._control.close()
         os.close(self._lifeline)
 
     def read(self) -> Tuple[Dict[str, Any], List[int]]:
-        """The next question; the process ends with the server's socket."""
+        """Returns the next question; the process ends with the server's socket."""
         head, fds, _, _ = socket.recv_fds(self._control, 4, _DESCRIPTORS_MAX)
         for fd in fds:
             os.set_inheritable(fd, False)
@@ -216,7 +217,7 @@ def _fork(own: _Own, given: List[int]) -> int:
         os.setpgid(0, 0)
         return 0
     try:
-        # Both do it: the server may end its group from now on.
+        # Both processes do it, because the server may end the group at any time from now on.
         os.setpgid(pid, pid)
     except OSError:
         pass  # it has ended, and left no others
@@ -231,7 +232,7 @@ def _close(fds: List[int]) -> None:
 
 
 def _become_worker(own: _Own, given: List[int], names: List[str]) -> Forked:
-    """The descriptors of a worker, in the order of one that was started by itself."""
+    """Orders the descriptors of a worker like those of one that starts an interpreter."""
     own.close()
     _rename(names)
     if _preloaded is not None:
@@ -240,7 +241,7 @@ def _become_worker(own: _Own, given: List[int], names: List[str]) -> Forked:
 
 
 def _rename(names: List[str]) -> None:
-    """Puts its names where the list of processes shows them."""
+    """Stores the worker's names where the list of processes shows them."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
             shown = file.read()
@@ -269,8 +270,8 @@ def _preload() -> None:
 
 
 def _be_ready(own: _Own) -> None:
-    """Says which files were read, if workers can be forked."""
-    # A handler may end threads before a fork, as that of OpenBLAS does.
+    """Reports which files were read, if workers can be forked."""
+    # A handler may end threads before a fork, as OpenBLAS's does.
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -279,7 +280,7 @@ def _be_ready(own: _Own) -> None:
     if threads != 1:
         _give_up(own, f"{threads} threads run")
     gc.collect()
-    # Pages that no collection writes stay shared.
+    # Pages that the garbage collector doesn't write stay shared.
     gc.freeze()
     own.answer({"files": sorted(_files())})
 
@@ -290,7 +291,7 @@ def _give_up(own: _Own, why: str) -> NoReturn:
 
 
 def _files() -> List[str]:
-    """Files on which the process depends: those it has read, and those it would have read."""
+    """Returns the files that the process depends on: those read, and those it would have read."""
     found = {sys.executable or "", os.path.join(sys.prefix, "pyvenv.cfg")}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -309,6 +310,6 @@ def _files() -> List[str]:
 
 
 def _is_file(path: str) -> bool:
-    """Whether the server can look at it."""
+    """True if the server can examine the file."""
     return (os.path.isabs(path) and len(path) > 1 and path.isprintable()
             and not path.startswith("/memfd:") and not path.endswith(" (deleted)"))

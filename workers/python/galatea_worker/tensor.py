@@ -43,10 +43,10 @@ _AS_NUMPY = Signature("as_numpy(self: c_python_backend_utils.Tensor) -> numpy.nd
 
 
 class Tensor:
-    """A tensor in memory of the CPU.
+    """A tensor in CPU memory.
 
-    ``Tensor(name, array)`` makes one from a numpy array. The array isn't copied:
-    what is written to it before the response is sent is sent.
+    ``Tensor(name, array)`` creates one from a numpy array. The array isn't copied: changes to it
+    before the response is sent take effect.
     """
 
     __module__ = "c_python_backend_utils"
@@ -57,9 +57,9 @@ class Tensor:
     _shape: Tuple[int, ...]
     #: The numpy array, once there is one.
     _array: Any
-    #: Content as bytes: short inputs, BYTES, and memory of other frameworks.
+    #: The contents as bytes: short inputs, BYTES, and memory of other frameworks.
     _data: Any
-    #: Content in the input arena.
+    #: The contents in the input arena.
     _block: Optional[InputBlock]
 
     @declared(_tensor)
@@ -109,7 +109,7 @@ class Tensor:
 
     @native("is_cpu(self: c_python_backend_utils.Tensor) -> bool", owner=lambda: Tensor)
     def is_cpu(self) -> bool:
-        """True: this server puts tensors into memory of the CPU."""
+        """True: this server puts tensors in CPU memory."""
         return True
 
     @bare
@@ -146,7 +146,7 @@ class Tensor:
         return array
 
     def _writable(self) -> Any:
-        """Content in memory that may be written to."""
+        """Returns the contents in writable memory."""
         data = self._data
         if type(data) is bytes:
             data = self._data = bytearray(data)
@@ -189,7 +189,7 @@ class Tensor:
 
 
 class GpuTensor(Tensor):
-    """A tensor in memory of a GPU."""
+    """A tensor in GPU memory."""
 
     __module__ = "c_python_backend_utils"
     __slots__ = ("_memory",)
@@ -197,17 +197,17 @@ class GpuTensor(Tensor):
     _memory: Any
 
     def is_cpu(self) -> bool:
-        """False: the tensor is in memory of a GPU."""
+        """False: the tensor is in GPU memory."""
         return False
 
     def as_numpy(self) -> Any:
-        """Raises TritonModelException: numpy has no arrays in memory of GPUs."""
+        """Raises TritonModelException, because numpy has no arrays in GPU memory."""
         raise TritonModelException(_NOT_READABLE)
 
     def __dlpack__(self, stream: Any = None, *, max_version: Any = None,
                    dl_device: Optional[Tuple[int, int]] = None,
                    copy: Optional[bool] = None) -> Any:
-        """The tensor as a DLPack capsule: no work on it is pending."""
+        """Returns the tensor as a DLPack capsule; no work on it is pending."""
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on GPU {self._memory.device}, not on the "
                               f"device {dl_device}")
@@ -230,7 +230,7 @@ _new = Tensor.__new__
 
 
 def from_bytes(name: str, code: int, shape: Tuple[int, ...], data: Any) -> Tensor:
-    """Tensor over content that came in a frame, or over foreign memory."""
+    """Creates a tensor over contents that came in a frame, or over foreign memory."""
     tensor = _new(Tensor)
     tensor._name = name
     tensor._dtype = code
@@ -242,14 +242,14 @@ def from_bytes(name: str, code: int, shape: Tuple[int, ...], data: Any) -> Tenso
 
 
 def from_block(name: str, code: int, shape: Tuple[int, ...], block: InputBlock) -> Tensor:
-    """Tensor over a block of the input arena."""
+    """Creates a tensor over a block of the input arena."""
     tensor = from_bytes(name, code, shape, None)
     tensor._block = block
     return tensor
 
 
 def on_gpu(name: str, code: int, shape: Tuple[int, ...], memory: Any) -> GpuTensor:
-    """Tensor over memory of a GPU."""
+    """Creates a tensor over GPU memory."""
     tensor = GpuTensor.__new__(GpuTensor)
     tensor._name = name
     tensor._dtype = code
@@ -260,7 +260,7 @@ def on_gpu(name: str, code: int, shape: Tuple[int, ...], memory: Any) -> GpuTens
 
 
 def check_tensors(tensors: Sequence[Any], text: str) -> List[Tensor]:
-    """List of tensors as it was given; raises `text` where one is None."""
+    """Returns the list of tensors as given; raises `text` if one is None."""
     checked = list(tensors)
     for tensor in checked:
         if type(tensor) is not Tensor:

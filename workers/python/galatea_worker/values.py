@@ -1,4 +1,4 @@
-"""Values of Python for the tensors of a request, and tensors for what a function gives."""
+"""Python values for a request's tensors, and tensors for a function's return values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _U32 = Struct("<I")
 
 
 class InputError(Exception):
-    """An input that no value can be made of."""
+    """An input that can't be converted to a value."""
 
 
 def decode(hint: TensorHint, tensor: Tensor) -> Any:
-    """The value of an input, as its hint says."""
+    """Decodes the value of an input according to its hint."""
     if hint.form == ARRAY:
         return tensor.as_numpy()
     block = tensor._block
@@ -54,7 +54,7 @@ def _text(hint: TensorHint, value: bytes) -> str:
 
 
 def encode(hint: TensorHint, value: Any, rows: Optional[int]) -> Tensor:
-    """The tensor of an output; `rows` is the size of the batch if there is one."""
+    """Encodes the tensor of an output; `rows` is the size of the batch, if there is one."""
     if value is None:
         raise BackendError(f"predict gave None for output '{hint.name}'")
     if hint.form == ARRAY:
@@ -70,7 +70,7 @@ def encode(hint: TensorHint, value: Any, rows: Optional[int]) -> Tensor:
 
 
 def _pack(hint: TensorHint, values: List[Any], shape: Tuple[int, ...]) -> Tensor:
-    """Content of elements."""
+    """Packs elements into contents."""
     convert = _CONVERSIONS[hint.element]
     try:
         converted = [convert(value) for value in values]
@@ -113,7 +113,7 @@ _CONVERSIONS = {bool: _bool, int: operator.index, float: _float, str: _utf8,
 
 
 def _encode_array(hint: TensorHint, value: Any, rows: Optional[int]) -> Tensor:
-    """Tensor of an array, or of what numpy makes an array of."""
+    """Encodes an array, or an object that numpy converts to one, as a tensor."""
     arrays.load()
     numpy = arrays.np
     wanted = arrays.DTYPES[hint.datatype]
@@ -132,7 +132,7 @@ def _encode_array(hint: TensorHint, value: Any, rows: Optional[int]) -> Tensor:
 
 
 def _check_shape(hint: TensorHint, shape: Tuple[int, ...], rows: Optional[int]) -> None:
-    """Refuses a shape that isn't the hint's, or has another batch than the inputs."""
+    """Refuses a shape that differs from the hint's, or whose batch differs from the inputs'."""
     fits = len(shape) == len(hint.shape) and all(
         wanted in (-1, length) for wanted, length in zip(hint.shape, shape))
     if not fits:

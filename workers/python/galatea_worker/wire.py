@@ -1,8 +1,8 @@
-"""Encoding of what server and worker say to each other.
+"""Encoding of the messages between server and worker.
 
-Decoders take a frame and a position and give the value and the position behind it.
-A length that leads out of the frame is found by the next read or by `finish`;
-nothing happens on the way that would have to be undone.
+Decoders take a frame and a position, and return the value and the position after it. A length
+that exceeds the frame is detected by the next read or by `finish`; nothing happens in between
+that would have to be undone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Decoded = Tuple[Any, int]
 
 
 def finish(data: Any, position: int) -> None:
-    """Refuses a frame whose values don't end where it does."""
+    """Refuses a frame that doesn't end where its values do."""
     if position != len(data):
         raise WireError(f"a frame of {len(data)} bytes whose values end at {position}")
 
@@ -62,7 +62,7 @@ def put_text(text: str) -> bytes:
 
 
 def get_tensor(data: Any, position: int) -> Decoded:
-    """A tensor; one in the input arena keeps its block in use."""
+    """Reads a tensor; one in the input arena keeps its block in use."""
     name, position = get_text(data, position)
     code, rank = _get_type_rank(data, position)
     if not 0 < code < 15 or rank > RANK_MAX:
@@ -93,7 +93,7 @@ def get_tensor(data: Any, position: int) -> Decoded:
 
 
 def _check_length(name: str, code: int, shape: Tuple[int, ...], length: int) -> None:
-    """Refuses content that hasn't the length of its shape."""
+    """Refuses contents whose length doesn't match the shape."""
     count = 1
     for dim in shape:
         if dim < 0:
@@ -142,7 +142,7 @@ def put_offsets(offsets: Sequence[int]) -> bytes:
 
 
 class Blocks:
-    """What the tensors of a frame hold: blocks of both arenas."""
+    """The blocks of both arenas that the tensors of a frame occupy."""
 
     __slots__ = ("outputs", "inputs")
 
@@ -155,7 +155,7 @@ _heads: Dict[Tuple[str, int, Tuple[int, ...]], bytes] = {}
 
 
 def _head(tensor: Tensor) -> bytes:
-    """Name, data type and shape of a tensor; models use the same few again."""
+    """Encodes the name, data type and shape of a tensor; models reuse the same few."""
     key = (tensor._name, tensor._dtype, tensor._shape)
     head = _heads.get(key)
     if head is None:
@@ -171,13 +171,13 @@ def _head(tensor: Tensor) -> bytes:
     return head
 
 
-#: The same, and place and length of the content, of arrays that travel in the frame; and the
-#: length.
+#: The same head, with the location and length of the contents, for arrays that travel in the
+#: frame; and that length.
 _short_heads: Dict[Tuple[str, int, Tuple[int, ...]], Tuple[bytes, int]] = {}
 
 
 def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
-    """Appends a tensor; long content goes into the output arena."""
+    """Appends a tensor; long contents go to the output arena."""
     block = tensor._block
     data = tensor._data
     if data is None and block is None:
@@ -212,7 +212,7 @@ def put_tensor(parts: List[bytes], tensor: Tensor, blocks: Blocks) -> None:
 
 
 def _put_gpu(tensor: Tensor, blocks: Blocks) -> bytes:
-    """Place of a tensor on a GPU: the input that it is, or a copy of it."""
+    """Encodes the location of a tensor on a GPU: the input that it is, or a copy."""
     import ctypes
 
     from . import gpu
@@ -232,7 +232,7 @@ def _put_gpu(tensor: Tensor, blocks: Blocks) -> bytes:
 
 
 def _put_long(data: Any, blocks: Blocks) -> bytes:
-    """Place of bytes in the output arena."""
+    """Encodes the location of bytes in the output arena."""
     length = len(data)
     offset = OUTPUTS.take(length)
     blocks.outputs.append(offset)
@@ -241,7 +241,7 @@ def _put_long(data: Any, blocks: Blocks) -> bytes:
 
 
 def _put_array(array: Any, code: int, blocks: Blocks) -> bytes:
-    """Place of an array: where it lies in the input arena, or a copy of it."""
+    """Encodes the location of an array: its place in the input arena, or a copy."""
     length = array.nbytes
     if array.flags.c_contiguous:
         place, block = INPUTS.locate(array.__array_interface__["data"][0], length)
@@ -255,7 +255,7 @@ def _put_array(array: Any, code: int, blocks: Blocks) -> bytes:
     return _pack_block(IN_OUTPUTS, offset, length)
 
 
-#: A response without parameters, up to the number of its tensors; and with that of one.
+#: A response without parameters, up to the number of its tensors, and with that of one.
 _PLAIN = _TENSORS + pack_u32(0)
 _ONE_TENSOR = _PLAIN + pack_u32(1)
 

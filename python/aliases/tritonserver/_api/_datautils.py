@@ -1,6 +1,6 @@
 """Triton's private module for types of elements and of memory, as tables.
 
-A key that a table lacks is an `InvalidArgumentError`.
+A missing key raises an `InvalidArgumentError`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from galatea._tensor import _BY_NUMPY
 
 
 class _Table(dict[Any, Any]):
-    """A table with an error of its own for a missing key."""
+    """A table that raises its own error for a missing key."""
 
     def __init__(self, source: str, target: str, entries: dict[Any, Any]) -> None:
         super().__init__(entries)

@@ -1,7 +1,7 @@
 """Calls of the C API, which the package's extension exports: arguments, results and errors.
 
-An argument of a wrong type is a `TypeError`. An error of the server is an exception. A call never
-holds Python's lock.
+An argument of a wrong type is a `TypeError`. An error of the server is raised as an exception. A
+call never holds the interpreter lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLASSES: list[type[_errors.TritonError]] = [
 
 
 def function(name: str, result: Any = ctypes.c_void_p) -> Any:
-    """A function of the C API by its name behind ``TRITONSERVER_``; most return an error."""
+    """A function of the C API, by its name without ``TRITONSERVER_``; most return an error."""
     found = _library[f"TRITONSERVER_{name}"]
     found.restype = result
     return found
@@ -58,7 +58,7 @@ def check(error: int | None) -> None:
 
 
 def error_of(raised: Exception) -> int:
-    """An error in C for an exception, for the server."""
+    """Creates an error in C from an exception, for the server."""
     kinds = [code for code, kind in enumerate(_CLASSES) if isinstance(raised, kind)]
     message: int = _new(ctypes.c_int(kinds[-1] if kinds else 0), str(raised).encode())
     return message
@@ -150,7 +150,7 @@ def owned_result(kind: type[Handle]) -> Result:
 
 
 class Handle:
-    """An object of the C API. One that is owned is deleted with its last reference."""
+    """An object of the C API. An owned object is deleted with its last reference."""
 
     #: The name of the function that deletes such an object.
     _delete: str
@@ -167,13 +167,13 @@ class Handle:
         return made
 
     def _make(self, name: str, *arguments: Any) -> None:
-        """Makes the object with a function whose first argument receives it."""
+        """Creates the object with a function whose first argument receives it."""
         address = ctypes.c_void_p()
         check(function(name)(ctypes.byref(address), *arguments))
         self._adopt(address.value or 0, owned=True)
 
     def __del__(self) -> None:
-        """Deletes the object. Who drops the last reference can't be told of an error."""
+        """Deletes the object. The last reference's owner can't be notified of an error."""
         if self._owned and not sys.is_finalizing():
             self._owned = False
             try:
@@ -190,7 +190,7 @@ def handles(kind: type[Handle], values: Any) -> tuple[Any, int]:
 
 
 def method(name: str, *arguments: Argument, results: tuple[Result, ...] = ()) -> Any:
-    """A method that is a call with the object first. It returns the result, or a tuple."""
+    """A method that passes the object first to a call. It returns the result, or a tuple."""
     call = function(name)
 
     def call_method(self: Handle, *values: Any) -> Any:
@@ -206,6 +206,6 @@ def method(name: str, *arguments: Argument, results: tuple[Result, ...] = ()) ->
 
 
 def attribute(getter: str, result: Result, setter: str = "", argument: Any = None) -> property:
-    """A property whose reads and writes are calls."""
+    """A property that is read and written with calls."""
     written = method(setter, argument) if setter else None
     return property(method(getter, results=(result,)), written)

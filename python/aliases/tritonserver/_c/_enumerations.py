@@ -110,7 +110,7 @@ def TRITONSERVER_StringToDataType(name: str) -> TRITONSERVER_DataType:
 
 
 def TRITONSERVER_DataTypeByteSize(data_type: TRITONSERVER_DataType) -> int:
-    """The bytes of an element; 0 where elements differ."""
+    """The size of an element in bytes; 0 if elements vary."""
     size: int = _data_type_byte_size(_DATA_TYPE.convert(data_type))
     return size
 
@@ -124,7 +124,7 @@ def TRITONSERVER_LogIsEnabled(level: TRITONSERVER_LogLevel) -> bool:
 def TRITONSERVER_LogMessage(
     level: TRITONSERVER_LogLevel, filename: str, line: int, message: str
 ) -> None:
-    """Writes a line to the log, with a place in the program's sources."""
+    """Writes a line to the log, with a source location in the program."""
     arguments = _LOG_LEVEL.convert(level), TEXT.convert(filename), INT.convert(line)
     check(_log_message(*arguments, TEXT.convert(message)))
 

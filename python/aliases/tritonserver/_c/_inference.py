@@ -73,7 +73,7 @@ class _Allocator(Handle):
 
 _ALLOCATOR = _Allocator()
 
-#: Requests that the server has, by number: until their release, and until the last response.
+#: Requests that the server holds, by number: until their release, and until the last response.
 _sent: dict[int, TRITONSERVER_InferenceRequest] = {}
 _awaited: dict[int, TRITONSERVER_InferenceRequest] = {}
 _numbers = itertools.count(1)
@@ -97,7 +97,7 @@ def _on_response(address: int | None, flags: int, number: int) -> None:
 
 
 class TRITONSERVER_InferenceResponse(Handle):
-    """A response, or the error in its place. It keeps the server."""
+    """A response, or an error instead. Keeps the server alive."""
 
     _delete = "InferenceResponseDelete"
 
@@ -135,7 +135,7 @@ class TRITONSERVER_InferenceResponse(Handle):
     )
 
     def throw_if_response_error(self) -> None:
-        """Raises the error that the response stands for."""
+        """Raises the error that the response represents."""
         error = function("InferenceResponseError")(self.handle)
         if error:
             raise exception(error)
@@ -167,12 +167,12 @@ _MEMORY = (ADDRESS, SIZE, one_of(TRITONSERVER_MemoryType), INT64)
 
 
 class TRITONSERVER_InferenceRequest(Handle):
-    """A request to a model. It keeps the server."""
+    """A request to a model. Keeps the server alive."""
 
     _delete = "InferenceRequestDelete"
 
     def __init__(self, server: Any, model_name: str, model_version: int) -> None:
-        """Makes a request without inputs. A version of -1 is the newest."""
+        """Creates a request without inputs. A version of -1 means the newest."""
         self._server = server
         self._lock = threading.Lock()
         self._future: Any = None
@@ -254,9 +254,9 @@ class TRITONSERVER_InferenceRequest(Handle):
             raise
 
     def get_next_response(self, future: Any) -> None:
-        """Gives a future the next response with its flags, now or when it arrives.
+        """Resolves a future with the next response and its flags, now or when it arrives.
 
-        The future is one of asyncio or of `concurrent.futures`. One may wait at a time.
+        The future is one of asyncio or of `concurrent.futures`. Only one may wait at a time.
         """
         with self._lock:
             if not self._responses:
@@ -277,7 +277,7 @@ class TRITONSERVER_InferenceRequest(Handle):
 
 
 def _complete(future: Any, response: tuple[Any, int]) -> None:
-    """Gives a future its result, on its loop's thread if it has a loop."""
+    """Resolves a future, on its loop's thread if it has a loop."""
     def set_result() -> None:
         if not future.done():
             future.set_result(response)

@@ -16,12 +16,12 @@ _PREFIX = "ServerOptionsSet"
 
 
 class TRITONSERVER_ServerOptions(Handle):
-    """The options of a server. Those of the log act at once, on the whole process."""
+    """The options of a server. Log options take effect at once, on the whole process."""
 
     _delete = "ServerOptionsDelete"
 
     def __init__(self) -> None:
-        """Makes options with Triton's defaults. Models in Python get this interpreter."""
+        """Creates options with Triton's defaults. Python models get this interpreter."""
         self._make("ServerOptionsNew")
         if sys.executable:
             self.set_backend_config("python", "interpreter", sys.executable)

@@ -30,15 +30,15 @@ class TRITONSERVER_Server(Handle):
     _delete = "ServerDelete"
 
     def __init__(self, options: TRITONSERVER_ServerOptions) -> None:
-        """Makes a server and waits until its models are loaded."""
+        """Creates a server and waits until its models are loaded."""
         self._make("ServerNew", handle_of(TRITONSERVER_ServerOptions).convert(options))
         _running.add(self)
 
     def __del__(self) -> None:
         """Deletes the server, which waits for its requests.
 
-        The release of the last request may drop it on a thread of the server, which must not wait
-        for itself.
+        Releasing the last request may drop it on a thread of the server, which must not wait for
+        itself.
         """
         if self._owned and isinstance(threading.current_thread(), threading._DummyThread):
             successor = Handle._of(self.handle.value or 0, owned=True)
@@ -88,7 +88,7 @@ class TRITONSERVER_Server(Handle):
         check(call(self.handle, TEXT.convert(model_name), array, ctypes.c_uint64(count)))
 
     def infer_async(self, request: TRITONSERVER_InferenceRequest, *traces: Any) -> None:
-        """Sends a request, perhaps with a trace, which the server then owns."""
+        """Sends a request, optionally with a trace, which the server then owns."""
         handle_of(TRITONSERVER_InferenceRequest).convert(request)
         for trace in traces:
             handle_of(TRITONSERVER_InferenceTrace).convert(trace)
@@ -99,8 +99,8 @@ class TRITONSERVER_Server(Handle):
             trace.hand_over()
 
 
-#: Servers that are not deleted. A program that ends leaves them to us: their threads call
-#: functions of Python, which must not happen while the interpreter ends.
+#: Servers that have not been deleted. A program that ends leaves them to us: their threads call
+#: Python functions, which must not happen while the interpreter is ending.
 _running: weakref.WeakSet[TRITONSERVER_Server] = weakref.WeakSet()
 
 

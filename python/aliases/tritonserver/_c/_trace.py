@@ -1,6 +1,6 @@
-"""Traces of requests: events that the server reports to functions of the program.
+"""Request traces: events that the server reports to functions of the program.
 
-The functions run on the server's threads, with Python's lock.
+The functions run on the server's threads, with the interpreter lock held.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _Release = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
 
 
 class _Functions:
-    """The functions of a request's traces. Child traces have them too."""
+    """The functions of a request's traces. Child traces use them as well."""
 
     def __init__(self, activity: Any, tensor_activity: Any, release: Any, user: Any) -> None:
         self.activity = activity
         self.tensor_activity = tensor_activity
         self.release = release
         self.user = user
-        #: The traces that have reported something and are not released.
+        #: The traces that have reported something and have not been released.
         self.seen: set[int] = set()
 
 
-#: The functions by the number that the server knows them by, until the last trace is released.
+#: The functions, by the server's number for them, until the last trace is released.
 _functions: dict[int, _Functions] = {}
 _numbers = itertools.count(1)
 
@@ -85,7 +85,7 @@ def _on_release(address: int, number: int) -> None:
     functions.seen.discard(address)
     if not functions.seen:
         del _functions[number]
-    # The trace is the function's now.
+    # The function now owns the trace.
     functions.release(TRITONSERVER_InferenceTrace._of(address, owned=True), functions.user)
 
 
@@ -104,8 +104,8 @@ class TRITONSERVER_InferenceTrace(Handle):
     def __init__(self, level: int, parent_id: int, *functions: Any, **named: Any) -> None:
         """Makes a trace for :meth:`TRITONSERVER_Server.infer_async`.
 
-        Further arguments are `activity_function`, perhaps `tensor_activity_function`, then
-        `release_function` and `trace_userp`, which is each function's last argument.
+        Further arguments are `activity_function`, optionally `tensor_activity_function`, then
+        `release_function` and `trace_userp`, which is the last argument of each function.
         """
         names = ["activity_function", "release_function", "trace_userp"]
         if len(functions) + len(named) == len(names) + 1:
@@ -136,7 +136,7 @@ class TRITONSERVER_InferenceTrace(Handle):
         self._owned = False
 
     def __del__(self) -> None:
-        """Forgets the functions of a trace that was never sent."""
+        """Forgets the functions of an unsent trace."""
         if self._owned:
             _functions.pop(getattr(self, "_number", 0), None)
         super().__del__()

@@ -22,10 +22,10 @@ _parameter_delete = function("ParameterDelete", None)
 
 
 class TRITONSERVER_Parameter(Handle):
-    """A named value: bytes, a text or a whole number. A truth value is a number here."""
+    """A named value: bytes, a string or an integer. A boolean counts as a number here."""
 
     def __init__(self, name: str, value: bytes | str | int) -> None:
-        """Makes the parameter. Bytes stay where they are."""
+        """Creates the parameter. Bytes are not copied."""
         self._value = value
         key = TEXT.convert(name)
         if isinstance(value, bytes):
@@ -47,45 +47,45 @@ class TRITONSERVER_Parameter(Handle):
 
 
 def _content(call: Any, *arguments: Any) -> str:
-    """The text that a call gives as an address and a number of bytes."""
+    """The string that a call returns as an address and a number of bytes."""
     base, size = ctypes.c_void_p(), ctypes.c_size_t()
     check(call(*arguments, ctypes.byref(base), ctypes.byref(size)))
     return ctypes.string_at(base.value or 0, size.value).decode() if size.value else ""
 
 
 class TRITONSERVER_Message(Handle):
-    """A document in JSON."""
+    """A JSON document."""
 
     _delete = "MessageDelete"
 
     def __init__(self, serialized_json: str) -> None:
-        """Parses a text."""
+        """Parses a string."""
         content = serialized_json.encode()
         self._make("MessageNewFromSerializedJson", content, ctypes.c_size_t(len(content)))
 
     def serialize_to_json(self) -> str:
-        """The document as a text."""
+        """The document as a string."""
         return _content(function("MessageSerializeToJson"), self.handle)
 
 
 class TRITONSERVER_Metrics(Handle):
-    """The metrics of one moment."""
+    """A snapshot of the metrics."""
 
     _delete = "MetricsDelete"
 
     def formatted(self, metric_format: TRITONSERVER_MetricFormat) -> str:
-        """The metrics as a text."""
+        """The metrics as a string."""
         argument = _calls.one_of(TRITONSERVER_MetricFormat).convert(metric_format)
         return _content(function("MetricsFormatted"), self.handle, argument)
 
 
 class TRITONSERVER_BufferAttributes(Handle):
-    """The place and the size of a buffer."""
+    """The location and the size of a buffer."""
 
     _delete = "BufferAttributesDelete"
 
     def __init__(self) -> None:
-        """Makes attributes of an empty buffer in the CPU's memory."""
+        """Creates attributes of an empty buffer in CPU memory."""
         self._make("BufferAttributesNew")
 
     memory_type_id = attribute(
@@ -117,7 +117,7 @@ class TRITONSERVER_BufferAttributes(Handle):
 class TRITONSERVER_ResponseAllocator:
     """Functions that allocate outputs.
 
-    As in Triton's module no request takes an allocator, so none of the functions is ever called:
+    As in Triton's module, no request takes an allocator, so none of the functions is ever called:
     outputs are in memory of the process's heap.
     """
 
@@ -139,7 +139,7 @@ class TRITONSERVER_ResponseAllocator:
         self._functions.append(_callable(buffer_attributes_function))
 
     def set_query_function(self, query_function: Callable[..., Any]) -> None:
-        """Keeps the function for places."""
+        """Keeps the function for locations."""
         self._functions.append(_callable(query_function))
 
 

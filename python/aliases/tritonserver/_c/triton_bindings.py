@@ -1,8 +1,8 @@
 """The C API in Python, with the names of Triton's module.
 
-Objects are classes, calls their methods, values that are read and set their properties. Errors
-are exceptions. Programs that use no more than the package itself are faster: responses of this
-module call Python on the server's threads.
+Objects are classes, calls are their methods, and values that are read and set are their
+properties. Errors are exceptions. Programs that use only the package itself are faster: responses
+of this module call Python on the server's threads.
 """
 
 from galatea.tritonserver import (
