@@ -1,4 +1,4 @@
-//! Checks a request against its model's configuration, and normalizes it.
+//! Checking of a request against its model's configuration, and normalization.
 //!
 //! Code behind admission relies on this: the inputs are those of the configuration, in its
 //! order, with the right types and shapes, and each holds exactly the bytes that its shape
@@ -36,20 +36,20 @@ pub(crate) struct Admission {
     sequences: Option<SequenceRule>,
     /// True if every instance is passive, so that a request would wait forever.
     is_passive: bool,
-    /// The memory that the backend gets inputs in.
+    /// The memory in which the backend gets inputs.
     memory: InputMemory,
-    /// True if nothing but the backend reads tensors.
+    /// True if only the backend reads tensors.
     backend_alone: bool,
-    /// `None` if requests are not padded.
+    /// The padding; `None` if requests are not padded.
     padding: Option<PaddingPlan>,
 }
 
-/// The form of sequences that a sequence batcher expects of requests.
+/// The form that a sequence batcher expects of requests.
 #[derive(Debug)]
 struct SequenceRule {
-    /// The control input that gets the correlation ID, and its type.
+    /// The control input for the correlation ID, and its type.
     correlation_id: Option<(String, DataType)>,
-    /// For iterative sequences: the correlation ID of the next request without one.
+    /// The correlation ID of the next request without one, for iterative sequences.
     next_id: Option<AtomicU64>,
 }
 
@@ -63,7 +63,7 @@ impl SequenceRule {
         })
     }
 
-    /// The correlation ID must have the type of the control that passes it to the model.
+    /// Checks that the correlation ID has the type of the control that passes it to the model.
     fn check_correlation_id(&self, id: &CorrelationId, model_name: &str) -> Result<(), String> {
         let Some((control, expected)) = &self.correlation_id else { return Ok(()) };
         let got = match id {
@@ -90,19 +90,18 @@ impl SequenceRule {
 #[derive(Debug)]
 struct InputRule {
     spec: InputSpec,
-    /// True if its shape, without the batch dimension, is a part of the shape class.
+    /// True if its shape, without the batch dimension, is part of the shape class.
     is_variable: bool,
-    /// True if it is padded, so that its length is no part of the shape class.
+    /// True if it is padded, so that its length is not part of the shape class.
     is_padded: bool,
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug)]
 enum AdmissionRefusal {
-    /// An input or output that the model does not have, or a tensor without a size. The error has
-    /// no request identifier.
+    /// An unknown input or output, or a tensor without a size. The error has no request identifier.
     WithoutId(String),
-    /// Memory that a client shares can't be copied.
+    /// A client's shared memory can't be copied.
     NoCopy(ForeignError),
     /// Anything else.
     Other(String),
@@ -126,7 +125,7 @@ impl AdmissionRefusal {
     }
 }
 
-/// A request that passed the checks.
+/// A request that has passed the checks.
 #[derive(Debug)]
 pub(crate) struct NormalizedRequest {
     pub(crate) request: InferenceRequest,
@@ -134,7 +133,7 @@ pub(crate) struct NormalizedRequest {
     pub(crate) batch_size: u32,
     /// `None` if any two requests of the model may share a batch.
     pub(crate) shape_class: Option<ShapeClass>,
-    /// The length that padded batches depend on; 0 for a model without padding.
+    /// The length on which padded batches depend; 0 for a model without padding.
     pub(crate) length: u32,
 }
 
@@ -172,8 +171,8 @@ impl Admission {
         admission.padded_by(PaddingPlan::new(spec))
     }
 
-    /// The same checks for a model whose requests are padded: they share batches whatever
-    /// their lengths, and may leave out the mask that is made.
+    /// Adapts the checks to a model whose requests are padded: they share batches regardless of
+    /// their lengths, and may omit the mask that the server can make.
     fn padded_by(mut self, padding: Option<PaddingPlan>) -> Self {
         let Some(plan) = padding else { return self };
         for rule in &mut self.inputs {
@@ -191,8 +190,8 @@ impl Admission {
         self
     }
 
-    /// The same checks for a backend that takes inputs in this memory, if nothing else reads
-    /// them: neither the cache nor padding, nor a sequence whose states an input may become.
+    /// Adapts the checks to a backend that takes inputs in this memory, provided that nothing else
+    /// reads them: neither the cache nor padding, nor a sequence whose states may include an input.
     pub(crate) fn with_memory(self, memory: InputMemory, is_cached: bool) -> Self {
         let backend_alone = !is_cached && self.padding.is_none();
         let memory = match memory {
@@ -207,9 +206,9 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`. The message begins with the request's identifier, except for an
-    /// unknown name and for a batch that is sent to a sequence batcher. Of several mistakes it
-    /// names the one that Triton names.
+    /// `InvalidArgument`. The message begins with the request's identifier, except for an unknown
+    /// name and for a batch that is sent to a sequence batcher. If there are several mistakes, it
+    /// names the same one as Triton.
     pub(crate) fn admit(&self, mut request: InferenceRequest) -> Result<NormalizedRequest, Status> {
         let batch_size = self.check(&mut request).map_err(|refusal| refusal.status(&request))?;
         if !self.backend_alone {
@@ -243,7 +242,7 @@ impl Admission {
         Ok(NormalizedRequest { request, batch_size, shape_class, length })
     }
 
-    /// Makes the mask if there is none, and determines the length.
+    /// Makes the mask if it is missing, and determines the length.
     fn prepare_padding(
         &self,
         plan: &PaddingPlan,
@@ -264,9 +263,9 @@ impl Admission {
 
     /// Checks the request, and sorts its inputs into the configuration's order.
     ///
-    /// Triton keeps the inputs in a hash table, which it reads from the last to the first
-    /// unless names collide. So do the checks here, and of several mistakes they name the
-    /// same one.
+    /// Triton keeps the inputs in a hash table, which it reads from the last to the first unless
+    /// names collide. The checks here do the same, so that of several mistakes they name the same
+    /// one.
     fn check(&self, request: &mut InferenceRequest) -> Result<u32, AdmissionRefusal> {
         self.check_outputs(&request.outputs)?;
         let inputs = &mut request.inputs;
@@ -280,7 +279,7 @@ impl Admission {
             }
         }
         let first = self.batch_size(inputs, malformed)?;
-        // Below 0 it is that of malformed inputs alone.
+        // It is negative only for malformed inputs.
         let batch_size = u32::try_from(first).unwrap_or(0);
         for input in inputs.iter_mut().rev() {
             let rule = self.rule(&input.name)?;
@@ -297,7 +296,7 @@ impl Admission {
             rule.check_correlation_id(&request.correlation_id, &self.model_name)?;
         }
         if batch_size == 0 {
-            // Triton executes it, with inputs that lack the dimension of the batch.
+            // Triton executes it, with inputs that lack the batch dimension.
             let model = &self.model_name;
             let text = format!("inference request batch-size must be >= 1 for '{model}'");
             return Err(text.into());
@@ -375,7 +374,7 @@ impl Admission {
 
     /// The first dimension of the inputs of a model with batches.
     ///
-    /// As in Triton, a 0 is replaced by what the next input has.
+    /// As in Triton, a 0 is replaced by the next input's size.
     fn batch_size(
         &self,
         inputs: &[InputTensor],
@@ -443,14 +442,14 @@ impl Admission {
         }
         self.own_content(spec, input)?;
         if spec.is_non_linear_format_io {
-            // Only the backend knows how many bytes there must be.
+            // Only the backend knows the required number of bytes.
             return Ok(());
         }
         Ok(self.check_bytes(input)?)
     }
 
-    /// Replaces memory that a client shares by a copy, unless nothing reads it. The checks that
-    /// follow, and all others, see the same content.
+    /// Replaces a client's shared memory by a copy, unless nothing reads it. All later checks see
+    /// the same content.
     fn own_content(
         &self,
         spec: &InputSpec,
@@ -459,7 +458,7 @@ impl Admission {
         let Some(region) = input.data.foreign() else { return Ok(()) };
         let expected = input.shape.byte_size(input.datatype);
         if input.datatype != DataType::Bytes && expected != u64::try_from(region.byte_size).ok() {
-            // It is refused, without a look at it.
+            // It is refused without being read.
             return Ok(());
         }
         let is_read =
@@ -512,7 +511,8 @@ impl Admission {
         )
     }
 
-    /// Data for host policies has the same shape, so the same checks apply to it.
+    /// Checks the number of bytes. Data for host policies has the same shape, so the same checks
+    /// apply to it.
     fn check_bytes(&self, input: &InputTensor) -> Result<(), String> {
         self.check_data(input, &input.data)?;
         for (policy, data) in input.data.host_policies() {
@@ -543,8 +543,8 @@ impl Admission {
         self.check_booleans(input, data)
     }
 
-    /// Backends read a boolean as C++ does, where values other than 0 and 1 are undefined
-    /// behaviour. A backend that counts true elements may add up the bytes, and return
+    /// Checks booleans. Backends read a boolean as C++ does, where values other than 0 and 1 are
+    /// undefined behaviour. A backend that counts true elements may add up the bytes, and return
     /// memory that was never written.
     fn check_booleans(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
         if input.datatype != DataType::Bool {
@@ -584,8 +584,8 @@ impl Admission {
         Ok(())
     }
 
-    /// The presence of inputs, and the shapes and contents that matter. Lengths matter if
-    /// padding would not make them equal.
+    /// The shape class: the presence of inputs, and the relevant shapes and contents. Lengths are
+    /// relevant if padding would not make them equal.
     fn shape_class(&self, request: &InferenceRequest, is_mixed: bool) -> ShapeClass {
         let mut class = ShapeClass::default();
         for rule in &self.inputs {
@@ -598,7 +598,7 @@ impl Admission {
                 class.push_dims(dims);
                 match input.data.host() {
                     Some(bytes) => class.push_contents(bytes),
-                    // What is on a device isn't read here: it equals only itself.
+                    // Device memory isn't read here: it equals only itself.
                     None => class.push_device(input.data.device()),
                 }
             } else if rule.is_variable && (is_mixed || !rule.is_padded) {
@@ -611,8 +611,8 @@ impl Admission {
     }
 }
 
-/// The shape that the backend sees: the batch size, which comes from another input if this one
-/// has 0 and is no dimension if all have, and the dimensions, reshaped.
+/// The shape that the backend sees: the batch size and the reshaped dimensions. If this input's
+/// size is 0, the batch size comes from another input; if all are 0, there is no batch dimension.
 fn backend_shape(spec: &InputSpec, batch_size: Option<u32>, dims: &[i64]) -> Result<Shape, String> {
     let batch = batch_size.filter(|&size| size > 0).map(i64::from);
     let mut shape: Vec<i64> = batch.into_iter().collect();

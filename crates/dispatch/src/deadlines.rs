@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use galatea_config::ModelSpec;
 use galatea_infer::{Deadline, InferenceRequest, Status, TimeoutHeaders};
 
-/// The settings of a model's configuration for deadlines.
+/// The configuration of deadlines for a model.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelDeadlines {
-    /// The time that answers may take at most.
+    /// The maximum time for responses.
     objective: Option<Duration>,
-    /// True if the configuration asks for deadlines. Other models pass them on to the requests that
-    /// they make, and ignore them.
+    /// True if the configuration enables deadlines. Other models ignore them, except that they pass
+    /// them on to the requests that they make.
     matter: bool,
 }
 
@@ -24,7 +24,7 @@ impl ModelDeadlines {
         }
     }
 
-    /// The earliest of the deadlines of a request that arrived at this time.
+    /// The earliest deadline of a request that arrived at this time.
     pub(crate) fn of(&self, request: &InferenceRequest, arrival: Instant) -> Deadline {
         let mut deadline = request.deadline;
         if request.timeout_microseconds > 0 {
@@ -53,7 +53,7 @@ impl ModelDeadlines {
         }
     }
 
-    /// The deadline, if the model looks at it.
+    /// The deadline, if the model uses deadlines.
     pub(crate) fn shown(&self, request: &InferenceRequest) -> Option<Instant> {
         request.deadline.at().filter(|_| self.matter)
     }

@@ -1,8 +1,8 @@
-//! Host policies: on which processors the threads of a model's instances run, and where their
-//! memory is.
+//! Host policies: the processors for the threads of a model's instances, and the location of their
+//! memory.
 //!
-//! Threads that a bound thread starts inherit its binding. So lanes, and a backend's own
-//! threads, are bound by being started through [`run_bound`].
+//! Threads that a bound thread starts inherit its binding. So lanes, and a backend's own threads,
+//! are bound because they are started through [`run_bound`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,13 +12,13 @@ use galatea_infer::Status;
 use galatea_numa::{Node, bind_memory_of_this_thread};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Processors by number.
+/// A set of processors, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuCores(Vec<usize>);
 
 impl CpuCores {
-    /// Reads ranges such as `0-3,8-11`, as Triton does: what follows the digits of a number
-    /// is not read, and a range may end before it begins.
+    /// Reads ranges such as `0-3,8-11`, as Triton does: characters after the digits of a number are
+    /// ignored, and a range may end before it begins.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl CpuCores {
     }
 }
 
-/// A core's number, if a set of cores has a place for it.
+/// A core's number, if a set of cores can represent it.
 fn known_core(number: i32) -> Option<usize> {
     usize::try_from(number).ok().filter(|core| *core < CpuSet::MAX_CPU)
 }
@@ -83,17 +83,17 @@ impl fmt::Display for CpuCores {
     }
 }
 
-/// The processors and memory that a thread is bound to.
+/// The processors and memory to which a thread is bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadBinding {
-    /// `None` for any.
+    /// The processors; `None` means any.
     cores: Option<CpuCores>,
-    /// The nodes of its memory; empty for any.
+    /// The NUMA nodes of its memory; empty means any.
     nodes: BTreeSet<Node>,
 }
 
 impl ThreadBinding {
-    /// The union: any processor, or any memory, if one of them may use any.
+    /// The union of both: any processor, or any memory, if one of them may use any.
     fn union(self, other: &Self) -> Self {
         let cores = self.cores.zip(other.cores.as_ref()).map(|(own, others)| {
             let all: BTreeSet<usize> = own.0.into_iter().chain(others.0.iter().copied()).collect();
@@ -128,7 +128,8 @@ pub struct HostPolicies(BTreeMap<String, HostPolicy>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostPolicy {
-    /// Or what is wrong with the settings: models that use the policy do not load.
+    /// The binding, or the fault in the settings, which keeps models that use the policy from
+    /// loading.
     binding: Result<ThreadBinding, Status>,
     /// The settings as written, for backends.
     settings: BTreeMap<String, String>,
@@ -157,7 +158,7 @@ impl HostPolicySetting {
     }
 }
 
-/// The binding that the settings of a policy ask for; the processors are read first, as in Triton.
+/// The binding that a policy's settings request; the processors are read first, as in Triton.
 fn binding_of(settings: &BTreeMap<String, String>) -> Result<ThreadBinding, Status> {
     let value = |setting: HostPolicySetting| settings.get(setting.name());
     let cores = value(HostPolicySetting::CpuCores).map(|text| CpuCores::parse(text)).transpose()?;
@@ -175,7 +176,7 @@ fn node_of(text: &str) -> Result<Node, Status> {
 }
 
 impl HostPolicies {
-    /// Sets a setting of a policy. As in Triton, a wrong value is an error of each model that
+    /// Sets a setting of a policy. As in Triton, an invalid value is an error of each model that
     /// uses the policy.
     pub fn set(&mut self, name: &str, setting: HostPolicySetting, value: &str) {
         let settings = self.0.get(name).map(|policy| policy.settings.clone());
@@ -185,7 +186,7 @@ impl HostPolicies {
         self.0.insert(String::from(name), policy);
     }
 
-    /// Returns true if a policy is defined.
+    /// Returns true if a policy with this name is defined.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -226,7 +227,7 @@ impl HostPolicies {
         }
     }
 
-    /// The binding of what all instances of a model share; `None` if an instance may run
+    /// The binding for anything that all instances of a model share; `None` if an instance may run
     /// anywhere.
     ///
     /// # Errors
@@ -307,7 +308,7 @@ mod tests {
         check("0-0", Ok("0"));
         check("0-2,5-6", Ok("0,1,2,5,6"));
         check("4-5,1-4", Ok("1,4,5").map(|_| "1,2,3,4,5"));
-        // What Triton takes, however odd.
+        // Triton accepts these values, however odd.
         check(" 1x-3y", Ok("1,2,3"));
         check("1,2-3", Ok("1,2,3"));
         check("2-1", Ok(""));

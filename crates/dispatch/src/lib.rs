@@ -1,11 +1,11 @@
 //! One loaded version of a model: its queue, its batches and its instances.
 //!
-//! A [`Loader`] turns a [`ModelDefinition`] and the files of a version into a
-//! [`LoadedModel`], which takes requests until it is drained. Every decision about queues and
-//! batches is made by the pure scheduler of `galatea-policy`; this crate is its driver. It
-//! owns the clock, the locks and the threads, and has no rule about when a batch is due.
+//! A [`Loader`] turns a [`ModelDefinition`] and the files of a version into a [`LoadedModel`],
+//! which accepts requests until it is drained. The pure scheduler of `galatea-policy` makes every
+//! decision about queues and batches; this crate is its driver. It owns the clock, the locks and
+//! the threads, and has no rules for when a batch is due.
 //!
-//! The way of a request, in the order of the files:
+//! The path of a request, in the order of the files:
 //!
 //! | step | module |
 //! |---|---|
@@ -19,7 +19,7 @@
 //! | the backend executes; replies pass the layers of the sender, in order if promised | `dispatcher/ordered_replies.rs` |
 //! | the request is counted, and its sequence gets its states back | `statistics`, `dispatcher/sequences.rs` |
 //!
-//! The way of a load: `loader`, `instances` with `host_policy`, `warmup`, `dispatcher`.
+//! The path of a load: `loader`, `instances` with `host_policy`, `warmup`, `dispatcher`.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -49,9 +49,9 @@
 //! }
 //! ```
 //!
-//! This crate sees no bytes of a protocol, reads no file by itself, knows no backend by name, and
-//! doesn't know which other models there are. A version that executes others as its steps gets them
-//! as [`ComposingVersions`].
+//! This crate sees no bytes of a protocol, reads no files by itself, knows no backend by name, and
+//! doesn't know the other models of the server. A version that executes others as its steps gets
+//! them as [`ComposingVersions`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

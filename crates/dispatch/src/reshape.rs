@@ -15,7 +15,7 @@ pub(crate) struct OutputReshape {
 }
 
 impl OutputReshape {
-    /// `None` if no output of the model is reshaped.
+    /// The reshaping; `None` if no output of the model is reshaped.
     pub(crate) fn new(spec: &ModelSpec) -> Option<Arc<Self>> {
         let reshaped = spec.outputs.iter().filter(|output| output.reshape.is_some());
         let outputs: Vec<OutputSpec> = reshaped.cloned().collect();
@@ -23,7 +23,7 @@ impl OutputReshape {
         (!outputs.is_empty()).then(|| Arc::new(Self { batch_dims, outputs }))
     }
 
-    /// A sender that reshapes the responses that pass through it.
+    /// Wraps a sender so that the responses that pass through it are reshaped.
     pub(crate) fn wrap(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
         let this = self.clone();
         sender.wrap(move |inner| Box::new(ReshapingSink { reshape: this, inner }))
@@ -48,8 +48,8 @@ impl OutputReshape {
     }
 }
 
-/// Translates the variable sizes of a shape: `dims` fits `pattern`, and the sizes at its
-/// variable places take the variable places of `target`, in order.
+/// Translates the variable sizes of a shape: `dims` fits `pattern`, and the sizes at its variable
+/// positions go to the variable positions of `target`, in order.
 pub(crate) fn fill_variable_dims(target: &[i64], pattern: &[i64], dims: &[i64]) -> Vec<i64> {
     let mut sizes = pattern.iter().zip(dims).filter(|(want, _)| **want == -1).map(|(_, got)| *got);
     target.iter().map(|&dim| if dim == -1 { sizes.next().unwrap_or(1) } else { dim }).collect()

@@ -1,4 +1,4 @@
-//! The scheduler's settings of a model configuration.
+//! The scheduler's settings, from a model configuration.
 
 use galatea_config::{
     DynamicBatching, ModelSpec, Padding, QueuePolicy as ConfigPolicy, SchedulingChoice,
@@ -13,7 +13,7 @@ use crate::dispatcher::ReplyOrdering;
 
 const NS_PER_US: u64 = 1_000;
 
-/// For tests: nothing is dispatched until this many requests wait; 0 is off.
+/// For tests: nothing is dispatched until this many requests wait; 0 means off.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct HoldThresholds {
     pub(crate) until_queued: u32,
@@ -34,7 +34,7 @@ pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: HoldThresholds) -> Schedu
             SchedulingMode::Sequence(sequence_spec(batching, spec.max_batch_size))
         }
     };
-    // An ensemble only passes requests on. They are held back by its composing models.
+    // An ensemble only passes requests on. Its composing models hold them back.
     let until_queued = if spec.ensemble().is_some() { 0 } else { holds.until_queued };
     SchedulingSpec {
         max_batch_size: spec.max_batch_size,
@@ -57,7 +57,7 @@ pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
     if preserved { ReplyOrdering::Preserved } else { ReplyOrdering::Free }
 }
 
-/// The dynamic batcher, or in its place the deadline batcher.
+/// The dynamic batcher, or the deadline batcher in its place.
 fn batching_mode(spec: &ModelSpec, dynamic: &DynamicBatching) -> SchedulingMode {
     let budget = |padding: &Padding| padding.budget.unwrap_or(u64::MAX);
     let padding = spec.padding.as_ref().map(|padding| PaddingSpec { budget: budget(padding) });
@@ -114,10 +114,10 @@ fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceSp
     }
 }
 
-/// The smallest number of ready slots that reaches the utilization; 0 for no utilization.
+/// The smallest number of ready slots that reaches the utilization; 0 if no utilization is set.
 ///
-/// As in Triton, the quotient is compared in single precision: 0.3 of 10 slots are 3, although
-/// 10 times 0.3 is a little more.
+/// As in Triton, the quotient is compared in single precision: 0.3 of 10 slots are 3, although 10
+/// times 0.3 is a little more.
 fn ready_slots(minimum_utilization: f32, max_batch_size: u32) -> u32 {
     if minimum_utilization <= 0.0 {
         return 0;

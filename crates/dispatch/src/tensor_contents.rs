@@ -26,13 +26,13 @@ pub(crate) fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String
         return Err(format!("shape {shape} is larger than memory allows: {most} bytes at most"));
     }
     let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
-    // An allocation that fails must not end the process.
+    // A failed allocation must not end the process.
     Vec::<u8>::new().try_reserve_exact(byte_size).map_err(|_| too_large())?;
     Ok(vec![0; byte_size])
 }
 
-/// Checks that a file holds one string for each element of a BYTES tensor. The error
-/// says what it holds instead.
+/// Checks that a file holds one string for each element of a BYTES tensor. The error describes its
+/// actual content.
 pub(crate) fn check_strings(bytes: &[u8], shape: &Shape) -> Result<(), String> {
     let expected = shape.element_count();
     let found = count_bytes_elements(bytes).map_err(|error| format!("has {error}"))?;

@@ -1,4 +1,4 @@
-//! The one thread that waits for the deadlines of all models.
+//! The single thread that waits for the deadlines of all models.
 //!
 //! A scheduler never reads a clock: its next deadline follows from its state. Its dispatcher
 //! asks the timer for one alarm at that time, and steps the scheduler when the alarm fires.
@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use galatea_stdx::{Condvar, Lock};
 
-/// The owner of an alarm: a dispatcher, or a lane that executes.
+/// The owner of an alarm: a dispatcher, or an executing lane.
 pub(crate) trait AlarmHandler: Send + Sync {
-    /// The alarm fired.
+    /// Called when the alarm fires.
     fn alarm_fired(&self);
 }
 
@@ -22,7 +22,7 @@ pub(crate) trait AlarmHandler: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct Timer {
     shared: Arc<TimerShared>,
-    /// Only ever dropped: its last drop stops the thread.
+    /// The thread, which is stopped when its last reference is dropped.
     _thread: Arc<TimerThread>,
 }
 
@@ -75,13 +75,12 @@ impl Timer {
         Self { shared, _thread: Arc::new(thread) }
     }
 
-    /// Calls the handler at `at`, unless it has been dropped by then or sets another alarm
-    /// before.
+    /// Calls the handler at `at`, unless it has been dropped by then or sets another alarm in the
+    /// meantime.
     ///
-    /// A handler's earlier alarm is removed: it would fire, find nothing to do, and be set
-    /// again, so that the number of alarms would grow while requests wait. There is at most
-    /// one alarm per loaded model, and one per instance that executes, so that a scan of all
-    /// of them is cheap.
+    /// A handler's earlier alarm is removed: it would fire, find nothing to do, and be set again,
+    /// so that the number of alarms would grow while requests wait. There is at most one alarm per
+    /// loaded model, and one per executing instance, so a scan of all alarms is cheap.
     pub(crate) fn set(&self, at: Instant, handler: Weak<dyn AlarmHandler>) {
         let mut state = self.shared.state.lock("set an alarm");
         state.alarms.retain(|Reverse(alarm)| !alarm.handler.ptr_eq(&handler));
@@ -104,7 +103,7 @@ impl TimerShared {
         }
     }
 
-    /// Waits for the next alarm; `None` when the timer stops.
+    /// Waits for the next alarm; returns `None` when the timer stops.
     fn next_due(&self) -> Option<Weak<dyn AlarmHandler>> {
         let mut state = self.state.lock("wait for the next alarm");
         loop {
@@ -177,7 +176,7 @@ mod tests {
     fn a_handler_has_one_alarm_which_was_set_last() {
         let timer = Timer::start().unwrap();
         let far = Instant::now() + Duration::from_hours(1);
-        // Stands for a handler that was dropped.
+        // This stands for a dropped handler.
         let handler = Weak::<Unused>::new();
         for seconds in [30, 10, 20] {
             timer.set(far + Duration::from_secs(seconds), handler.clone());

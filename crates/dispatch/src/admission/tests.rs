@@ -1,4 +1,4 @@
-//! Inputs in memory that clients share.
+//! Tests of inputs in clients' shared memory.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use galatea_tensor::{Buffer, DataType, ForeignError, ForeignMemory, ForeignRegio
 
 use super::Admission;
 
-/// Memory that counts its copies. The content of each copy is another.
+/// Memory that counts its copies. Each copy has different content.
 #[derive(Default)]
 struct Counted(AtomicUsize, Option<u64>);
 
@@ -77,7 +77,7 @@ fn shared_memory_is_copied_once_before_it_is_checked() {
     assert_eq!(copies(&admission("FP32", ""), DataType::Fp32, 16), (1, false));
     assert_eq!(copies(&admission("BOOL", ""), DataType::Bool, 4), (1, false));
     assert_eq!(copies(&admission("STRING", ""), DataType::Bytes, 16), (1, false));
-    // The first copy is of zeros: four empty strings.
+    // The first copy contains zeros: four empty strings.
     let memory = Arc::new(Counted::default());
     let admitted = admission("STRING", "").admit(request(&memory, DataType::Bytes, 0, 16)).unwrap();
     assert_eq!(admitted.request.inputs[0].data.host().unwrap()[..], [0; 16]);

@@ -1,4 +1,4 @@
-//! The states that the first request of a sequence gets.
+//! The states for the first request of a sequence.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn initial_state(
         ))
     };
     let dims = match &state.initial {
-        // As in Triton, a variable size is 1.
+        // As in Triton, a variable size counts as 1.
         InitialState::Unspecified => {
             state.dims.iter().map(|&dim| if dim == -1 { 1 } else { dim }).collect()
         }
@@ -46,8 +46,8 @@ fn initial_state(
     let dims: Vec<i64> = batch.into_iter().chain(dims).collect();
     let shape = Shape::new(&dims).map_err(|error| refuse(&error))?;
     let data = match &state.initial {
-        // Unspecified contents are zeros as well: uninitialized memory would show what
-        // was in it before.
+        // Unspecified contents are zeros as well: uninitialized memory would reveal its previous
+        // contents.
         InitialState::Unspecified | InitialState::Zero { .. } => {
             zeros(&shape, state.datatype).map_err(|reason| refuse(&reason))?
         }
@@ -88,7 +88,7 @@ fn read(
     Ok(bytes)
 }
 
-/// As in Triton, a file may be longer than the state.
+/// Checks the length of a file. As in Triton, it may be longer than the state.
 fn check_length(
     bytes: &[u8],
     shape: &Shape,

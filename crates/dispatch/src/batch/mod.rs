@@ -5,10 +5,10 @@
 //! [`ShapeClass`] describes what must be equal; [`ShapeClasses`] turns it into the small
 //! integers that the scheduler compares.
 //!
-//! **Sequences.** The scheduler closes a batch of a sequence model as rows. To a backend,
-//! controls and states are inputs like any other, so the [`SequenceAssembler`] adds them to
-//! each row's request on the thread that executes the batch. The backend reports new
-//! states on the request. A row without a request is padding: nothing waits for it.
+//! **Sequences.** The scheduler closes a batch of a sequence model as rows. To a backend, controls
+//! and states are inputs like any other, so the [`SequenceAssembler`] adds them to each row's
+//! request on the thread that executes the batch. The backend reports new states on the request. A
+//! row without a request is padding, for which nothing waits.
 
 mod initial_state;
 mod sequence_assembler;
@@ -30,7 +30,7 @@ pub(crate) enum ClosedBatch {
 }
 
 impl ClosedBatch {
-    /// The size of its inputs, without those that the sequence assembler adds.
+    /// The size of its inputs, excluding those that the sequence assembler adds.
     pub(crate) fn input_byte_size(&self) -> usize {
         let size = |request: &PendingRequest| -> usize {
             request.request().inputs.iter().map(|input| input.data.len()).sum()
@@ -49,7 +49,7 @@ pub(crate) struct SequenceRow {
     pub(crate) key: RequestKey,
     /// The flags that tell if the sequence begins or ends with this request.
     pub(crate) flags: SequenceFlags,
-    /// The states that the sequence's previous request left. Not used if the sequence
-    /// begins with this request.
+    /// The states that the sequence's previous request left. Unused if the sequence begins with
+    /// this request.
     pub(crate) states: Vec<StateTensor>,
 }

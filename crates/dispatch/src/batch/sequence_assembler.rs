@@ -1,4 +1,4 @@
-//! Adds a sequence's controls and states to the inputs of its requests, as the last step
+//! The addition of a sequence's controls and states to the inputs of its requests, as the last step
 //! before a backend.
 //!
 //! It runs on the thread that executes the batch, without the dispatcher's lock.
@@ -21,9 +21,9 @@ use super::initial_state::initial_states;
 #[derive(Debug)]
 pub(crate) struct SequenceAssembler {
     controls: Vec<ControlInput>,
-    /// `[1,1]` in models with batches, `[1]` in others.
+    /// The shape of controls: `[1,1]` in models with batches, `[1]` in others.
     control_shape: Shape,
-    /// The states of a sequence that begins.
+    /// The states for a new sequence.
     initial: Vec<StateTensor>,
     is_iterative: bool,
 }
@@ -44,7 +44,7 @@ enum ControlContent {
     CorrelationId,
 }
 
-/// The two contents of a control that is a flag, allocated once.
+/// The two contents of a flag control, allocated once.
 #[derive(Debug)]
 struct FlagBuffers {
     when_false: Buffer,
@@ -65,11 +65,11 @@ impl FlagBuffers {
 }
 
 impl SequenceAssembler {
-    /// `None` for a model without a sequence batcher.
+    /// An assembler; `None` for a model without a sequence batcher.
     ///
     /// # Errors
     ///
-    /// Why a file with an initial state can't be used.
+    /// If a file with an initial state can't be used.
     pub(crate) fn new(spec: &ModelSpec, files: &dyn ModelFiles) -> Result<Option<Self>, Status> {
         match &spec.scheduling {
             SchedulingChoice::Default
@@ -129,8 +129,8 @@ impl SequenceAssembler {
     /// Makes the request a step of its sequence.
     fn begin_step(&self, row: SequenceRow, owner: &Arc<dyn SequenceOwner>) -> PendingRequest {
         let SequenceRow { mut request, key, flags, mut states } = row;
-        // A sequence that continues has its states. If they are missing, the initial
-        // states are better than missing inputs.
+        // A continuing sequence has its states. If they are missing, the initial states are better
+        // than missing inputs.
         if flags.start || states.len() != self.initial.len() {
             states.clone_from(&self.initial);
         }
@@ -150,8 +150,8 @@ impl SequenceAssembler {
         request
     }
 
-    /// The request of padding rows; `None` without padding rows. It has the inputs of the
-    /// first real row, which have the right types and shapes.
+    /// The request for padding rows; `None` if there are none. It has the inputs of the first real
+    /// row, which have the right types and shapes.
     fn padding(&self, rows: &[Option<PendingRequest>]) -> Option<InferenceRequest> {
         if rows.iter().all(Option::is_some) {
             return None;
@@ -162,8 +162,8 @@ impl SequenceAssembler {
         let mut inputs: Vec<InputTensor> =
             request.inputs.iter().take(own_inputs).cloned().collect();
         inputs.extend(self.control_inputs(None));
-        // The initial states if they fit. Another sequence's states are used only if
-        // nothing else has the right shape.
+        // The initial states are used if they fit, and another sequence's states only if nothing
+        // else has the right shape.
         let states = states(template);
         let fits =
             states.iter().zip(&self.initial).all(|(own, initial)| own.shape == initial.shape);
@@ -177,7 +177,7 @@ impl SequenceAssembler {
         })
     }
 
-    /// The control inputs of a row; without a step, those of padding.
+    /// The control inputs of a row; if there is no step, those of padding.
     fn control_inputs<'a>(
         &'a self,
         step: Option<(&'a CorrelationId, SequenceFlags)>,
@@ -221,7 +221,7 @@ fn states(request: &PendingRequest) -> &[StateTensor] {
 fn correlation_id_element(id: &CorrelationId, datatype: DataType) -> Vec<u8> {
     let number = match id {
         CorrelationId::Number(number) => *number,
-        // Admission refuses a string where the control is a number.
+        // Admission refuses a string if the control is a number.
         CorrelationId::None | CorrelationId::Text(_) => 0,
     };
     let number = number.to_le_bytes();
@@ -230,7 +230,7 @@ fn correlation_id_element(id: &CorrelationId, datatype: DataType) -> Vec<u8> {
     }
     let text = match id {
         CorrelationId::None => String::new(),
-        // Only an iterative sequence, whose number the server assigned.
+        // This is only an iterative sequence, whose number the server assigned.
         CorrelationId::Number(number) => number.to_string(),
         CorrelationId::Text(text) => text.clone(),
     };

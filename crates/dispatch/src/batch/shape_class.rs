@@ -19,24 +19,24 @@ pub(crate) struct ShapeClass {
 const WORDS_INLINE: usize = 6;
 
 impl ShapeClass {
-    /// The next input is absent.
+    /// Notes that the next input is absent.
     pub(crate) fn push_absent(&mut self) {
         self.words.push(-1);
     }
 
-    /// The next input has these dimensions.
+    /// Adds the dimensions of the next input.
     pub(crate) fn push_dims(&mut self, dims: &[i64]) {
         self.words.push(i64::try_from(dims.len()).unwrap_or(i64::MAX));
         self.words.extend_from_slice(dims);
     }
 
-    /// The next input has these contents.
+    /// Adds the contents of the next input.
     pub(crate) fn push_contents(&mut self, contents: &[u8]) {
         self.words.push(i64::try_from(contents.len()).unwrap_or(i64::MAX));
         self.words.extend(contents.iter().map(|&byte| i64::from(byte)));
     }
 
-    /// The next input has the contents of this memory of a device.
+    /// Adds the device memory that contains the next input.
     pub(crate) fn push_device(&mut self, region: Option<&DeviceRegion>) {
         let (device, address) =
             region.map_or((0, 0), |region| (region.device, region.address.cast_signed()));
@@ -44,14 +44,14 @@ impl ShapeClass {
     }
 }
 
-/// The shape classes of queued requests. Equal classes have equal IDs. A class is kept only
-/// while a queued request has it, so that clients with ever new shapes can't make it grow. A
-/// short one stays until the next class is added: mostly the next request has it too.
+/// The shape classes of queued requests. Equal classes have equal IDs. A class is kept only while a
+/// queued request has it, so that clients with ever new shapes can't make the table grow. A short
+/// class stays until the next one is added, because usually the next request has it too.
 #[derive(Debug, Default)]
 pub(crate) struct ShapeClasses {
     by_class: HashMap<ShapeClass, usize>,
     used: Slab<UsedClass>,
-    /// The class that was acquired last, unless it was removed.
+    /// The last acquired class, unless it has been removed.
     last: Option<usize>,
 }
 
@@ -63,7 +63,7 @@ struct UsedClass {
 
 #[expect(clippy::indexing_slicing, reason = "a class that is in use is in the slab")]
 impl ShapeClasses {
-    /// The ID of `class`, with one more use. Requests without a class have ID 0.
+    /// The ID of `class`, which gets one more use. Requests without a class have ID 0.
     pub(crate) fn acquire(&mut self, class: Option<ShapeClass>) -> ShapeClassId {
         let Some(class) = class else { return ShapeClassId(0) };
         let index = match self.last {
@@ -74,7 +74,7 @@ impl ShapeClasses {
         ShapeClassId(u32::try_from(index + 1).unwrap_or(u32::MAX))
     }
 
-    /// The index of another class than the last.
+    /// The index of a class other than the last one.
     fn find_or_add(&mut self, class: ShapeClass) -> usize {
         if let Some(last) = self.last.take()
             && self.used[last].use_count == 0
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(classes.acquire(class(&[3])), first);
         classes.release(first);
         classes.release(first);
-        // The last one stays.
+        // The last class stays.
         assert_eq!((classes.by_class.len(), classes.used.len()), (2, 2));
         assert_eq!(classes.acquire(class(&[3])), first);
         classes.release(first);

@@ -11,20 +11,20 @@ use galatea_stdx::Lock;
 
 use super::hashing::{add_bytes, add_count, add_text};
 
-/// A hash of what a version's responses depend on beside the request: its model's id, its
-/// number, configuration and files, its backend, the versions that it executes as its
-/// steps, and how often the server has loaded it. A model that calls other models while it
+/// A hash of everything except the request on which a version's responses depend: its model's id,
+/// its number, configuration and files, its backend, the versions that it executes as its steps,
+/// and the number of times that the server has loaded it. A model that calls other models while it
 /// executes depends on those too, but the server can't know them.
 ///
-/// The hash is the same in the next run of the server if all of these are, because a cache
-/// may outlive a run. Within a run, a version that is loaded again gets another hash.
+/// If all of these are the same in the next run of the server, so is the hash, because a cache may
+/// outlive a run. Within a run, a reloaded version gets a different hash.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VersionFingerprint(pub(super) [u8; 32]);
 
 /// The fingerprints of a version's files, taken before the files are read.
 pub(crate) struct FilesFingerprint {
     version: i64,
-    /// `None` if they can't be told.
+    /// The fingerprints; `None` if they can't be determined.
     files: Option<Vec<FileFingerprint>>,
 }
 
@@ -34,24 +34,24 @@ impl FilesFingerprint {
     }
 }
 
-/// The facts that a version's fingerprint is computed from.
+/// The facts from which a version's fingerprint is computed.
 pub(crate) struct FingerprintInputs<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) files: FilesFingerprint,
-    /// `None` if the backend can't be recognized in another run.
+    /// The backend's fingerprint; `None` if the backend can't be recognized in another run.
     pub(crate) backend: Option<BackendFingerprint>,
     /// The fingerprints of the composing versions.
     pub(crate) composing: Vec<Option<VersionFingerprint>>,
 }
 
-/// Computes fingerprints, and counts the loads of each version for that.
+/// Computes fingerprints, and counts the loads of each version for this purpose.
 #[derive(Debug, Default)]
 pub(crate) struct VersionFingerprints {
     load_counts: Lock<BTreeMap<(String, i64), u64>>,
 }
 
 impl VersionFingerprints {
-    /// The fingerprint of a version that is being loaded.
+    /// The fingerprint for a version that is being loaded.
     pub(crate) fn next(&self, id: &str, inputs: &FingerprintInputs<'_>) -> VersionFingerprint {
         let FingerprintInputs { spec, files, backend, composing } = inputs;
         let mut hasher = Hasher::new();
@@ -104,8 +104,8 @@ fn add_files(hasher: &mut Hasher, files: &[FileFingerprint]) {
     }
 }
 
-/// Adds what no other hash has. The seeds of the standard library's hash tables are the
-/// only randomness of the system that it offers.
+/// Adds unique bytes. The seeds of hash tables are the only system randomness that the standard
+/// library offers.
 fn add_unique(hasher: &mut Hasher) {
     hasher.update(&RandomState::new().hash_one("origin").to_le_bytes());
 }

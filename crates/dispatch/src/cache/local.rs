@@ -8,10 +8,10 @@ use galatea_stdx::{Lock, len64};
 use galatea_tensor::Buffer;
 use lru::LruCache;
 
-/// The size of an entry beside its response: key, list links, table slot.
+/// The size of an entry in addition to its response: key, list links, table slot.
 const ENTRY_OVERHEAD_BYTES: usize = 128;
 
-/// Keeps the most recently used responses, up to a number of bytes.
+/// Keeps the most recently used responses, up to a maximum number of bytes.
 pub struct LocalCache {
     byte_size_max: usize,
     state: Lock<CacheState>,
@@ -28,8 +28,8 @@ struct CacheState {
 }
 
 struct LocalEntry {
-    /// Without a request identifier. It has memory of its own, so that it keeps no batch's
-    /// tensor alive.
+    /// The response without a request identifier. It has memory of its own, so that it keeps no
+    /// batch's tensor alive.
     response: InferenceResponse,
     byte_size: usize,
 }
@@ -88,7 +88,7 @@ impl ResponseCache for LocalCache {
         let displaced =
             entry.map(|response| self.put(&mut state, *key, LocalEntry { response, byte_size }));
         state.insertion += start.elapsed();
-        // Dropped without the lock: freeing large responses takes time.
+        // Dropped outside the lock: freeing large responses takes time.
         drop(state);
         drop(displaced);
     }
@@ -127,7 +127,7 @@ fn byte_size(response: &InferenceResponse) -> usize {
     all.fold(size_of::<LocalEntry>() + ENTRY_OVERHEAD_BYTES, usize::saturating_add)
 }
 
-/// A copy with memory of its own; `None` if the response isn't in CPU memory.
+/// A copy with memory of its own; `None` if the response is not in CPU memory.
 fn copy(response: &InferenceResponse) -> Option<InferenceResponse> {
     // The data may be a slice of a whole batch's tensor, which must not be kept alive.
     let copy_output = |output: &OutputTensor| {

@@ -1,14 +1,14 @@
 //! The response cache: a request that is equal to an earlier one gets its response
 //! without an execution.
 //!
-//! The cache is a layer before a model's scheduler, for models whose configuration asks for
-//! it. A request that the cache can answer never reaches the scheduler. Any other request
-//! gets a sender that stores the response when it passes.
+//! The cache is a layer before a model's scheduler, for models whose configuration asks for it. A
+//! request that the cache can answer never reaches the scheduler. Any other request gets a sender
+//! that stores the response as it passes.
 //!
-//! The key is a cryptographic hash of everything that the server knows a response to depend
-//! on: the version as it was loaded ([`VersionFingerprint`]), each input's name, datatype,
-//! shape and contents, the requested outputs, and the request's parameters. No client can
-//! construct a request that gets the response of a different one.
+//! The key is a cryptographic hash of everything on which, to the server's knowledge, a response
+//! depends: the version as it was loaded ([`VersionFingerprint`]), each input's name, datatype,
+//! shape and contents, the requested outputs, and the request's parameters. No client can construct
+//! a request that gets the response of a different one.
 //!
 //! The store of responses is a [`ResponseCache`]: the built-in [`LocalCache`], or a plug-in.
 
@@ -44,11 +44,11 @@ pub(crate) struct CacheLayer {
 /// The result of a lookup.
 pub(crate) enum CacheLookup {
     Hit(InferenceResponse),
-    /// `None` if the request can't be cached.
+    /// The response was not found; `None` if the request can't be cached.
     Miss(Option<CacheMiss>),
 }
 
-/// The key and the times with which the response of a request that was not found is stored.
+/// The key and the times needed to store the response of a request that was not found.
 pub(crate) struct CacheMiss {
     key: CacheKey,
     lookup: Duration,
@@ -63,8 +63,8 @@ impl CacheLayer {
         Self { cache, statistics, fingerprint }
     }
 
-    /// Looks for the response to an admitted request, and counts a hit. The model has
-    /// `output_count` outputs.
+    /// Looks up the response to an admitted request, and counts a hit. The model has `output_count`
+    /// outputs.
     pub(crate) fn look_up(
         &self,
         request: &InferenceRequest,
@@ -86,7 +86,7 @@ impl CacheLayer {
         }
     }
 
-    /// A sender that stores the response that passes through it.
+    /// Wraps a sender so that the response that passes through it is stored.
     pub(crate) fn store_response(&self, miss: CacheMiss, sender: ResponseSender) -> ResponseSender {
         let (cache, statistics) = (self.cache.clone(), self.statistics.clone());
         let miss = Some(miss);

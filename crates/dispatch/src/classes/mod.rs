@@ -1,8 +1,8 @@
 //! The labels of a model's outputs, for clients that request classes.
 //!
-//! A door turns an output into classes; scheduler, cache and backend don't know of it. It needs
-//! the labels of the version that executed the request. So the request carries an empty
-//! cell, which the version fills when it gets the request.
+//! A door turns an output into classes; scheduler, cache and backend don't know of it. The door
+//! needs the labels of the version that executed the request. So the request carries an empty cell,
+//! which the version fills when it gets the request.
 
 #[cfg(test)]
 mod tests;
@@ -49,7 +49,7 @@ fn read(output: &OutputSpec, files: &dyn ModelFiles) -> Result<ClassLabels, Stat
         .ok_or_else(|| Status::invalid_argument(format!("'{}' is too long", output.label_filename)))
 }
 
-/// Each tensor of an ensemble is the output of exactly one step.
+/// Inherits labels. Each tensor of an ensemble is the output of exactly one step.
 fn inherit(
     labels: &mut BTreeMap<String, Arc<ClassLabels>>,
     spec: &ModelSpec,

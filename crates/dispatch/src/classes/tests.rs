@@ -1,4 +1,4 @@
-//! Labels are read when a model is loaded, and reach the door with the request.
+//! Tests that labels are read when a model is loaded, and reach the door with the request.
 
 use std::sync::Arc;
 

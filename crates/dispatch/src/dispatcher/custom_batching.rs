@@ -1,8 +1,8 @@
-//! Custom batching: a model's own rule for which requests share a batch.
+//! Custom batching: a model's own rule for the choice of requests that share a batch.
 //!
-//! The scheduler knows requests only by their keys, and the rule wants to see them. So the
-//! queued requests are mirrored here, and the scheduler's [`BatchStrategy`] passes them to the
-//! rule. It is called under the dispatcher's lock.
+//! The scheduler knows requests only by their keys, but the rule needs to see them. So the queued
+//! requests are mirrored here, and the scheduler's [`BatchStrategy`] passes them to the rule. It is
+//! called under the dispatcher's lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use galatea_stdx::Lock;
 
 use crate::LogSink;
 
-/// The queued requests, for the rule. Its lock is taken only under the dispatcher's, so that
-/// it is always free.
+/// The queued requests, for the rule. Its lock is only taken under the dispatcher's, so it is
+/// always free.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMirror(Arc<Lock<BTreeMap<RequestKey, MirroredRequest>>>);
 
@@ -23,36 +23,36 @@ pub(super) struct QueueMirror(Arc<Lock<BTreeMap<RequestKey, MirroredRequest>>>);
 type MirroredRequest = (InferenceRequest, u32);
 
 impl QueueMirror {
-    /// A request is queued.
+    /// Adds a request that is queued.
     pub(super) fn add(&self, key: RequestKey, request: &PendingRequest) {
         let copy = (request.request().clone(), request.batch_size());
         self.0.lock("add a request").insert(key, copy);
     }
 
-    /// A request leaves the queue. The caller still has it, so that nothing that it holds is
-    /// dropped with the copy.
+    /// Removes a request that leaves the queue. The caller still holds the request, so nothing that
+    /// it owns is dropped with the copy.
     pub(super) fn remove(&self, key: RequestKey) {
         self.0.lock("remove a request").remove(&key);
     }
 
-    /// All requests leave the queue.
+    /// Removes all requests.
     pub(super) fn clear(&self) {
         self.0.lock("remove all requests").clear();
     }
 }
 
-/// The rule, which can be taken away while the dispatcher is still referenced. Its lock is
-/// taken only under the dispatcher's.
+/// The rule, which can be removed while the dispatcher is still referenced. Its lock is only taken
+/// under the dispatcher's.
 #[derive(Clone)]
 pub(super) struct SharedRule(Arc<Lock<Option<Box<dyn BatchRule>>>>);
 
 impl SharedRule {
-    /// Takes the rule away. Dropping it may take long.
+    /// Removes the rule. Dropping it may take long.
     pub(super) fn take(&self) -> Option<Box<dyn BatchRule>> {
         self.0.lock("take the rule").take()
     }
 
-    /// Calls the rule; `None` if it was taken away.
+    /// Calls the rule; returns `None` if it has been removed.
     fn call<T>(&self, call: impl FnOnce(&mut (dyn BatchRule + 'static)) -> T) -> Option<T> {
         let mut rule = self.0.lock("call the rule");
         rule.as_mut().map(|rule| call(rule.as_mut()))
@@ -82,12 +82,12 @@ impl CustomBatching {
         Self { rule, mirror: QueueMirror::default(), is_open: false, log, model }
     }
 
-    /// The rule, to take it away.
+    /// The rule, so that it can be removed.
     pub(super) fn rule(&self) -> SharedRule {
         self.rule.clone()
     }
 
-    /// The mirror to which queued requests must be added.
+    /// The mirror, to which queued requests must be added.
     pub(super) fn mirror(&self) -> QueueMirror {
         self.mirror.clone()
     }
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// Records its calls, and fails at one of them.
+    /// A rule that records its calls, and fails at one of them.
     struct RecordingRule {
         calls: Arc<Mutex<Vec<String>>>,
         failing: &'static str,
@@ -193,7 +193,7 @@ mod tests {
         batching.open();
         let included = [1, 2].map(|key| batching.include(RequestKey(key)));
         batching.close();
-        // There is nothing to close any more.
+        // Nothing is left to close.
         batching.close();
         mirror.clear();
         let calls = calls.lock().unwrap().clone();

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::batch::ClosedBatch;
 use crate::rate_limiter::GrantedPermits;
 
-/// One thing to do without the lock.
+/// An action to perform without the lock.
 #[derive(Debug)]
 pub(super) enum Effect {
     Execute {
@@ -18,17 +18,17 @@ pub(super) enum Effect {
         request: Box<PendingRequest>,
         reason: FailReason,
     },
-    /// Requests of a broken scheduler. Dropping them replies to them.
+    /// Drops requests of a broken scheduler, which replies to them.
     DropRequests(Vec<PendingRequest>),
-    /// States of sequences that have ended.
+    /// Drops states of sequences that have ended.
     DropStates(Vec<StateTensor>),
     StopLane(InstanceId),
-    /// Permits for instances of any model.
+    /// Delivers permits to instances of any model.
     DeliverPermits(GrantedPermits),
     NotifyDrained,
-    /// A line about a sequence.
+    /// Logs a line about a sequence.
     Log(String),
 }
 
-/// Nearly every step has one effect or none.
+/// The effects of a step. Nearly every step has at most one.
 pub(super) type Effects = SmallVec<[Effect; 1]>;

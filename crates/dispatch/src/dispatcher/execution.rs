@@ -1,16 +1,15 @@
-//! Performs effects, and decides where a batch is executed.
+//! The performance of effects, and the choice of the thread that executes a batch.
 //!
 //! - A lane with a thread gets the batch, unless this thread may execute it inline (see
 //!   [`lane`](crate::lane)).
-//! - A batch for a lane without a thread is executed by the thread that formed it. The end of
-//!   a batch makes the next one possible. A thread that continued until nothing is left might
-//!   never return while other threads keep filling the queue, and it may be an I/O thread
-//!   with connections to serve. So it executes a limited number of batches and *parks* the
-//!   next. The thread that queues the next request takes over; if there is none, the timer's
-//!   thread does.
-//! - A release may make a batch possible while another batch is executed. That batch is
-//!   always parked: the releasing thread may be in the middle of the instance's work, or be
-//!   the backend's own.
+//! - A batch for a lane without a thread is executed by the thread that formed it. The end of a
+//!   batch makes the next one possible. A thread that continued until the queue is empty might
+//!   never return while other threads keep filling it, and it may be an I/O thread with connections
+//!   to serve. So it executes a limited number of batches and *parks* the next. The thread that
+//!   queues the next request takes over; if none comes, the timer's thread does.
+//! - A release may make a batch possible while another batch is executed. That batch is always
+//!   parked: the releasing thread may be in the middle of the instance's work, or belong to the
+//!   backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,20 +23,20 @@ use crate::batch::ClosedBatch;
 use crate::lane::{InlineExecution, Lane};
 use crate::log::request_log;
 
-/// The number of batches that a thread executes before it parks the next.
+/// The maximum number of batches that a thread executes before it parks the next one.
 pub(crate) const INLINE_BATCHES_MAX: usize = 64;
 
-/// The state of a dispatcher of lanes without threads that its lock does not guard.
+/// The state of threadless execution that the dispatcher's lock does not guard.
 #[derive(Debug, Default)]
 pub(super) struct ThreadlessExecution {
-    /// The number of threads that execute a batch. Each of them looks for parked batches
-    /// behind it. Decremented under the lock.
+    /// The number of threads that are executing a batch. Each of them looks for parked batches
+    /// afterwards. Decremented under the lock.
     executing: AtomicUsize,
 }
 
 impl Dispatcher {
-    /// Performs effects until none is left. A batch that was executed on this thread frees its
-    /// lane, which may lead to the next batch.
+    /// Performs effects until none is left. A batch executed on this thread frees its lane, which
+    /// may lead to the next batch.
     pub(super) fn perform(&self, mut effects: Effects) {
         let mut executed = 0;
         while !effects.is_empty() {
@@ -49,7 +48,7 @@ impl Dispatcher {
         }
     }
 
-    /// Performs one effect. The effects that it leads to are added to `follow_up`.
+    /// Performs one effect. Resulting effects are added to `follow_up`.
     fn perform_one(&self, effect: Effect, executed: &mut usize, follow_up: &mut Effects) {
         match effect {
             Effect::Execute { instance, batch } => {
@@ -89,8 +88,8 @@ impl Dispatcher {
         }
     }
 
-    /// Executes a batch inline, or sends it to the lane's thread. The inline budget of the
-    /// thread is bounded, and with it the time that this can take.
+    /// Executes a batch inline, or sends it to the lane's thread. The thread's inline budget bounds
+    /// the time that this can take.
     fn execute_inline_or_send(
         &self,
         instance: InstanceId,

@@ -9,7 +9,7 @@ use galatea_policy::FailReason;
 use crate::LogSink;
 use crate::log::refusal_of;
 
-/// Replies to a request that was not executed, counts it unless Triton doesn't, and logs it.
+/// Replies to a request that was not executed, counts it if Triton would, and logs it.
 pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     let (status, counted_as) = describe(&request, reason);
     log.write(LogLevel::Verbose(1), refusal_of(request.request(), &status));
@@ -19,7 +19,7 @@ pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     }
 }
 
-/// Returns true if the reason shows when the request arrives, and not while it waits.
+/// Returns true if the reason arises when the request arrives, rather than while it waits.
 const fn is_refusal(reason: FailReason) -> bool {
     match reason {
         FailReason::QueueFull
@@ -64,7 +64,7 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
             (status, None)
         }
         FailReason::MissingStart => (missing_start(content), None),
-        // In Triton the request is queued anew, and its sequence isn't there any more.
+        // In Triton the request is queued anew, but its sequence no longer exists.
         FailReason::RescheduledTooLate => (missing_start(content), Some(FailureReason::Backend)),
         FailReason::TooLate { retry_after_ns } => {
             let status = too_late(request, Duration::from_nanos(retry_after_ns), Instant::now());
@@ -86,8 +86,8 @@ fn missing_start(content: &InferenceRequest) -> Status {
     ))
 }
 
-/// The error of a request whose answer would come this much after its deadline. With so much more
-/// time, or so much later, the request could be answered.
+/// The error of a request whose response would be late by this much. With that much more time, or
+/// that much later, the request could be served.
 fn too_late(request: &PendingRequest, late: Duration, now: Instant) -> Status {
     let content = request.request();
     let (arrival, deadline) = (request.times().map(|times| times.arrival), content.deadline.at());
@@ -104,7 +104,7 @@ fn too_late(request: &PendingRequest, late: Duration, now: Instant) -> Status {
     Status::new(code, text).with_retry_after(late)
 }
 
-/// As a number with three digits behind the point.
+/// A duration in milliseconds with three decimal places.
 fn milliseconds(time: Duration) -> String {
     let microseconds = time.as_micros();
     format!("{}.{:03}", microseconds / 1_000, microseconds % 1_000)

@@ -1,4 +1,4 @@
-//! A dispatcher's lanes, which may be added and removed while it works.
+//! A dispatcher's lanes, which may be added and removed while it is running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::lane::Lane;
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     current: ArcSwap<BTreeMap<InstanceId, Arc<Lane>>>,
-    /// Lanes that were stopped and have to be joined. The thread that stops a lane may be the
-    /// lane's own, so another one joins it.
+    /// Stopped lanes that must be joined. The thread that stops a lane may be the lane's own, so
+    /// another thread joins it.
     stopped: Lock<Vec<Arc<Lane>>>,
-    /// Notified when a lane was stopped.
+    /// Notified when a lane has been stopped.
     changed: Condvar,
     next_id: AtomicU32,
-    /// Those that were told to leave: a change of the instances and a loss of their device may
-    /// come to that at the same time.
+    /// The instances that were told to leave, which a change of the instances and the loss of a
+    /// device may both decide at the same time.
     leaving: Lock<BTreeSet<InstanceId>>,
 }
 
@@ -42,7 +42,7 @@ impl Lanes {
         lanes.iter().map(|(instance, lane)| (*instance, String::from(lane.name()))).collect()
     }
 
-    /// Returns true if this is the first time that the instance is told to leave.
+    /// Marks an instance as told to leave; returns true if this is the first time.
     fn begin_removal(&self, instance: InstanceId) -> bool {
         self.leaving.lock("tell an instance to leave").insert(instance)
     }
@@ -55,7 +55,7 @@ impl Lanes {
         });
     }
 
-    /// Lets a lane end after its last batch.
+    /// Makes a lane end after its last batch.
     fn stop(&self, instance: InstanceId) {
         let Some(lane) = self.get(instance) else { return };
         self.current.rcu(|lanes| {
@@ -68,8 +68,7 @@ impl Lanes {
         self.changed.notify_all();
     }
 
-    /// Waits until none of the lanes is left, but not longer than `time_max`. Returns whether
-    /// none is left.
+    /// Waits until none of the lanes is left, for at most `time_max`. Returns true if none is left.
     fn wait_for_stop(&self, instances: &[InstanceId], time_max: Duration) -> bool {
         let is_left = || instances.iter().any(|instance| self.get(*instance).is_some());
         let stopped = self.stopped.lock("wait for lanes to stop");
@@ -79,7 +78,7 @@ impl Lanes {
         !is_left()
     }
 
-    /// Waits for the ends of stopped lanes.
+    /// Waits for stopped lanes to end.
     pub(super) fn join(&self) {
         let lanes = std::mem::take(&mut *self.stopped.lock("take the stopped lanes"));
         lanes.iter().for_each(|lane| lane.join());
@@ -87,7 +86,7 @@ impl Lanes {
 }
 
 impl Dispatcher {
-    /// Starts lanes, and gives them batches from then on: all of them, or none.
+    /// Starts lanes, all or none, which get batches from then on.
     ///
     /// # Errors
     ///
@@ -115,15 +114,16 @@ impl Dispatcher {
         Ok(instances)
     }
 
-    /// Removes lanes, each after its batch and, with sequences, after those that it serves.
-    /// Returns at once.
+    /// Removes lanes, each after its batch and, for sequences, after those that it serves. Returns
+    /// at once.
     pub(crate) fn remove_lanes(&self, instances: &[InstanceId]) {
         self.dismiss_lanes(instances);
         self.join_removed();
     }
 
-    /// The same for any thread, also that of a lane: it waits for the end of none. None of them
-    /// gets a new batch when this returns, whichever thread told them to leave.
+    /// Like [`Self::remove_lanes`], but callable from any thread, even that of a lane, because it
+    /// waits for no lane to end. Once this returns, none of them gets a new batch, whichever thread
+    /// told them to leave.
     pub(crate) fn dismiss_lanes(&self, instances: &[InstanceId]) {
         for instance in instances {
             let effects = {
@@ -137,30 +137,32 @@ impl Dispatcher {
         }
     }
 
-    /// Joins the lanes that were removed and are idle.
+    /// Joins the removed lanes that are idle.
     pub(crate) fn join_removed(&self) {
         self.lanes.join();
     }
 
-    /// Fails the batches of a lane from now on: its device is lost. Returns whether that is new.
+    /// Fails all further batches of a lane, because its device is lost. Returns true if that is
+    /// new.
     pub(crate) fn lose_lane(&self, instance: InstanceId, why: &Status) -> bool {
         self.lanes.get(instance).is_some_and(|lane| lane.lose(why.clone()))
     }
 
-    /// Sets what looks behind each batch whether GPUs were lost.
+    /// Sets the check for lost GPUs that runs after each batch.
     pub(crate) fn watch_losses(&self, settle: impl Fn(&Self) + Send + Sync + 'static) {
         let _ = self.settle_losses.set(Box::new(settle));
     }
 
-    /// A lane has executed a batch. One whose GPU is lost must not get the next one.
+    /// Checks for lost GPUs after a lane has executed a batch. A lane whose GPU is lost must not
+    /// get the next one.
     pub(super) fn settle_losses(&self) {
         if let Some(settle) = self.settle_losses.get() {
             settle(self);
         }
     }
 
-    /// Waits until removed lanes have executed their batches and their instances are
-    /// destroyed. A scheduler that is broken removes none before the model is unloaded.
+    /// Waits until removed lanes have executed their batches and their instances are destroyed. A
+    /// broken scheduler removes none before the model is unloaded.
     pub(crate) fn wait_for_removed(&self, instances: &[InstanceId]) {
         const PAUSE: Duration = Duration::from_millis(100);
         let is_broken = || self.lock("look whether it is broken").is_broken;
@@ -173,7 +175,7 @@ impl Dispatcher {
         self.unregister(instance);
     }
 
-    /// Stops all lanes behind the last request.
+    /// Stops all lanes after the last request.
     pub(super) fn finish_drain(&self) {
         for instance in self.lanes.instances() {
             if !self.lock("look whether it is broken").is_broken
@@ -181,7 +183,7 @@ impl Dispatcher {
             {
                 self.step_and_perform(Event::RemoveInstance(instance));
             }
-            // This event itself may have broken it.
+            // This event itself may have broken the scheduler.
             if self.lock("look whether it is broken").is_broken {
                 self.stop_lane(instance);
             }

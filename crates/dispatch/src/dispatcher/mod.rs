@@ -1,32 +1,32 @@
-//! The driver of one model version's scheduler: it owns the scheduler, its lock and its
-//! clock, and performs what the scheduler decides.
+//! The driver of one model version's scheduler: it owns the scheduler, its lock and its clock, and
+//! performs the scheduler's decisions.
 //!
-//! **One lock.** The lock is held for one step of the scheduler. Actions become [`Effect`]s
-//! under the lock, and effects are performed without it. Under the lock only two things are
-//! called: a model's custom batching rule, if it has one, and the rate limiter, whose lock is
-//! below this one. That includes dropping: a request that is dropped replies to its client
-//! and tells this dispatcher of its release.
+//! **One lock.** The lock is held for one step of the scheduler. Actions become [`Effect`]s under
+//! the lock, and effects are performed without it. Under the lock only two things are called: a
+//! model's custom batching rule, if it has one, and the rate limiter, whose lock is below this one.
+//! Dropping counts as a call: a dropped request replies to its client and notifies this dispatcher
+//! of its release.
 //!
 //! **Broken schedulers.** The scheduler asserts its rules in release builds as well. If an
 //! assertion fails, this dispatcher fails every queued and every later request with an
 //! internal error. Other models are not affected.
 //!
-//! **Cancellation.** It is a step like others; its way through the server is told in
-//! `infer/cancel.rs`.
+//! **Cancellation.** It is a step like others; `infer/cancel.rs` describes its path through the
+//! server.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `state.rs` | what the lock guards: scheduler, requests, sequences |
-//! | `effect.rs` | what is done after the lock is released |
+//! | `state.rs` | the state under the lock: scheduler, requests, sequences |
+//! | `effect.rs` | the work after the lock is released |
 //! | `execution.rs` | performs effects; executes or hands over batches |
 //! | `lanes.rs` | adds and removes lanes |
 //! | `rate_limiting.rs` | requests, receives and returns permits |
 //! | `sequences.rs` | correlation IDs, keys and states of sequences |
 //! | `ordered_replies.rs` | delivers replies in the order of their requests |
 //! | `custom_batching.rs` | a model's own rule for batches |
-//! | `observation/` | what happens to requests, and the views of it: counts, waits, recordings |
+//! | `observation/` | the events of requests, and views of them: counts, waits, recordings |
 //! | `traffic.rs`, `watching.rs` | begin, read and end recordings |
-//! | `failure.rs`, `status.rs` | what clients and operators read |
+//! | `failure.rs`, `status.rs` | the texts for clients and operators |
 
 mod custom_batching;
 mod effect;
@@ -86,20 +86,20 @@ pub(crate) struct Dispatcher {
     epoch: Instant,
     state: Lock<DispatcherState>,
     lanes: Lanes,
-    /// `None` if the lanes have threads of their own.
+    /// The state of threadless execution; `None` if the lanes have threads of their own.
     threadless: Option<ThreadlessExecution>,
-    /// True if I/O threads may execute the requests that they bring. Not with a batcher, where
-    /// requests wait for others to share a batch, and not with permits, which arrive on any thread.
+    /// True if I/O threads may execute the requests that they bring. False with a batcher, where
+    /// requests wait for others to share a batch, and with permits, which may arrive on any thread.
     allows_inline_execution: bool,
     /// True if requests are batched by deadlines.
     uses_deadlines: bool,
-    /// `None` without a sequence batcher.
+    /// The assembler; `None` if the model has no sequence batcher.
     sequence_assembler: Option<SequenceAssembler>,
-    /// `None` if requests are not padded.
+    /// The padding; `None` if requests are not padded.
     padding: Option<BatchPadding>,
-    /// `None` if replies leave in any order.
+    /// The numbers of replies; `None` if replies may be sent in any order.
     reply_numbers: Option<ReplyNumbers>,
-    /// `None` if no instance needs permits.
+    /// The client of the rate limiter; `None` if no instance needs permits.
     rate_limiter: Option<RateLimiterClient>,
     /// The model's name, for the log.
     model: String,
@@ -112,21 +112,21 @@ pub(crate) struct Dispatcher {
     this: Weak<Self>,
 }
 
-/// Takes instances of a dispatcher's lanes out of service if their GPU is lost.
+/// A function that takes a dispatcher's instances out of service if their GPU is lost.
 type SettleLosses = Box<dyn Fn(&Dispatcher) + Send + Sync>;
 
-/// The parts of a dispatcher.
+/// The options of a dispatcher.
 pub(crate) struct DispatcherOptions {
     pub(crate) scheduling: SchedulingSpec,
     pub(crate) lanes: Vec<Lane>,
-    /// `None` if no instance requires resources.
+    /// The rate limiter; `None` if no instance requires resources.
     pub(crate) rate_limiter: Option<Arc<RateLimiterDriver>>,
-    /// `None` without a sequence batcher.
+    /// The assembler; `None` if the model has no sequence batcher.
     pub(crate) sequence_assembler: Option<SequenceAssembler>,
-    /// `None` if requests are not padded.
+    /// The padding; `None` if requests are not padded.
     pub(crate) padding: Option<BatchPadding>,
     pub(crate) reply_order: ReplyOrdering,
-    /// The model's custom batching rule. Only with the dynamic batcher.
+    /// The model's custom batching rule. For the dynamic batcher only.
     pub(crate) custom_batching: Option<CustomBatching>,
     /// The model's name, for the log.
     pub(crate) model: String,
@@ -134,12 +134,12 @@ pub(crate) struct DispatcherOptions {
     pub(crate) timer: Timer,
 }
 
-/// In which order replies leave.
+/// The order in which replies are sent.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ReplyOrdering {
-    /// As they come.
+    /// Any order.
     Free,
-    /// In the order of their requests.
+    /// The order of their requests.
     Preserved,
 }
 
@@ -148,7 +148,7 @@ impl Dispatcher {
     ///
     /// # Errors
     ///
-    /// `Internal` if a lane's thread can't be started. No thread is left then.
+    /// `Internal` if a lane's thread can't be started; no thread is left running.
     pub(crate) fn start(options: DispatcherOptions) -> Result<Arc<Self>, Status> {
         let (reply_numbers, replies) = match options.reply_order {
             ReplyOrdering::Free => (None, None),
@@ -189,7 +189,7 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
-    /// Learns what executions cost from those of the warmup, before any request comes.
+    /// Learns the cost of executions from the warmup, before any request arrives.
     pub(crate) fn learn(&self, executions: &[MeasuredExecution]) {
         let mut state = self.lock("learn from the warmup");
         executions.iter().for_each(|one| state.learn(one));
@@ -200,7 +200,7 @@ impl Dispatcher {
         self.rate_limiter.is_some()
     }
 
-    /// Returns true if all lanes have to have a thread.
+    /// Returns true if all lanes must have a thread.
     pub(crate) const fn needs_threads(&self) -> bool {
         self.threadless.is_none()
     }
@@ -210,13 +210,13 @@ impl Dispatcher {
         self.sequence_assembler.is_some()
     }
 
-    /// `None` without a sequence batcher.
+    /// The assembler; `None` if the model has no sequence batcher.
     pub(crate) const fn sequence_assembler(&self) -> Option<&SequenceAssembler> {
         self.sequence_assembler.as_ref()
     }
 
-    /// Prepares a request that is about to be queued: its replies leave in order, if the
-    /// model promises that.
+    /// Prepares a request that is about to be queued: its replies are sent in order, if the model
+    /// promises that.
     pub(crate) fn order_replies(&self, sender: ResponseSender) -> (ResponseSender, ReplyNumber) {
         match &self.reply_numbers {
             None => (sender, ReplyNumber::default()),
@@ -227,7 +227,7 @@ impl Dispatcher {
         }
     }
 
-    /// A request gets its reply without being queued. The reply takes its place in the order.
+    /// Gives the reply to a request that is not queued its place in the order.
     pub(crate) fn start_reply(&self, number: ReplyNumber) {
         if let Some(replies) = &mut self.lock("start a reply").replies {
             replies.order.start(number);
@@ -273,8 +273,8 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a request out of the queue. A request that has left the queue continues, except
-    /// for further iterations.
+    /// Takes a request out of the queue. A request that has already left the queue continues, but
+    /// without further iterations.
     fn cancel(&self, key: RequestKey) {
         let mut state = self.lock("cancel a request");
         if state.knows(key) {
@@ -284,8 +284,8 @@ impl Dispatcher {
         }
     }
 
-    /// The backend has released a request of a sequence; with the request, to be executed
-    /// again.
+    /// Takes a request of a sequence that the backend has released; with the request, if it is to
+    /// be executed again.
     fn release(
         &self,
         key: RequestKey,
@@ -294,8 +294,8 @@ impl Dispatcher {
     ) {
         let mut state = self.lock("release a request");
         if !state.knows(key) {
-            // The scheduler broke meanwhile. A dropped request replies, so it is not dropped
-            // under the lock.
+            // The scheduler has broken in the meantime. A dropped request replies, so it must not
+            // be dropped under the lock.
             drop(state);
             drop((rescheduled, states));
             return;
@@ -322,7 +322,7 @@ impl Dispatcher {
         self.lock("look whether it is drained").is_drained
     }
 
-    /// Waits for the ends of lanes that are being stopped.
+    /// Waits for stopping lanes to end.
     pub(crate) fn join_lanes(&self) {
         self.lanes.join();
     }
@@ -339,14 +339,14 @@ impl Dispatcher {
         self.lock("count the queue").scheduler.queued()
     }
 
-    /// Batches by the reason why they were closed, and requests by the reason why they were
-    /// not executed.
+    /// Counts of batches by the reason for closing them, and of requests by the reason why they
+    /// were not executed.
     pub(crate) fn scheduling_counts(&self) -> (CountsByReason, CountsByReason) {
         let counts = self.lock("read the counts").views.counts().clone();
         (counts.closed_batches(), counts.unexecuted())
     }
 
-    /// The queues and instances, with the reasons for which they wait.
+    /// The queues and instances, with the reasons for their waits.
     pub(crate) fn report(&self) -> DispatcherReport {
         let state = self.lock("report the status");
         let (status, waits) = (state.scheduler.status(), state.views.waits(self.now()));
@@ -363,13 +363,13 @@ impl Dispatcher {
         self.time_of(Instant::now())
     }
 
-    /// A time of the clock as one of the scheduler.
+    /// Converts a time of the clock to one of the scheduler.
     fn time_of(&self, at: Instant) -> Time {
         let since = at.saturating_duration_since(self.epoch).as_nanos();
         Time(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// When a request must be answered, if deadlines matter here.
+    /// The deadline of a request, if deadlines are used here.
     fn deadline_of(&self, request: &PendingRequest) -> Time {
         let deadline = request.request().deadline.at().filter(|_| self.uses_deadlines);
         deadline.map_or(Time::MAX, |at| self.time_of(at))
@@ -383,9 +383,9 @@ impl Dispatcher {
         self.perform(effects);
     }
 
-    /// Ends the sequences whose time is up. Only after that, and in the same moment, a
-    /// request's sequence can be looked up: the scheduler's next step would end them between
-    /// the lookup and the request.
+    /// Ends the sequences whose time is up. A request's sequence can only be looked up after that,
+    /// at the same time: the scheduler's next step would end them between the lookup and the
+    /// request.
     fn end_expired_sequences(&self, state: &mut DispatcherState, now: Time, effects: &mut Effects) {
         let is_due = state.sequences.is_some()
             && !state.is_broken
@@ -402,7 +402,7 @@ impl Dispatcher {
         effects
     }
 
-    /// Like [`Self::step`], behind the effects of an earlier step. An instance whose permit is
+    /// Like [`Self::step`], after the effects of an earlier step. An instance whose permit is
     /// delayed is a further event: the scheduler may want to try another instance.
     fn step_at(&self, state: &mut DispatcherState, now: Time, event: Event, effects: &mut Effects) {
         state.is_draining |= matches!(event, Event::Drain);
@@ -422,7 +422,7 @@ impl Dispatcher {
         self.set_next_alarm(state);
     }
 
-    /// Returns the instances whose permits are delayed.
+    /// Makes a single step; returns the instances whose permits are delayed.
     fn step_once(
         &self,
         state: &mut DispatcherState,
@@ -460,7 +460,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sets an alarm, unless an earlier one is set: that one will set the next.
+    /// Sets an alarm, unless an earlier one is set, which will set the next.
     fn set_alarm(&self, state: &mut DispatcherState, at: Time) {
         if state.alarm_at.is_none_or(|earlier| at < earlier) {
             state.alarm_at = Some(at);

@@ -1,12 +1,12 @@
-//! Delivers replies in the order of their requests.
+//! Delivery of replies in the order of their requests.
 //!
-//! [`ReplyOrder`] decides, under the dispatcher's lock, which reply may leave next. It is
-//! delivered without the lock, by the thread that has taken the driver slot: that thread
-//! delivers until no reply may leave, and a thread that finds the slot taken only adds its
-//! reply. So sinks are called in order and by one thread at a time.
+//! [`ReplyOrder`] decides, under the dispatcher's lock, which reply may be sent next. It is
+//! delivered without the lock, by the thread that has taken the driver slot: that thread delivers
+//! until no more replies may be sent, and a thread that finds the slot taken only adds its reply.
+//! So sinks are called in order and by one thread at a time.
 //!
-//! A reply waits only for requests that are certain to be executed. A request whose sequence
-//! has no slot yet may wait for what a client does after it has received its replies.
+//! A reply only waits for requests that are certain to be executed. A request whose sequence has no
+//! slot yet may depend on actions that a client takes only after it has received its replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl ReplyNumbers {
 #[derive(Debug)]
 pub(super) struct OrderedReplies {
     pub(super) order: ReplyOrder<AddressedReply>,
-    /// Taken by the thread that delivers.
+    /// The driver slot, taken by the thread that delivers.
     slot: DriverSlot<()>,
 }
 
@@ -44,8 +44,8 @@ impl Default for OrderedReplies {
 }
 
 impl Drop for OrderedReplies {
-    /// A model may be destroyed before its backend has replied to every request. Replies that
-    /// wait for those leave without them.
+    /// A model may be destroyed before its backend has replied to every request. Replies that wait
+    /// for those requests are sent without them.
     fn drop(&mut self) {
         self.order.take_all().into_iter().for_each(AddressedReply::deliver);
     }
@@ -57,7 +57,7 @@ pub(super) struct AddressedReply {
     reply: Reply,
 }
 
-/// A request's sink. It is taken out while it is called, so that nothing is locked then.
+/// A request's sink. It is taken out while it is called, so that no lock is held.
 type SharedSink = Arc<Lock<Option<Box<dyn ResponseSink>>>>;
 
 impl AddressedReply {
@@ -89,12 +89,12 @@ impl ResponseSink for OrderedSink {
         let addressed = AddressedReply { sink: self.sink.clone(), reply };
         match self.dispatcher.upgrade() {
             Some(dispatcher) => dispatcher.deliver_in_order(self.number, addressed),
-            // The model is destroyed, and with it all earlier replies.
+            // The model has been destroyed, and with it all earlier replies.
             None => addressed.deliver(),
         }
     }
 
-    /// A refusal waits for no earlier reply, and those behind it don't wait for it.
+    /// Delivers a refusal, which neither waits for earlier replies nor delays later ones.
     fn refuse(&mut self, status: Status) {
         let sink = self.sink.lock("take the sink").take();
         self.deliver(Reply::Finished);
@@ -131,13 +131,13 @@ impl Dispatcher {
         }
     }
 
-    /// Delivers the replies that may leave, unless another thread does so.
+    /// Delivers the replies that may be sent, unless another thread is doing so.
     pub(super) fn deliver_ordered_replies(&self) {
         if self.reply_numbers.is_none() || !self.take_driver_slot() {
             return;
         }
         while let Some(addressed) = self.next_reply() {
-            // A sink that panics must not hold up the replies of others.
+            // A sink that panics must not delay the replies of others.
             if catch_unwind(AssertUnwindSafe(|| addressed.deliver())).is_err() {
                 self.log.write(LogLevel::Error, "a front end panicked on a reply; it is lost");
             }
@@ -149,8 +149,8 @@ impl Dispatcher {
         state.replies.as_mut().is_some_and(|replies| replies.slot.take().is_some())
     }
 
-    /// The reply that leaves next. If there is none, the driver slot becomes free under the
-    /// same lock: a thread that adds a reply later finds it free.
+    /// The reply to send next. If there is none, the driver slot is freed under the same lock: a
+    /// thread that adds a reply later finds it free.
     fn next_reply(&self) -> Option<AddressedReply> {
         let mut state = self.lock("find the next reply");
         let replies = state.replies.as_mut()?;

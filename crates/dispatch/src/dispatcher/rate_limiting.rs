@@ -57,7 +57,7 @@ impl PermitReceiver for Dispatcher {
 }
 
 impl Dispatcher {
-    /// Registers instances at the rate limiter: all of them, or none.
+    /// Registers instances with the rate limiter, all or none.
     pub(super) fn register(&self, lanes: &[(InstanceId, Arc<Lane>)]) -> Result<(), Status> {
         let Some(RateLimiterClient { driver, id }) = &self.rate_limiter else { return Ok(()) };
         for (index, (instance, lane)) in lanes.iter().enumerate() {
@@ -76,9 +76,9 @@ impl Dispatcher {
         }
     }
 
-    /// Applies what the scheduler wants of the rate limiter. That happens in the step that
-    /// decided it, so that a request for a permit and its withdrawal keep their order. Returns
-    /// the instances whose permits are delayed.
+    /// Applies the scheduler's permit operations. That happens in the step that decided on them, so
+    /// that a request for a permit and its withdrawal keep their order. Returns the instances whose
+    /// permits are delayed.
     pub(super) fn apply_permit_operations(
         &self,
         state: &mut DispatcherState,

@@ -1,13 +1,13 @@
 //! The sequences of one model version: their correlation IDs, their keys, and their states.
 //!
-//! A sequence is not its correlation ID. A client may use an ID again while the previous
-//! sequence still drains. So an ID is looked up only while the scheduler has not closed its
-//! sequence, and a key names the sequence until its last request has been dispatched. States
-//! are kept under the key; the states that a late request leaves are dropped.
+//! A sequence is not identified by its correlation ID. A client may reuse an ID while the previous
+//! sequence is still draining. So an ID is looked up only while the scheduler has not closed its
+//! sequence, and a key names the sequence until its last request has been dispatched. States are
+//! kept by key; the states that a late request leaves are dropped.
 //!
-//! A request of a sequence stays known while it is executed. The backend releases it on any
-//! thread, before or after the end of its batch, as done or to be executed again. Only that
-//! makes the sequence's next request eligible.
+//! A request of a sequence stays known while it is executed. The backend releases it on any thread,
+//! before or after the end of its batch, as done or for another execution. Only the release makes
+//! the sequence's next request eligible.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,16 +21,16 @@ use super::keys::{index_of, key_of};
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct SequenceAssignment {
     pub(super) position: SequencePosition,
-    /// The request has the START flag although its sequence has not ended.
+    /// True if the request has the START flag although its sequence has not ended.
     pub(super) restarts: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Sequences {
-    /// Each request is a sequence of its own.
+    /// True if each request is a sequence of its own.
     is_iterative: bool,
-    /// Sequences that take further requests. Clients choose the IDs, so the hasher has
-    /// random keys.
+    /// Sequences that accept further requests. Clients choose the IDs, so the hasher has random
+    /// keys.
     open: HashMap<CorrelationId, SequenceKey>,
     known: Slab<OpenSequence>,
     generation: u32,
@@ -40,18 +40,18 @@ pub(super) struct Sequences {
 struct OpenSequence {
     key: SequenceKey,
     correlation_id: CorrelationId,
-    /// A request of it had the START flag.
+    /// True if a request of it had the START flag.
     is_started: bool,
-    /// The states that its last request left. Empty before the first request, and while a
-    /// request is executed.
+    /// The states that its last request left. Empty before the first request, and while a request
+    /// is executing.
     states: Vec<StateTensor>,
     replies: ReplyGuarantee,
 }
 
-/// The promise of a sequence about its queued requests, for whose replies later ones may wait.
+/// The guarantee of a sequence about its queued requests, for whose replies later ones may wait.
 #[derive(Debug)]
 enum ReplyGuarantee {
-    /// None: the sequence may wait for a slot, and so for what clients do.
+    /// No guarantee: the sequence may wait for a slot, and thus for clients.
     None(BTreeSet<ReplyNumber>),
     /// Each of its requests will execute, because the sequence has a slot.
     Executes,
@@ -67,8 +67,7 @@ impl Sequences {
         self.is_iterative
     }
 
-    /// Assigns a request to its sequence. `None` if it has no correlation ID, although it must
-    /// have one.
+    /// Assigns a request to its sequence. Returns `None` if it lacks a required correlation ID.
     pub(super) fn assign(
         &mut self,
         id: &CorrelationId,
@@ -115,7 +114,7 @@ impl Sequences {
         self.known.get_mut(index_of(key.0)).filter(|sequence| sequence.key == key)
     }
 
-    /// Forgets the correlation ID of a sequence that takes no further requests.
+    /// Forgets the correlation ID of a sequence that accepts no further requests.
     pub(super) fn close(&mut self, key: SequenceKey) {
         let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);
         if let Some(sequence) = known {
@@ -123,8 +122,8 @@ impl Sequences {
         }
     }
 
-    /// Ends a sequence of which nothing is queued. Returns its states, which must be dropped
-    /// without a lock.
+    /// Ends a sequence without queued requests. Returns its states, which must be dropped without a
+    /// lock.
     pub(super) fn end(&mut self, key: SequenceKey) -> Vec<StateTensor> {
         if self.get(key).is_none() {
             return Vec::new();
@@ -138,13 +137,12 @@ impl Sequences {
         self.known.drain().flat_map(|sequence| sequence.states).collect()
     }
 
-    /// The states that the sequence's last request left.
+    /// Takes the states that the sequence's last request left.
     pub(super) fn take_states(&mut self, key: SequenceKey) -> Vec<StateTensor> {
         self.get(key).map(|sequence| std::mem::take(&mut sequence.states)).unwrap_or_default()
     }
 
-    /// Keeps the states for the sequence's next request. Returns the states that have no next
-    /// request.
+    /// Keeps the states for the sequence's next request. If there is none, returns them.
     pub(super) fn put_states(
         &mut self,
         key: SequenceKey,
@@ -156,7 +154,7 @@ impl Sequences {
         }
     }
 
-    /// A request of the sequence is queued. Returns whether it is certain to execute.
+    /// Notes that a request of the sequence is queued. Returns true if it is certain to execute.
     pub(super) fn expect_reply(&mut self, key: SequenceKey, number: ReplyNumber) -> bool {
         match self.get(key).map(|sequence| &mut sequence.replies) {
             Some(ReplyGuarantee::None(numbers)) => {
@@ -168,8 +166,8 @@ impl Sequences {
         }
     }
 
-    /// A request of the sequence executes, so that all of them will. Returns those of which
-    /// that was not known before.
+    /// Notes that a request of the sequence executes, so that all of them will. Returns the
+    /// requests of which that was not known before.
     pub(super) fn guarantee_replies(&mut self, key: SequenceKey) -> BTreeSet<ReplyNumber> {
         let Some(sequence) = self.get(key) else { return BTreeSet::new() };
         match std::mem::replace(&mut sequence.replies, ReplyGuarantee::Executes) {
@@ -178,7 +176,7 @@ impl Sequences {
         }
     }
 
-    /// A queued request of the sequence failed without being executed.
+    /// Notes that a queued request of the sequence failed without being executed.
     pub(super) fn forget_reply(&mut self, key: SequenceKey, number: ReplyNumber) {
         if let Some(ReplyGuarantee::None(numbers)) = self.get(key).map(|known| &mut known.replies) {
             numbers.remove(&number);

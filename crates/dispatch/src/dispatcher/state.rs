@@ -1,5 +1,5 @@
 //! The state that the dispatcher's lock guards: the scheduler, and the requests and sequences that
-//! its keys stand for.
+//! its keys identify.
 
 use std::time::Instant;
 
@@ -33,9 +33,9 @@ use crate::rate_limiter::PermitOperation;
 pub(crate) struct AdmittedRequest {
     pub(crate) request: PendingRequest,
     pub(crate) shape_class: Option<ShapeClass>,
-    /// The length that padded batches depend on; 0 for a model without padding.
+    /// The length on which padded batches depend; 0 for a model without padding.
     pub(crate) length: u32,
-    /// As returned by [`Dispatcher::order_replies`](super::Dispatcher::order_replies).
+    /// The number returned by [`Dispatcher::order_replies`](super::Dispatcher::order_replies).
     pub(crate) reply_number: ReplyNumber,
 }
 
@@ -45,57 +45,58 @@ pub(super) struct DispatcherState {
     pub(super) scheduler: Scheduler<CustomBatching>,
     requests: Slab<RequestEntry>,
     shape_classes: ShapeClasses,
-    /// `None` without a sequence batcher.
+    /// The sequences; `None` if the model has no sequence batcher.
     pub(super) sequences: Option<Sequences>,
-    /// `None` if replies leave in any order.
+    /// The replies; `None` if they may be sent in any order.
     pub(super) replies: Option<OrderedReplies>,
     /// True if later replies wait for a request as soon as it is queued: batches are not formed in
     /// the order of requests.
     orders_on_arrival: bool,
     batching: Batching,
-    /// The queued requests, for a custom batching rule.
+    /// The queued requests, mirrored for a custom batching rule.
     mirror: Option<QueueMirror>,
     /// The custom batching rule, which is destroyed before the dispatcher is.
     rule: Option<SharedRule>,
-    /// The number of requests that were enqueued. It makes keys unique, so that a late
-    /// cancellation can't reach a later request at the same index of the slab.
+    /// The number of requests enqueued so far. It makes keys unique, so that a late cancellation
+    /// can't reach a later request at the same index of the slab.
     generation: u32,
-    /// The time of the alarm that is set.
+    /// The time for which the alarm is set.
     pub(super) alarm_at: Option<Time>,
-    /// Set once: no further request is queued.
+    /// Set once no further requests are queued.
     pub(super) is_draining: bool,
-    /// Set once: [`Effect::NotifyDrained`] was among the effects.
+    /// Set once [`Effect::NotifyDrained`] has been among the effects.
     has_drained_effect: bool,
-    /// Set once: that effect was performed.
+    /// Set once that effect has been performed.
     pub(super) is_drained: bool,
-    /// Set once: the scheduler broke one of its own rules. It is not trusted any more: every
+    /// Set once the scheduler has broken one of its own rules. It is no longer trusted: every
     /// request fails.
     pub(super) is_broken: bool,
-    /// Folds of what happens to the requests.
+    /// Views of the requests.
     pub(super) views: Views,
-    /// Reused from step to step.
+    /// A buffer for actions, reused from step to step.
     pub(super) actions: Actions,
     /// The permits that the scheduler requests and returns in this step.
     pub(super) permit_operations: Vec<PermitOperation>,
-    /// Batches for instances without threads that wait for a thread.
+    /// Batches for threadless instances that wait for a thread.
     pub(super) parked: Vec<(InstanceId, ClosedBatch)>,
 }
 
-/// A request that the scheduler knows.
+/// A request known to the scheduler.
 #[derive(Debug)]
 struct RequestEntry {
     key: RequestKey,
-    /// `None` while it is executed. Only requests of sequences keep their entry then.
+    /// The request; `None` while it is executing, during which only requests of sequences keep
+    /// their entry.
     request: Option<PendingRequest>,
     shape_class: ShapeClassId,
     sequence: Option<SequenceKey>,
     reply_number: ReplyNumber,
 }
 
-/// A request that was inserted into the slab.
+/// A request inserted into the slab.
 pub(super) struct InsertedRequest {
     pub(super) info: RequestInfo,
-    /// It starts a sequence that has not ended, which is logged as a warning.
+    /// True if it starts a sequence that has not ended, which is logged as a warning.
     pub(super) restarts_sequence: bool,
 }
 
@@ -147,17 +148,17 @@ impl DispatcherState {
         }
     }
 
-    /// Takes the custom batching rule away, if there is one.
+    /// Removes the custom batching rule, if there is one.
     pub(super) fn take_rule(&self) -> Option<Box<dyn BatchRule>> {
         self.rule.as_ref().and_then(SharedRule::take)
     }
 
-    /// Learns the cost of an execution of the warmup.
+    /// Learns the cost of a warmup execution.
     pub(super) fn learn(&mut self, execution: &MeasuredExecution) {
         self.scheduler.learn(execution);
     }
 
-    /// From now on instances execute only with permits. Called before the first event.
+    /// Requires permits for all executions from now on. Called before the first event.
     pub(super) fn require_permits(&mut self) {
         self.scheduler.require_permits();
     }
@@ -200,7 +201,7 @@ impl DispatcherState {
         InsertedRequest { info, restarts_sequence }
     }
 
-    /// Records that a request was inserted, for those who look. `is_explained` begins to look.
+    /// Records for the views that a request was inserted. `is_explained` begins an explanation.
     pub(super) fn observe_arrival(
         &mut self,
         epoch: Instant,
@@ -251,7 +252,7 @@ impl DispatcherState {
         self.views.observe(now, &Observation::Closed(closing));
     }
 
-    /// Records what requests wait for behind a step of the scheduler.
+    /// Records the reasons for which requests wait after a step of the scheduler.
     pub(super) fn observe_step(&mut self, now: Time) {
         let (scheduler, batching) = (&self.scheduler, self.batching);
         let wait_of = |key| batching.wait(scheduler.wait_of(key));
@@ -259,7 +260,7 @@ impl DispatcherState {
         self.views.observe(now, &Observation::Stepped(waiting));
     }
 
-    /// Later replies wait for the reply of a queued request if it is certain to execute.
+    /// Makes later replies wait for the reply of a queued request if it is certain to execute.
     fn expect_reply(&mut self, sequence: Option<SequenceKey>, number: ReplyNumber) {
         let Some(replies) = &mut self.replies else { return };
         let is_certain = match (&mut self.sequences, sequence) {
@@ -309,7 +310,7 @@ impl DispatcherState {
         (self.requests.len(), open, known)
     }
 
-    /// Returns true if exactly this request is queued or, in a sequence, executed.
+    /// Returns true if exactly this request is queued or, in a sequence, executing.
     pub(super) fn knows(&self, key: RequestKey) -> bool {
         self.entry(key).is_some()
     }
@@ -328,8 +329,8 @@ impl DispatcherState {
         self.requests.get_mut(index_of(key.0)).filter(|entry| entry.key == key)
     }
 
-    /// Drops everything that waits, because the scheduler is broken. If the dispatcher is
-    /// draining, it has drained.
+    /// Drops everything that waits, because the scheduler is broken. A draining dispatcher has then
+    /// drained.
     pub(super) fn fail_all(&mut self, now: Time, effects: &mut Effects) {
         self.shape_classes = ShapeClasses::default();
         self.views.observe(now, &Observation::Dropped);
@@ -358,7 +359,7 @@ impl DispatcherState {
         }
     }
 
-    /// Applies an action to the requests and sequences, and adds the effects that are left.
+    /// Applies an action to the requests and sequences, and adds the remaining effects.
     pub(super) fn apply(&mut self, now: Time, action: Action, effects: &mut Effects) {
         match action {
             Action::Dispatch { instance, batch } => {
@@ -407,7 +408,7 @@ impl DispatcherState {
         let mut requests = Vec::with_capacity(entries.len());
         for key in entries.iter().filter_map(BatchEntry::request) {
             if !self.knows(key) {
-                // A scheduler must not dispatch what is not queued.
+                // A scheduler must not dispatch requests that are not queued.
                 self.is_broken = true;
                 continue;
             }
@@ -427,7 +428,7 @@ impl DispatcherState {
         Some(self.remove(key))
     }
 
-    /// Only for a key that is known.
+    /// Removes the entry of a known key.
     fn remove(&mut self, key: RequestKey) -> RequestEntry {
         if let Some(mirror) = &self.mirror {
             mirror.remove(key);
@@ -486,8 +487,8 @@ impl DispatcherState {
         Some(SequenceRow { request, key, flags, states })
     }
 
-    /// The backend has released a known request of a sequence, with the request if it is to
-    /// be executed again. Returns the states that have no successor, which must be dropped
+    /// Takes back a known request of a sequence that the backend has released; with the request, if
+    /// it is to be executed again. Returns the states that have no successor, which must be dropped
     /// without a lock.
     pub(super) fn take_back(
         &mut self,

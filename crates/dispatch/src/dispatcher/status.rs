@@ -1,8 +1,8 @@
-//! A dispatcher's status as a JSON document: what queues, slots and instances wait for.
+//! A dispatcher's status as a JSON document: the reasons why queues, slots and instances wait.
 //!
 //! Names of fields are for programs and don't change; `words` are for people. Sequences have
-//! numbers of the server's own: with the correlation ID of another client anybody could take
-//! part in its sequence.
+//! numbers of the server's own: with another client's correlation ID, any client could take part in
+//! its sequence.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) struct DispatcherReport {
 }
 
 impl DispatcherReport {
-    /// The document about a version of a model.
+    /// The document for a version of a model.
     pub(crate) fn to_json(
         &self,
         name: &str,

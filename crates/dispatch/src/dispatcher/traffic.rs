@@ -1,4 +1,4 @@
-//! The traffic of a dispatcher, for a client that records it.
+//! Recording of a dispatcher's traffic for a client.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::observation::{Recorder, TakenTraffic, VariableDims};
 
 impl Dispatcher {
     /// Records requests and executions from now on, until [`Dispatcher::end_traffic`]. Returns
-    /// false if another client records them.
+    /// false if another client is recording them.
     pub(crate) fn begin_traffic(&self, variable: VariableDims) -> bool {
         let now = self.now();
         let mut state = self.lock("begin to record traffic");
@@ -21,7 +21,7 @@ impl Dispatcher {
         is_first
     }
 
-    /// Takes the traffic that was recorded since the last call; `None` if nothing is recorded.
+    /// Takes the traffic recorded since the last call; `None` if nothing is being recorded.
     pub(crate) fn take_traffic(&self) -> Option<TakenTraffic> {
         let names = self.instance_names();
         let mut state = self.lock("take recorded traffic");
@@ -30,7 +30,7 @@ impl Dispatcher {
         Some(TakenTraffic::new(taken, names))
     }
 
-    /// Records no more.
+    /// Stops recording.
     pub(crate) fn end_traffic(&self) {
         let recorder = self.lock("end recorded traffic").views.end(|views| views.recorder.take());
         drop(recorder);

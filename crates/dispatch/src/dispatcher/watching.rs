@@ -18,8 +18,8 @@ pub(crate) struct DispatcherReading {
 
 impl Dispatcher {
     /// Records the executions of up to `instances_max` instances from now on, until
-    /// [`Dispatcher::end_recording`], and takes what was recorded since the last call. Times are
-    /// those since `start`. Returns the number of instances that are recorded too.
+    /// [`Dispatcher::end_recording`], and takes the executions recorded since the last call. Times
+    /// are relative to `start`. Also returns the number of recorded instances.
     pub(crate) fn read_recording(
         &self,
         start: Instant,
@@ -46,7 +46,7 @@ impl Dispatcher {
         (reading, names.len().min(instances_max))
     }
 
-    /// Records no more executions.
+    /// Stops recording executions.
     pub(crate) fn end_recording(&self) {
         let timeline = self.lock("end a recording").views.end(|views| views.timeline.take());
         drop(timeline);

@@ -28,25 +28,25 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::statistics::GpuCounters;
 use crate::warmup::InstanceWarmup;
 
-/// The number of instances of a model that are created in parallel. Creating one may take a process
-/// and a processor for seconds, and there may be hundreds.
+/// The maximum number of instances of a model that are created in parallel. Creating one may take a
+/// process and a processor for seconds, and there may be hundreds.
 const PARALLEL_CREATIONS_MAX: usize = 16;
 
 /// A check that a GPU may have one more instance, which has just been created on it: it gets the
 /// instance's name and the number of the GPU.
 pub type GpuMemoryCheck = Arc<dyn Fn(&str, u32) -> Result<(), Status> + Send + Sync>;
 
-/// The facts and tools that building a model's instances needs.
+/// The facts and tools for building a model's instances.
 pub(crate) struct InstanceBuilder<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) model: &'a dyn Model,
     pub(crate) policy: ExecutionPolicy,
     /// True if the server has a rate limiter.
     pub(crate) is_rate_limited: bool,
-    /// True if every instance gets a thread, whatever the backend needs.
+    /// True if every instance gets a thread, regardless of the backend's needs.
     pub(crate) needs_threads: bool,
-    /// True if they are created in parallel, false if one after the other, whatever the backend
-    /// declares.
+    /// True if they are created in parallel, false if one after another; overrides the backend's
+    /// declaration.
     pub(crate) parallel_creation: Option<bool>,
     pub(crate) gpu_memory_check: Option<&'a GpuMemoryCheck>,
     pub(crate) gpu_counters: &'a GpuCounters,
@@ -111,7 +111,7 @@ impl InstanceBuilder<'_> {
         }
     }
 
-    /// Creates instances on this thread and others. After a failure no further one is begun.
+    /// Creates instances on this thread and others. After a failure no more are begun.
     fn create_in_parallel(
         &self,
         planned: &[PlannedInstance<'_>],
@@ -136,7 +136,7 @@ impl InstanceBuilder<'_> {
         std::thread::scope(|scope| {
             for _ in 1..planned.len().min(PARALLEL_CREATIONS_MAX) {
                 let thread = std::thread::Builder::new().name(String::from("galatea-instance"));
-                // If the system refuses threads, this one does the work alone.
+                // If the system refuses to start threads, this one does the work alone.
                 let _ = thread.spawn_scoped(scope, work);
             }
             work();
@@ -153,8 +153,8 @@ impl InstanceBuilder<'_> {
             if !planned.is_passive {
                 self.warmup.run(instance.as_mut(), &placement.name)?;
             }
-            // As in Triton, when the instance has what it needs: a check before could let it
-            // take the rest of the memory.
+            // As in Triton, this is checked once the instance has its memory: an earlier check
+            // could let it take all the remaining memory.
             if let (Device::Gpu(gpu), Some(check)) = (placement.device, self.gpu_memory_check) {
                 check(&placement.name, gpu)?;
             }

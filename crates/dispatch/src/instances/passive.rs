@@ -1,4 +1,4 @@
-//! Passive instances, which no scheduler uses: some backends create them for themselves.
+//! Passive instances, which no scheduler uses: some backends create them for their own use.
 
 use galatea_backend::Instance;
 use galatea_stdx::Lock;
@@ -8,7 +8,7 @@ use super::InstanceKey;
 /// An instance that only its backend uses.
 pub(crate) struct PassiveInstance {
     pub(crate) key: InstanceKey,
-    /// Only ever dropped.
+    /// The instance, which is only ever dropped.
     pub(crate) _instance: Box<dyn Instance>,
 }
 
@@ -45,7 +45,7 @@ impl PassiveInstances {
         }
         instances.extend(added);
         drop(instances);
-        // Their destructors are a backend's.
+        // Their destructors belong to a backend.
         drop(removed);
     }
 }

@@ -1,4 +1,4 @@
-//! Instances that a configuration asks for.
+//! The instances that a configuration requests.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use galatea_infer::Status;
 use crate::host_policy::{HostPolicies, ThreadBinding};
 use crate::rate_limiter::ResourceRequirements;
 
-/// The traits of an instance that a configuration asks for, without its name: two instances with
-/// equal keys are interchangeable.
+/// The properties of a requested instance, apart from its name: two instances with equal keys are
+/// interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstanceKey {
-    /// Without name and count.
+    /// The group, without name and count.
     group: InstanceGroup,
     device: Device,
 }
 
 impl InstanceKey {
-    /// The number of its GPU, if it is on one.
+    /// The number of its GPU, if any.
     pub(crate) const fn gpu(&self) -> Option<u32> {
         match self.device {
             Device::Gpu(gpu) => Some(gpu),
@@ -28,7 +28,7 @@ impl InstanceKey {
     }
 }
 
-/// One instance that the configuration asks for.
+/// An instance that the configuration requests.
 pub(crate) struct PlannedInstance<'a> {
     pub(crate) key: InstanceKey,
     pub(super) placement: Placement,
@@ -37,15 +37,14 @@ pub(crate) struct PlannedInstance<'a> {
     pub(super) requirements: ResourceRequirements,
 }
 
-/// Every instance that the configuration's groups ask for, with the names that Triton gives
-/// them.
+/// Every instance that the configuration's groups request, with Triton's names.
 pub(crate) fn planned_instances<'a>(
     spec: &ModelSpec,
     policies: &'a HostPolicies,
 ) -> Result<Vec<PlannedInstance<'a>>, Status> {
     let mut planned = Vec::new();
     if spec.ensemble().is_some() {
-        // It has no groups, because it executes nothing itself.
+        // An ensemble has no groups, because it executes nothing itself.
         planned.push(ensemble(spec));
     }
     for group in &spec.instance_groups {
@@ -75,7 +74,7 @@ pub(crate) fn planned_instances<'a>(
     Ok(planned)
 }
 
-/// The resources that the model's instances require to execute, without repetitions.
+/// The distinct resource requirements of the model's instances.
 pub(crate) fn distinct_requirements(spec: &ModelSpec) -> Result<Vec<ResourceRequirements>, Status> {
     let mut distinct: Vec<ResourceRequirements> = Vec::new();
     let policies = HostPolicies::default();
@@ -128,8 +127,8 @@ fn devices(spec: &ModelSpec, group: &InstanceGroup) -> Result<Vec<Device>, Statu
     }
 }
 
-/// The host policies that groups name and that are not defined. They bind nothing. Triton
-/// doesn't warn about them.
+/// The undefined host policies that groups name. They bind nothing, and Triton doesn't warn about
+/// them.
 pub(crate) fn undefined_policies<'a>(
     spec: &'a ModelSpec,
     policies: &'a HostPolicies,

@@ -1,4 +1,4 @@
-//! Instances of a model: their number, their concurrency and their places.
+//! Tests of a model's instances: their number, their concurrency and their placement.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Meeting {
-    /// Enters and stays until the meeting ends; `false` if that takes too long.
+    /// Enters and stays until the meeting ends; returns false if that takes too long.
     fn attend(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         state.inside += 1;
@@ -73,7 +73,7 @@ fn each_instance_executes_a_request_concurrently() {
     let server = ServerSetup::new(text, meeting.backend()).serve();
     let inboxes: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
     meeting.wait_for(3);
-    // The fourth request waits until one of the three is done.
+    // The fourth request waits until one of the other three is done.
     let statistics = server.statistics(Some("echo"), None).unwrap();
     assert_eq!(statistics[0].pending, 1);
     meeting.end();
@@ -153,7 +153,7 @@ fn an_instance_runs_on_the_processors_of_its_host_policy() {
     assert_eq!(executes_on(BLOCKING, "model", "instance_group { kind: KIND_MODEL }"), first);
     assert_eq!(executes_on(BLOCKING, "here", ""), affinity());
     assert_eq!(executes_on(BLOCKING, "model", ""), affinity());
-    // An instance that needs no thread gets one, because only a thread can be bound.
+    // An instance that needs no thread gets one anyway, because only a thread can be bound.
     assert_eq!(executes_on(ExecutionPolicy::Inline, "cpu", ""), first);
 }
 

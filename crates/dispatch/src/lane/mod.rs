@@ -6,11 +6,11 @@
 //!   thread that formed the batch executes it ([`Lane::execute_threadless`]).
 //! - Any other instance has a thread of its own, which gets the batch through its inbox
 //!   ([`Lane::send`]). Handing a batch over and the responses back costs two wake-ups.
-//! - **Inline execution.** Two wake-ups cost more than a small model takes. So an I/O thread
-//!   that formed a batch executes it itself, if it has time left in its
-//!   [`InlineBudget`] and the batch will be short ([`Lane::try_execute_inline`]); the lane's
-//!   thread sleeps on. That requires that the instance guarantees to be predictable: it waits
-//!   for nothing, and its execution time depends on the shapes and sizes of inputs alone.
+//! - **Inline execution.** Two wake-ups take longer than a small model. So an I/O thread that
+//!   formed a batch executes it itself, if it has time left in its [`InlineBudget`] and the batch
+//!   will be short ([`Lane::try_execute_inline`]); the lane's thread keeps sleeping. That requires
+//!   that the instance guarantees predictability: it waits for nothing, and its execution time
+//!   depends on the shapes and sizes of inputs alone.
 //!
 //! An instance that only waits for an execution elsewhere promises nothing about its time. If
 //! it takes longer than expected, the I/O thread stops waiting, and the lane's thread ends the
@@ -18,8 +18,8 @@
 //!
 //! Predictions come from the lane's past executions: see [`predictor`].
 //!
-//! An execution that takes long, on the lane's thread, is ended when its clients have left:
-//! see [`watch`].
+//! A long execution on the lane's thread is ended once its clients have disconnected: see
+//! [`watch`].
 //!
 //! At any time one thread has the lane: one that brought a request, or the lane's own. The module
 //! `models` tries all interleavings of the hand-over (`cargo xtask loom`).
@@ -57,20 +57,20 @@ use crate::timer::Timer;
 
 /// The owner of a lane: the dispatcher.
 pub(crate) trait LaneOwner: Send + Sync {
-    /// Turns a batch into the requests that the backend gets.
+    /// Turns a batch into the requests for the backend.
     fn assemble(&self, batch: ClosedBatch) -> Assembled;
 
-    /// The lane's thread has executed a batch. Returns the lane's next batch, if there is
-    /// one.
+    /// Reports that the lane's thread has executed a batch. Returns the lane's next batch, if there
+    /// is one.
     fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch>;
 }
 
-/// The requests of a batch, as the backend gets them.
+/// The requests of a batch, in the form for the backend.
 #[derive(Debug)]
 pub(crate) enum Assembled {
-    /// In one execution.
+    /// All requests in one execution.
     Together(Vec<PendingRequest>),
-    /// One by one, because there is no memory to make them one batch.
+    /// The requests one by one, because memory is lacking to make them one batch.
     Apart(Vec<PendingRequest>),
 }
 
@@ -79,15 +79,15 @@ pub(crate) struct Lane {
     name: String,
     log: LogSink,
     kind: LaneKind,
-    /// The processors and the memory of its thread; `None` for any.
+    /// The processors and the memory of its thread; `None` means any.
     binding: Option<ThreadBinding>,
     requirements: ResourceRequirements,
     lost: Lost,
-    /// `None` unless what its GPU executes is counted.
+    /// The GPU whose executions are counted, if any.
     gpu: Option<CountedGpu>,
 }
 
-/// Why every batch fails from now on, if its device is lost.
+/// The reason why every batch fails from now on, if the lane's device is lost.
 type Lost = Arc<OnceLock<Status>>;
 
 enum LaneKind {
@@ -98,42 +98,42 @@ enum LaneKind {
         is_resumable: bool,
         terminator: Option<Arc<dyn Terminator>>,
         thread: Lock<Option<JoinHandle<()>>>,
-        /// For tests: a stack size so large that the thread can't be started.
+        /// A stack size for tests, so large that the thread can't be started.
         #[cfg(test)]
         stack_size: Option<usize>,
     },
-    /// The scheduler gives a lane one batch at a time, so that the lock is always free.
+    /// The scheduler gives a lane one batch at a time, so the lock is always free.
     Threadless { instance: Lock<Option<Box<dyn Instance>>> },
 }
 
 /// A task of the lane's thread.
 enum LaneTask {
     Execute(ClosedBatch),
-    /// Another thread has begun an execution which goes on.
+    /// Finish an execution that another thread has begun.
     Finish,
 }
 
 /// The progress of an inline execution.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InlineExecution {
-    /// The batch was executed, on this thread.
+    /// The batch was executed on this thread.
     Ended,
-    /// It began on this thread; the lane's thread ends it.
+    /// The execution began on this thread; the lane's thread ends it.
     GoesOn,
 }
 
-/// The instance of a lane with a thread, and what is known of its execution times.
+/// The instance of a lane with a thread, and the knowledge about its execution times.
 ///
-/// The thread that has the lane's batch locks this: the lane's own thread, or one that
-/// executes inline. There is one batch at a time, so that the lock is always free.
+/// The thread that has the lane's batch locks this: the lane's own thread, or one that executes
+/// inline. There is one batch at a time, so the lock is always free.
 struct LaneInstance {
-    /// `None` when the lane's thread has ended.
+    /// The instance; `None` once the lane's thread has ended.
     instance: Option<Box<dyn Instance>>,
     predictor: LatencyPredictor,
 }
 
 impl Lane {
-    /// A lane around `instance`. [`Lane::start`] starts its thread.
+    /// A lane for `instance`. [`Lane::start`] starts its thread.
     pub(crate) fn new(
         name: String,
         mut instance: Box<dyn Instance>,
@@ -166,13 +166,13 @@ impl Lane {
         Self { name, log, kind, binding: None, requirements, lost: Lost::default(), gpu: None }
     }
 
-    /// Requires resources of the rate limiter for each execution. Only for lanes with a
-    /// thread: a permit arrives on any thread.
+    /// Requires resources of the rate limiter for each execution. For lanes with a thread only: a
+    /// permit may arrive on any thread.
     pub(crate) fn with_requirements(self, requirements: ResourceRequirements) -> Self {
         Self { requirements, ..self }
     }
 
-    /// Counts what the lane executes for its GPU.
+    /// Counts the lane's executions for its GPU.
     pub(crate) fn with_counted_gpu(self, gpu: Option<CountedGpu>) -> Self {
         Self { gpu, ..self }
     }
@@ -198,8 +198,8 @@ impl Lane {
         &self.name
     }
 
-    /// Fails every batch from now on: the instance's device is lost. Returns whether that is
-    /// new.
+    /// Fails every batch from now on, because the instance's device is lost. Returns true if that
+    /// is new.
     pub(crate) fn lose(&self, why: Status) -> bool {
         self.lost.set(why).is_ok()
     }
@@ -212,8 +212,7 @@ impl Lane {
         }
     }
 
-    /// Starts the lane's thread if it has one. The timer tells when to look at executions
-    /// that take long.
+    /// Starts the lane's thread, if it has one. The timer tells when to check long executions.
     pub(crate) fn start<O: LaneOwner + 'static>(
         &self,
         id: InstanceId,
@@ -249,8 +248,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends a batch to the lane's thread. A lane that was stopped drops it, which replies to
-    /// its requests.
+    /// Sends a batch to the lane's thread. A stopped lane drops it, which replies to its requests.
     pub(crate) fn send(&self, batch: ClosedBatch) {
         if let LaneKind::Threaded { inbox, .. } = &self.kind {
             let _ = inbox.push(LaneTask::Execute(batch));
@@ -262,7 +260,7 @@ impl Lane {
     ///
     /// # Errors
     ///
-    /// The batch, if it was not executed.
+    /// The batch, if it is not executed.
     pub(crate) fn try_execute_inline(
         &self,
         batch: ClosedBatch,
@@ -271,7 +269,7 @@ impl Lane {
         let LaneKind::Threaded { inbox, instance, guarantee, is_resumable, .. } = &self.kind else {
             return Err(batch);
         };
-        // A host policy wants executions on its own processors.
+        // A host policy requires executions on its own processors.
         if self.binding.is_some()
             || !(*is_resumable || *guarantee == ExecutionGuarantee::Predictable)
             || self.lost.get().is_some()
@@ -307,7 +305,7 @@ impl Lane {
         }
         predictor.observe(profile, took.max(patience.saturating_add(Duration::from_nanos(1))));
         drop(state);
-        // A lane is stopped when nothing executes.
+        // A lane is only stopped when nothing is executing.
         let _ = inbox.push(LaneTask::Finish);
         Ok(InlineExecution::GoesOn)
     }
@@ -324,16 +322,16 @@ impl Lane {
         }
     }
 
-    /// Ends the thread, and the instance with it, after its last batch. An instance without
-    /// a thread is destroyed by [`Lane::join`]: the thread that calls this may be in the
-    /// middle of a call of its backend.
+    /// Ends the thread, and the instance with it, after its last batch. An instance without a
+    /// thread is destroyed by [`Lane::join`]: the calling thread may be in the middle of a call to
+    /// its backend.
     pub(crate) fn stop(&self) {
         if let LaneKind::Threaded { inbox, .. } = &self.kind {
             inbox.close();
         }
     }
 
-    /// Waits for the end of the thread. The instance is destroyed then.
+    /// Waits for the thread to end. The instance has then been destroyed.
     pub(crate) fn join(&self) {
         match &self.kind {
             LaneKind::Threaded { thread, .. } => {
@@ -407,15 +405,15 @@ fn assembled(
     assembled
 }
 
-/// Returns how long `work` took. In models of threads time stands still, so that each run of a
-/// model makes the same decisions.
+/// Measures the duration of `work`. In loom models time stands still, so that each run of a model
+/// makes the same decisions.
 fn timed(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
     if cfg!(loom_models) { Duration::ZERO } else { start.elapsed() }
 }
 
-/// Runs an execution. Whatever the backend does, every request gets its final reply and is
+/// Runs an execution. Regardless of the backend, every request gets its final reply and is
 /// released.
 fn guarded(name: &str, log: &LogSink, execute: impl FnOnce() -> Result<(), RefusedBatch>) {
     match catch_unwind(AssertUnwindSafe(execute)) {

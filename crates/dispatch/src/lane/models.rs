@@ -1,4 +1,4 @@
-//! Models of the threads that hand a lane over: those that bring requests, and the lane's own,
+//! Loom models of the threads that hand a lane over: those that bring requests, and the lane's own,
 //! in all their interleavings.
 //!
 //! The dispatcher, its scheduler and its lanes are the real ones. Time stands still, so that
@@ -29,7 +29,7 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
     model.check(run);
 }
 
-/// Requests with this ID go on after they were begun.
+/// The ID of requests whose executions outlast their first call.
 const LEFT: &str = "left";
 
 /// The events that the models count.
@@ -38,7 +38,8 @@ struct EventCounts {
     executed: AtomicU32,
     responses: AtomicU32,
     errors: AtomicU32,
-    /// Calls of an instance in the middle of an execution that goes on, or for the end of none.
+    /// The number of calls in the middle of an unfinished execution, or to end one that does not
+    /// exist.
     misuses: AtomicU32,
     instances: AtomicU32,
 }
@@ -129,7 +130,7 @@ impl Drop for LeavingInstance {
     }
 }
 
-/// A lane that executes requests inline from the first one on.
+/// A lane that executes requests inline from the first one.
 fn trusting_lane(name: &str, counts: &Arc<EventCounts>) -> Lane {
     add(&counts.instances);
     let instance = LeavingInstance { counts: counts.clone(), left: None };
@@ -149,7 +150,7 @@ fn content(id: &str) -> InferenceRequest {
     InferenceRequest { id: id.to_owned(), ..InferenceRequest::default() }
 }
 
-/// A dispatcher of such lanes, and what happens at it.
+/// A dispatcher of such lanes, with its events.
 #[derive(Clone)]
 struct LaneStage {
     dispatcher: Arc<Dispatcher>,
@@ -206,7 +207,7 @@ impl LaneStage {
         })
     }
 
-    /// Drains, waits for the lanes' ends, and checks that nothing was lost or done twice.
+    /// Drains, waits for the lanes to end, and checks that nothing was lost or done twice.
     fn end(self, responses: u32, errors: u32) {
         let here = thread::current();
         self.dispatcher.drain_and_notify(move || here.unpark());
@@ -248,7 +249,7 @@ fn a_lane_that_leaves_loses_no_batch() {
     model(|| {
         let stage = LaneStage::new(&["a", "b"]);
         let other = stage.io_thread(LEFT);
-        // Instances have numbers in the order of their lanes.
+        // Instances are numbered in the order of their lanes.
         stage.dispatcher.remove_lanes(&[InstanceId(0)]);
         other.join().unwrap();
         stage.end(1, 0);

@@ -1,10 +1,10 @@
-//! Predicts whether an execution of a lane's instance will be short.
+//! Prediction of short executions of a lane's instance.
 //!
-//! Two decisions depend on it: whether an I/O thread may execute a batch itself, and whether
-//! the lane's thread may hold back wake-ups while it executes a batch. The first is the more
-//! expensive mistake, because a connection's I/O stands still meanwhile; so it is decided
-//! per kind of request, by names and shapes of inputs. The second is decided for batches of
-//! any contents, by the latest executions and the size of their inputs.
+//! Two decisions depend on it: an I/O thread may execute a short batch itself, and the lane's
+//! thread may hold back wake-ups while it executes a short batch. A mistake in the first is more
+//! expensive, because a connection's I/O stands still in the meantime; so it is decided per kind of
+//! request, by names and shapes of inputs. The second is decided for batches with any contents, by
+//! the latest executions and the size of their inputs.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::time::Duration;
@@ -15,53 +15,53 @@ use galatea_tensor::DataType;
 
 use crate::batch::ClosedBatch;
 
-/// A short execution takes at most this long: about as long as waking another thread and
-/// being woken by it. A debug build takes longer for the same work.
+/// The maximum duration of a short execution: about as long as waking another thread and being
+/// woken by it. A debug build takes longer for the same work.
 pub(crate) const SHORT_EXECUTION_MAX: Duration =
     Duration::from_micros(if cfg!(debug_assertions) { 1_000 } else { 50 });
 
-/// The same for an execution elsewhere, which the thread only waits for, and no longer.
+/// The maximum duration of a short execution elsewhere, for which the thread waits no longer.
 pub(crate) const SHORT_WAIT_MAX: Duration = SHORT_EXECUTION_MAX.saturating_mul(2);
 
-/// After this many short executions in a row, the next one is expected to be short.
+/// The number of consecutive short executions after which the next one is expected to be short.
 const STREAK_MIN: u32 = 16;
 
-/// The number of kinds of requests that are remembered.
+/// The maximum number of remembered kinds of requests.
 const KINDS_MAX: usize = 4;
 
-/// The trust that allows inline execution. Each short execution adds one.
+/// The minimum trust for inline execution. Each short execution adds one.
 const TRUST_MIN: u32 = 16;
 
-/// The limit of trust.
+/// The maximum trust.
 const TRUST_MAX: u32 = 32;
 
-/// The trust that an execution costs which is not short. One may be bad luck, such as
-/// another thread on the processor; after three in a row, the kind is no longer trusted.
+/// The trust that an execution loses if it is not short. One may be bad luck, such as another
+/// thread on the processor; after three in a row, the kind is no longer trusted.
 const TRUST_LOSS: u32 = 8;
 
-/// An execution that takes this many times as long as a short one costs all trust.
+/// The multiple of a short execution's duration at which an execution loses all trust.
 const LONG_FACTOR: u32 = 10;
 
 /// Learns from a lane's executions.
 #[derive(Debug)]
 pub(super) struct LatencyPredictor {
     guarantee: ExecutionGuarantee,
-    /// The time that a short execution may take.
+    /// The maximum duration of a short execution.
     short_max: Duration,
-    /// True if kinds of requests are told apart.
+    /// True if kinds of requests are distinguished.
     knows_kinds: bool,
-    /// The number of short executions in a row.
+    /// The number of consecutive short executions.
     streak: u32,
     /// The largest batch of the streak.
     streak_byte_size_max: usize,
-    /// Has random keys, so that clients can't construct kinds with equal hashes.
+    /// A hasher with random keys, so that clients can't construct kinds with equal hashes.
     hasher: RandomState,
     kinds: [KnownKind; KINDS_MAX],
-    /// The index of the kind that was remembered last.
+    /// The index of the newest remembered kind.
     newest_kind: usize,
 }
 
-/// A kind of request, and how far it is trusted to be short.
+/// A kind of request, and the degree of trust in its short execution.
 #[derive(Copy, Clone, Debug, Default)]
 struct KnownKind {
     kind: RequestKind,
@@ -72,18 +72,17 @@ struct KnownKind {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct RequestKind(u64);
 
-/// The base of a prediction, and the weight of an observation.
+/// The facts for a prediction, and for learning from an observation.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct BatchProfile {
-    /// `None` if the execution neither continues nor ends the streak.
+    /// The batch's size; `None` if the execution neither continues nor ends the streak.
     byte_size: Option<usize>,
-    /// `None` unless the batch is a single request.
+    /// The kind of request; `None` unless the batch is a single request.
     kind: Option<RequestKind>,
 }
 
 impl LatencyPredictor {
-    /// A predictor that knows no execution. How much can be predicted depends on what the
-    /// instance guarantees.
+    /// A predictor without knowledge. The possible predictions depend on the instance's guarantee.
     pub(super) fn new(guarantee: ExecutionGuarantee) -> Self {
         Self {
             guarantee,
@@ -97,18 +96,18 @@ impl LatencyPredictor {
         }
     }
 
-    /// Predicts for an instance whose executions can be left to the lane's thread: a mistake
-    /// costs an I/O thread no more than its patience.
+    /// Adapts the predictor to an instance whose executions can be left to the lane's thread: a
+    /// mistake costs an I/O thread no more than its patience.
     pub(super) fn for_resumable(self) -> Self {
         Self { short_max: SHORT_WAIT_MAX, knows_kinds: true, ..self }
     }
 
-    /// The time that a short execution may take.
+    /// The maximum duration of a short execution.
     pub(super) const fn short_max(&self) -> Duration {
         self.short_max
     }
 
-    /// The profile of a batch that the lane's thread executes.
+    /// The profile of a batch for the lane's thread.
     pub(super) fn profile(&self, batch: &ClosedBatch) -> BatchProfile {
         let never_waits = self.guarantee >= ExecutionGuarantee::NonBlocking;
         BatchProfile {
@@ -117,7 +116,7 @@ impl LatencyPredictor {
         }
     }
 
-    /// The profile of a batch that another thread executes inline.
+    /// The profile of a batch for inline execution by another thread.
     pub(super) fn inline_profile(&self, batch: &ClosedBatch) -> BatchProfile {
         let kind = if self.knows_kinds { self.kind_of_batch(batch) } else { None };
         BatchProfile { byte_size: None, kind }
@@ -135,7 +134,7 @@ impl LatencyPredictor {
             input.name.hash(&mut hasher);
             input.shape.dims().hash(&mut hasher);
             if input.datatype == DataType::Bytes {
-                // Sizes that differ by less than a factor of two may be equal.
+                // Sizes that differ by less than a factor of two may count as equal.
                 hasher.write_u32(input.data.len().checked_ilog2().unwrap_or(0));
             }
         }
@@ -151,15 +150,15 @@ impl LatencyPredictor {
     }
 
     /// Returns true if the batch will probably be short, so that wake-ups may wait for its end: the
-    /// executions before it were short, and it is no larger than they were.
+    /// preceding executions were short, and it is no larger than their batches.
     pub(super) fn predicts_short_batch(&self, profile: BatchProfile) -> bool {
         let is_expected =
             |byte_size| self.streak >= STREAK_MIN && byte_size <= self.streak_byte_size_max;
         profile.byte_size.is_some_and(is_expected)
     }
 
-    /// Returns true if the batch can't take long: it will probably be short, and a client can't
-    /// make it long by the values of its inputs.
+    /// Returns true if the batch can't take long: it will probably be short, and the values of its
+    /// inputs can't prolong it.
     pub(super) fn is_surely_short(&self, profile: BatchProfile) -> bool {
         self.guarantee >= ExecutionGuarantee::Predictable && self.predicts_short_batch(profile)
     }

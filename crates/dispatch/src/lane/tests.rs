@@ -1,4 +1,4 @@
-//! Inline execution: which batches an I/O thread executes itself.
+//! Tests of inline execution: the batches that an I/O thread executes itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -33,18 +33,18 @@ const TWO: &str = "instance_group { kind: KIND_CPU count: 2 }";
 
 /// More requests than the predictor needs to trust a kind.
 const MANY: u32 = 128;
-/// Fewer than that.
+/// Fewer requests than that.
 const FEW: u32 = 16;
 
-/// The tasks that a request gives to the instance.
+/// The tasks that requests give to the instance.
 const SHORT_TASK: i32 = 1;
 const LONG_TASK: i32 = 2;
-/// Sends another request before it replies.
+/// A task that sends another request before it replies.
 const WITH_ANOTHER: i32 = 3;
-/// Goes on after it was begun.
+/// A task whose execution outlasts its first call.
 const LEFT_TASK: i32 = 4;
 
-/// A server, and the threads that have executed.
+/// A server, and the threads that have executed requests.
 struct Stage {
     server: Arc<TestServer>,
     ran: Arc<Mutex<Vec<ThreadId>>>,
@@ -155,8 +155,8 @@ fn wider(width: i64) -> InferenceRequest {
     request
 }
 
-/// A larger inline budget than a test can spend, even if its thread has to wait for the
-/// processor in the middle of an execution, which counts as well.
+/// An inline budget larger than a test can spend, even if its thread must wait for the processor in
+/// the middle of an execution, which also counts.
 const PLENTY: Duration = Duration::from_hours(24);
 
 /// Makes this thread an I/O thread with a full inline budget.
@@ -199,7 +199,7 @@ fn what_an_io_thread_began_is_ended_by_the_lanes_thread() {
         let stage = Stage::resumable();
         stage.warm_up();
         for number in 0..3 {
-            // Begun here, as long as its kind is trusted.
+            // It is begun here, as long as its kind is trusted.
             assert!(!stage.is_inline(step(0, "", LEFT_TASK)), "{number}");
         }
         for number in 0..FEW / 4 {
@@ -349,7 +349,7 @@ fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
     stage.wait_until_free();
 }
 
-/// The owner of a lane that has no memory to make one batch of several requests.
+/// The owner of a lane that lacks memory to make one batch of several requests.
 struct WithoutMemory;
 
 impl LaneOwner for WithoutMemory {

@@ -1,11 +1,10 @@
-//! Ends the executions that no client waits for any more.
+//! Termination of executions for which no client waits any more.
 //!
-//! [`ExecutionWatch`] decides; this is its driver. The timer's thread looks at a lane that
-//! executes, and tells the instance to end an execution that takes long and whose requests
-//! are all cancelled.
+//! [`ExecutionWatch`] decides; this is its driver. The timer's thread checks an executing lane, and
+//! tells the instance to end a long execution whose requests are all cancelled.
 //!
-//! The lock is held while the instance is told to end, and the lane's thread takes it behind each
-//! execution. The protocol of cancellations, with its races, is told in `infer/cancel.rs`.
+//! The lock is held while the instance is told to end, and the lane's thread takes it after each
+//! execution. `infer/cancel.rs` describes the protocol of cancellation, with its races.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -21,9 +20,9 @@ use crate::timer::{AlarmHandler, Timer};
 pub(super) struct LaneWatch {
     terminator: Arc<dyn Terminator>,
     timer: Timer,
-    /// The start of the decision's time.
+    /// The start of the watch's time.
     epoch: Instant,
-    /// For alarms.
+    /// A reference to itself, for alarms.
     this: Weak<Self>,
     state: Lock<WatchState>,
 }
@@ -31,11 +30,11 @@ pub(super) struct LaneWatch {
 #[derive(Default)]
 struct WatchState {
     decision: ExecutionWatch,
-    /// Those of the execution in progress. Kept for its memory.
+    /// The tokens of the execution in progress. Kept for its memory.
     tokens: Vec<CancelToken>,
 }
 
-/// An execution in progress. It is over when this is dropped.
+/// An execution in progress, which ends when this is dropped.
 pub(super) struct WatchedExecution<'w> {
     watch: &'w LaneWatch,
 }
@@ -51,9 +50,9 @@ impl LaneWatch {
         })
     }
 
-    /// Watches the execution of these requests, which begins at `start`. `None` if it must
-    /// not be ended: if one of the requests can't be cancelled, or belongs to a sequence,
-    /// whose state it changes whether its client waits or not.
+    /// Watches the execution of these requests, which begins at `start`. Returns `None` if it must
+    /// not be ended: if one of the requests can't be cancelled, or belongs to a sequence, whose
+    /// state it changes even if its client no longer waits.
     pub(super) fn begin(
         &self,
         start: Instant,

@@ -1,4 +1,4 @@
-//! Executions that are ended, and those that must not be.
+//! Tests of executions that are ended, and of those that must not be.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::sequences::{ScriptedBackend, error, int, reply_with, step, value};
 use crate::testing::{LONG, ServerSetup, TestServer, send};
 
-/// A flag that an instance looks at while it executes.
+/// A flag that an instance checks while it executes.
 #[derive(Default)]
 struct Flag {
     is_set: AtomicBool,
@@ -28,9 +28,9 @@ impl Terminator for Flag {
     }
 }
 
-/// A request with this value executes until it is told to end.
+/// The value of a request that executes until it is told to end.
 const ENDLESS: i32 = 1;
-/// A request with this value executes until the test goes on.
+/// The value of a request that executes until the test lets it continue.
 const HELD: i32 = 2;
 
 struct Stage {
@@ -110,7 +110,7 @@ fn a_batch_goes_on_while_one_of_its_clients_waits() {
     assert_eq!(value(&held), HELD);
     assert_eq!(stage.begun.recv_timeout(LONG).unwrap(), 2);
     one.cancel();
-    // Several looks later it still goes on.
+    // After several checks it is still in progress.
     assert!(pair[0].recv_timeout(Duration::from_millis(500)).is_err());
     assert_eq!(stage.flag.terminations.load(Ordering::SeqCst), 0);
     two.cancel();

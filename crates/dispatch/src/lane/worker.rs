@@ -1,15 +1,15 @@
 //! A lane's thread.
 //!
-//! **Gathered wake-ups.** A wake-up is a system call, and a thread that is woken early takes
-//! a shared core at once and finds one thing to do. So the wake-ups that a batch's responses
-//! cause are issued behind the batch, each receiver once (see [`WakeBatch`]). While batches
-//! are short, the wake-ups of several batches are gathered, for at most
-//! [`GATHERING_TIME_MAX`] of execution. That requires an instance that guarantees to wait
-//! for nothing: otherwise it might wait for a thread whose wake-up is being held back.
+//! **Gathered wake-ups.** A wake-up is a system call, and a thread that is woken early takes a
+//! shared core at once and finds only one thing to do. So the wake-ups that a batch's responses
+//! cause are issued after the batch, once per receiver (see [`WakeBatch`]). While batches are
+//! short, the wake-ups of several batches are gathered, for at most [`GATHERING_TIME_MAX`] of
+//! execution. That requires an instance that guarantees never to wait: otherwise it might wait for
+//! a thread whose wake-up is being held back.
 //!
-//! **I/O threads go first.** The thread yields before its next batch. On a shared core the
-//! I/O threads then send the responses and read the next requests, and the next batch is
-//! larger. Elsewhere this costs next to nothing.
+//! **I/O threads go first.** The thread yields before its next batch. On a shared core the I/O
+//! threads then send the responses and read the next requests, and the next batch is larger. On an
+//! unshared core this costs next to nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::LogSink;
 use crate::batch::ClosedBatch;
 use crate::statistics::CountedGpu;
 
-/// For how much execution time wake-ups are gathered.
+/// The maximum execution time during which wake-ups are gathered.
 const GATHERING_TIME_MAX: Duration = Duration::from_micros(50);
 
 /// The state of a lane's thread.
@@ -35,7 +35,7 @@ pub(super) struct Worker<O> {
     pub(super) owner: Arc<O>,
     pub(super) lost: Lost,
     pub(super) gpu: Option<CountedGpu>,
-    /// `None` if nothing can end an execution.
+    /// The watch; `None` if nothing can end an execution.
     pub(super) watch: Option<Arc<LaneWatch>>,
     pub(super) name: String,
     pub(super) log: LogSink,
@@ -78,7 +78,7 @@ impl<O: LaneOwner> Worker<O> {
     fn execute(&self, batch: ClosedBatch, wake_ups: &mut GatheredWakeUps) -> Duration {
         let LaneInstance { instance, predictor } = &mut *self.instance.lock("execute a batch");
         let profile = predictor.profile(&batch);
-        // No wake-up waits for a batch that may be long, or that may wait for its receiver.
+        // No wake-up may wait for a batch that may be long, or that may wait for its receiver.
         wake_ups.prepare(predictor.predicts_short_batch(profile));
         let Some(instance) = instance else { return Duration::ZERO };
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
@@ -94,15 +94,15 @@ impl<O: LaneOwner> Worker<O> {
 /// The wake-ups of short batches, which are issued together.
 #[derive(Default)]
 struct GatheredWakeUps {
-    /// `None` while wake-ups are not held back.
+    /// The gathered wake-ups; `None` while wake-ups are not held back.
     batch: Option<WakeBatch>,
-    /// The execution time since wake-ups were issued.
+    /// The execution time since wake-ups were last issued.
     execution_time: Duration,
 }
 
 impl GatheredWakeUps {
-    /// Holds wake-ups back during a short batch. Before any other batch, the wake-ups that
-    /// were gathered are issued.
+    /// Holds wake-ups back during a short batch. Before any other batch, the gathered wake-ups are
+    /// issued.
     fn prepare(&mut self, is_short: bool) {
         if is_short {
             self.batch.get_or_insert_with(WakeBatch::begin);
@@ -117,13 +117,13 @@ impl GatheredWakeUps {
         self.batch.is_none() || self.execution_time >= GATHERING_TIME_MAX
     }
 
-    /// Issues the wake-ups, and begins to measure anew.
+    /// Issues the wake-ups, and restarts the measurement.
     fn issue(&mut self) {
         self.flush();
         self.execution_time = Duration::ZERO;
     }
 
-    /// Issues the wake-ups because there is no further batch.
+    /// Issues the wake-ups, because there is no further batch.
     fn flush(&mut self) {
         self.batch = None;
     }

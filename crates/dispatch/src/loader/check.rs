@@ -25,7 +25,7 @@ pub struct VersionCheck {
     pub problems: Vec<VersionProblem>,
 }
 
-/// Why a version would not load.
+/// A reason why a version would not load.
 #[derive(Debug)]
 pub enum VersionProblem {
     /// Errors of its configuration.
@@ -34,25 +34,25 @@ pub enum VersionProblem {
     Load(Status),
 }
 
-/// Checks which models the server's rate limiter would refuse.
+/// Checks models against the server's resource limits.
 #[derive(Debug)]
 pub struct ResourceLimitCheck {
-    /// `None` if resources are not limited.
+    /// The rate limiter; `None` if resources are not limited.
     driver: Option<RateLimiterDriver>,
 }
 
 impl ResourceLimitCheck {
-    /// A check without models.
+    /// A check without any models.
     #[must_use]
     pub fn new(limit: &RateLimit) -> Self {
         Self { driver: RateLimiterDriver::new(limit, &LogSink::new(|_, _, _| {})) }
     }
 
-    /// Adds a model to those that were added before.
+    /// Adds a model to the check.
     ///
     /// # Errors
     ///
-    /// Why it would be refused. It is not added then.
+    /// The reason why it would be refused; it is not added.
     pub fn add(&self, spec: &ModelSpec) -> Result<(), Status> {
         let Some(driver) = &self.driver else { return Ok(()) };
         let requirements = distinct_requirements(spec)?;
@@ -71,7 +71,7 @@ impl ResourceLimitCheck {
     }
 }
 
-/// The host of a model that is only checked.
+/// The host of a model that is merely checked.
 struct DiscardingHost {
     version: i64,
 }
@@ -87,11 +87,11 @@ impl Host for DiscardingHost {
 }
 
 impl ModelDefinition {
-    /// Loads a version up to the point where instances would be created: completes and checks
-    /// its configuration, reads the files that it names, and lets the backend load the model,
-    /// which is dropped then.
+    /// Loads a version up to the point where instances would be created: completes and checks its
+    /// configuration, reads the files that it names, and lets the backend load the model, which is
+    /// then dropped.
     ///
-    /// Of an ensemble only the configuration is checked.
+    /// For an ensemble only the configuration is checked.
     #[must_use]
     pub fn check(&self, files: &dyn ModelFiles) -> VersionCheck {
         let mut checked = VersionCheck::default();
@@ -116,8 +116,8 @@ impl ModelDefinition {
             }
             (Err(errors), Err(status)) => {
                 checked.problems.push(VersionProblem::Load(status.clone()));
-                // A setting without a position may be missing only because the
-                // configuration could not be completed.
+                // A setting without a position may be missing merely because the configuration
+                // could not be completed.
                 let mut written = errors.diagnostics;
                 written.retain(|diagnostic| diagnostic.position.is_some());
                 if !written.is_empty() {

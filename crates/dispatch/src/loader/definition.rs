@@ -7,10 +7,9 @@ use galatea_config::{ConfigDraft, Support};
 use galatea_infer::{CancelToken, Status};
 use galatea_policy::{ModelName, model_id};
 
-/// A model's configuration, files and backend: what [`Loader::load`](super::Loader::load)
-/// needs.
+/// A model's configuration, files and backend: the input of [`Loader::load`](super::Loader::load).
 pub struct ModelDefinition {
-    /// The model's namespace, if it has one.
+    /// The model's namespace, if any.
     pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: String,
@@ -26,26 +25,21 @@ pub struct ModelDefinition {
     pub support: Support,
     /// The repository agents that have approved the load, if the model has any.
     pub agents: Option<Box<dyn ModelAgents>>,
-    /// Cancelled when the load is not wanted any more. Warmup, which may take long, ends
-    /// then.
+    /// Cancelled when the load is no longer wanted; this ends warmup, which may take long.
     pub stop: CancelToken,
 }
 
 /// A model that another one needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededModel {
-    /// Its name in the steps of the ensemble.
+    /// The model's name in the steps of the ensemble.
     pub name: String,
-    /// `None` for the newest version.
+    /// The version; `None` means the newest one.
     pub version: Option<i64>,
 }
 
 impl ModelDefinition {
     /// Checks that there is a version to serve.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`, with Triton's message.
     pub fn check_versions(&self) -> Result<(), Status> {
         if !self.versions.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Steps of a load that ensembles alone need.
+//! Loading steps that only ensembles need.
 
 use galatea_backend::LogLevel;
 use galatea_config::{ComposingModel, ModelSpec, validate_ensemble};
@@ -10,13 +10,13 @@ use crate::cache::VersionFingerprint;
 use crate::version::ComposingVersions;
 
 impl Loader {
-    /// Checks whether the models of an ensemble's steps fit together, before it has a version.
+    /// Checks that the models of an ensemble's steps fit together, before it has a version.
     /// `composing` are the versions that it would execute.
     ///
     /// # Errors
     ///
-    /// The first mismatch, in Triton's words. What else is wrong with the configuration is told
-    /// when a version is loaded.
+    /// The first mismatch, in Triton's words. Other faults of the configuration are reported when a
+    /// version is loaded.
     pub fn check_ensemble(
         &self,
         definition: &ModelDefinition,
@@ -28,7 +28,7 @@ impl Loader {
         self.validate(definition, &format!("'{}'", definition.id()), composing, &mut spec)
     }
 
-    /// Checks the specification of an ensemble, and adds what follows from its models.
+    /// Checks the specification of an ensemble, and adds the settings that follow from its models.
     pub(super) fn complete_ensemble(
         &self,
         definition: &ModelDefinition,
@@ -50,7 +50,7 @@ impl Loader {
         Ok(())
     }
 
-    /// `what` is checked, in the words of the log.
+    /// Validates the ensemble; `what` names the subject in the log.
     fn validate(
         &self,
         definition: &ModelDefinition,

@@ -18,8 +18,8 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::version::LoadedModel;
 use crate::warmup::{InstanceWarmup, Warmup};
 
-/// A change of a version's instances, prepared: new instances have been added already. It is
-/// finished by [`Loader::apply`] or [`InstanceChange::undo`].
+/// A prepared change of a version's instances: the new instances have already been added.
+/// [`Loader::apply`] or [`InstanceChange::undo`] finishes it.
 pub struct InstanceChange {
     kept: Vec<IdentifiedInstance>,
     added: Vec<IdentifiedInstance>,
@@ -29,10 +29,10 @@ pub struct InstanceChange {
     config: ModelConfigDocument,
 }
 
-/// An instance of a loaded version that executes.
+/// An executing instance of a loaded version.
 type IdentifiedInstance = (InstanceId, InstanceKey);
 
-/// A version's instances compared with a configuration.
+/// The differences between a version's instances and a configuration.
 struct InstanceDiff<'a> {
     kept: Vec<IdentifiedInstance>,
     missing: Vec<PlannedInstance<'a>>,
@@ -52,9 +52,8 @@ fn ids(instances: &[IdentifiedInstance]) -> Vec<InstanceId> {
 }
 
 impl Loader {
-    /// Returns true if a definition asks for the model as it is loaded, but for its instances.
-    /// Parts that its backend completed, and defaults, count as given. What its backend completed,
-    /// and defaults, count as given.
+    /// Returns true if a definition differs from the loaded model only in its instances. Parts that
+    /// its backend completed, and defaults, count as given.
     #[must_use]
     pub fn differs_in_instances_only(
         &self,
@@ -64,7 +63,7 @@ impl Loader {
         definition.draft.matches_loaded(&model.spec, &definition.support)
     }
 
-    /// Returns true if the instances that a definition asks for can be added to a loaded version. A
+    /// Returns true if the instances that a definition requests can be added to a loaded version. A
     /// version that was loaded without resources of the rate limiter can't require any.
     #[must_use]
     pub fn can_change_instances(&self, model: &LoadedModel, definition: &ModelDefinition) -> bool {
@@ -76,8 +75,8 @@ impl Loader {
             .is_ok_and(|requirements| requirements.iter().all(ResourceRequirements::is_empty))
     }
 
-    /// Returns true if a loaded version lacks instances that a definition asks for. True as well if
-    /// that can't be determined.
+    /// Returns true if a loaded version lacks instances that a definition requests, or if that
+    /// can't be determined.
     #[must_use]
     pub fn lacks_instances(&self, model: &LoadedModel, definition: &ModelDefinition) -> bool {
         let spec = self.changed_spec(model, definition);
@@ -85,13 +84,13 @@ impl Loader {
         diff.unwrap_or(true)
     }
 
-    /// Adds the instances that a definition asks for and that a loaded version lacks. Surplus
-    /// instances stay until the change is applied.
+    /// Adds the instances that a definition requests and a loaded version lacks. Surplus instances
+    /// stay until the change is applied.
     ///
     /// # Errors
     ///
-    /// Why an instance can't be created. The version is unchanged then. A panic of the backend
-    /// is an error too.
+    /// If an instance can't be created; the version is then unchanged. A panic of the backend is
+    /// also an error.
     pub fn change_instances(
         &self,
         model: &LoadedModel,
@@ -110,10 +109,10 @@ impl Loader {
         })
     }
 
-    /// Finishes a change: publishes the configuration and removes the surplus instances.
-    /// Waits, as Triton does, until these have executed their batches and are destroyed,
-    /// unless they serve sequences. A surplus instance stays if GPUs were lost meanwhile that
-    /// all others need.
+    /// Finishes a change: publishes the configuration and removes the surplus instances. Like
+    /// Triton, waits until these have executed their batches and are destroyed, unless they serve
+    /// sequences. A surplus instance stays if all others need GPUs that have been lost in the
+    /// meantime.
     pub fn apply(&self, model: &LoadedModel, change: InstanceChange) {
         let InstanceChange { kept, added, added_passive, mut surplus, surplus_passive, config } =
             change;
@@ -184,7 +183,7 @@ impl Loader {
             observer: &observer,
             log: &self.log,
             stop: &definition.stop,
-            // The scheduler has learned from requests.
+            // The scheduler has already learned from requests.
             costs: None,
         };
         let backend = definition.backend.as_ref();

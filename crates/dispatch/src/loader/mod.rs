@@ -1,8 +1,8 @@
-//! From a model's definition and files to a loaded version.
+//! Loading of a version from a model's definition and files.
 //!
-//! A load completes and checks the configuration, reads the files that it names, lets the
-//! backend load the model, builds and warms up the instances, and starts the dispatcher. What
-//! is cheap and may fail comes before what is expensive.
+//! A load completes and checks the configuration, reads the files that it names, lets the backend
+//! load the model, builds and warms up the instances, and starts the dispatcher. Cheap steps that
+//! may fail come before expensive ones.
 //!
 //! [`ModelDefinition::check`] is a load that stops before instances are created.
 
@@ -56,30 +56,30 @@ use crate::timer::Timer;
 use crate::version::{ComposingVersions, LoadedModel, LostGpus, Placements, Subject, VersionHost};
 use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
 
-/// A version's configuration, and what its backend created to complete it.
+/// A version's configuration, and the object that its backend created to complete it.
 type CompletedSpec = (Arc<ModelSpec>, Option<Box<dyn UnconfiguredModel>>);
 
-/// The parts that all versions of a server have in common.
+/// The options that all versions of a server share.
 pub struct LoaderOptions {
     /// The sink of the log's lines.
     pub log: LogSink,
     /// The response cache, for models whose configuration asks for it.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// Schedulers dispatch nothing until this many requests wait; 0 is off. Makes batches
-    /// predictable in tests.
+    /// The number of waiting requests until which schedulers dispatch nothing; 0 means off. Makes
+    /// batches predictable in tests.
     pub hold_until_queued: u32,
-    /// The same for the backlog of sequence batchers, in addition.
+    /// The additional number of requests in the backlog of sequence batchers.
     pub hold_until_backlogged: u32,
-    /// True if instances of a model are created in parallel, false if one after the other, whatever
-    /// its backend declares.
+    /// True if instances of a model are created in parallel, false if one after another; overrides
+    /// the backend's declaration.
     pub parallel_creation: Option<bool>,
-    /// Judges the memory of a GPU after an instance was created on it.
+    /// Checks the memory of a GPU after an instance has been created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
-    /// The policies that say where instances run.
+    /// The host policies, which determine where instances run.
     pub host_policies: HostPolicies,
     /// The way in which instances of all models share resources.
     pub rate_limit: RateLimit,
-    /// The records besides the statistics.
+    /// The measurements beyond the statistics.
     pub measurements: MeasurementOptions,
     /// Counts the memory of padded batches.
     pub ledger: Arc<Ledger>,
@@ -95,7 +95,7 @@ pub struct Loader {
     gpu_memory_check: Option<GpuMemoryCheck>,
     fingerprints: VersionFingerprints,
     host_policies: HostPolicies,
-    /// `None` if resources are not limited.
+    /// The rate limiter; `None` if resources are not limited.
     rate_limiter: Option<Arc<RateLimiterDriver>>,
     measurements: MeasurementOptions,
     padding_account: Arc<Account>,
@@ -103,7 +103,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// The lost GPUs. Who finds one adds it here: what is loaded later doesn't use it.
+    /// The lost GPUs. Any code that detects a loss adds it here; later loads avoid these GPUs.
     pub fn lost_gpus(&self) -> Arc<LostGpus> {
         self.lost_gpus.clone()
     }
@@ -153,7 +153,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// Why the version can't serve. A panic of the backend is an error too.
+    /// If the version can't serve. A panic of the backend is also an error.
     pub fn load(
         &self,
         definition: &ModelDefinition,
@@ -175,7 +175,8 @@ impl Loader {
         files.fetch()?;
         let started = Instant::now();
         let name = format!("'{}' version {}", definition.id(), files.version());
-        // Before the files are read: a file that changes meanwhile makes another version.
+        // This comes before the files are read: a file that changes in the meantime makes another
+        // version.
         let files_fingerprint = self.cache.is_some().then(|| FilesFingerprint::of(files.as_ref()));
         let (spec, unconfigured) =
             self.complete_spec(definition, files.as_ref(), composing.as_deref())?;
@@ -276,8 +277,7 @@ impl Loader {
         }))
     }
 
-    /// Lets the backend load the model, on the processors that all of its instances are bound
-    /// to.
+    /// Lets the backend load the model, on the processors to which its instances are bound.
     fn load_model(
         &self,
         backend: &dyn Backend,
@@ -340,7 +340,7 @@ impl Loader {
         })
     }
 
-    /// The complete, checked configuration of a version, and what its backend created to
+    /// The complete, checked configuration of a version, and the object that its backend created to
     /// complete it.
     fn complete_spec(
         &self,
@@ -366,8 +366,8 @@ impl Loader {
         Ok((Arc::new(spec), unconfigured))
     }
 
-    /// Why a configuration with errors is refused. Clients see the text that Triton has for
-    /// the first error, the log has the places.
+    /// The error for a faulty configuration. Clients see Triton's text for the first error; the log
+    /// has the positions.
     fn refused(&self, name: &str, errors: &ConfigErrors) -> Status {
         let line = format_args!("{name} has errors in its configuration: {errors}");
         self.log.write(LogLevel::Error, line);
@@ -375,7 +375,7 @@ impl Loader {
     }
 
     /// The custom batching rule of a version. Only the dynamic batcher uses it; the default
-    /// scheduler checks and drops it.
+    /// scheduler merely checks and drops it.
     fn custom_batching(
         &self,
         backend: &dyn Backend,
@@ -443,7 +443,7 @@ impl Loader {
                 spec.name
             )));
         }
-        // As in Triton, whether or not the server has a cache.
+        // As in Triton, regardless of the server's cache.
         Ok(Statistics::new(&self.measurements, bounds, spec.response_cache))
     }
 

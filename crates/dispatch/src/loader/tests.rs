@@ -1,4 +1,4 @@
-//! Lines of the verbose log about loading and refused requests.
+//! Tests of the verbose log's lines about loading and refused requests.
 
 use galatea_backend::{ExecutionPolicy, LogLevel};
 use galatea_infer::InferenceRequest;

@@ -1,4 +1,4 @@
-//! The server's log, and what it says about requests.
+//! The server's log, and its lines about requests.
 
 pub(crate) mod request_log;
 #[cfg(test)]
@@ -15,13 +15,13 @@ type WriteLine = dyn Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync;
 
 type IsEnabled = dyn Fn(LogLevel) -> bool + Send + Sync;
 
-/// Writes lines to the server's log, each with its position in the source code. A client may
-/// have written a part of a line: the receiver of the lines escapes control characters, so
-/// that a line stays one line.
+/// Writes lines to the server's log, each with its position in the source code. Part of a line may
+/// come from a client: the receiver of the lines escapes control characters, so that a line stays
+/// one line.
 #[derive(Clone)]
 pub struct LogSink {
     write: Arc<WriteLine>,
-    /// The levels that are logged, if the log can tell.
+    /// The function that reports the logged levels, if the log has one.
     is_enabled: Option<Arc<IsEnabled>>,
 }
 
@@ -33,8 +33,8 @@ impl LogSink {
         Self { write: Arc::new(write), is_enabled: None }
     }
 
-    /// The same sink, which can also tell which levels are logged. Without this there are
-    /// no lines about single requests and sequences.
+    /// Adds a function that reports which levels are logged. Without it, nothing is logged about
+    /// single requests and sequences.
     #[must_use]
     pub fn with_levels(
         self,
@@ -48,8 +48,8 @@ impl LogSink {
         self.is_enabled.as_ref().is_some_and(|is_enabled| is_enabled(level))
     }
 
-    /// Writes a line, with the caller's position. A line that is not logged is not even
-    /// formatted if it is passed as `format_args!`.
+    /// Writes a line, with the caller's position. If the line is not logged and is passed as
+    /// `format_args!`, it is not even formatted.
     #[track_caller]
     pub fn write(&self, level: LogLevel, message: impl Display) {
         (self.write)(level, Location::caller(), &message);
@@ -62,7 +62,7 @@ impl fmt::Debug for LogSink {
     }
 }
 
-/// Replies to a refused request with an error, and logs that.
+/// Replies to a refused request with an error, and logs the refusal.
 #[track_caller]
 pub fn refuse(sender: ResponseSender, status: Status, log: &LogSink) {
     log.write(LogLevel::Verbose(1), refusal(&status));
@@ -74,7 +74,7 @@ pub(crate) fn refusal(status: &Status) -> impl Display {
     fmt::from_fn(|f| write!(f, "a request is refused: {}", status.message()))
 }
 
-/// The same line with the request's identifier, whether or not the status has it.
+/// The line with the request's identifier, even if the status lacks it.
 pub(crate) fn refusal_of(request: &InferenceRequest, status: &Status) -> impl Display {
     fmt::from_fn(|f| {
         let name = request.log_prefix();

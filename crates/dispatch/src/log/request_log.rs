@@ -18,7 +18,8 @@ use super::LogSink;
 /// The level of lines about requests and sequences.
 const LEVEL: LogLevel = LogLevel::Verbose(1);
 
-/// The number of a batch's requests that are listed. The first ones suffice to recognize it.
+/// The maximum number of a batch's requests that are listed. The first ones suffice to recognize
+/// it.
 const LISTED_REQUESTS_MAX: usize = 16;
 
 /// Returns true if requests and sequences are logged.
@@ -44,7 +45,7 @@ pub(crate) fn log_request(
     sender.wrap(move |inner| Box::new(LoggingSink { log, prefix, arrival, inner }))
 }
 
-/// The parts of a request, without those that it leaves to the model.
+/// The parts of a request, except those that it leaves to the model.
 fn request_text(request: &InferenceRequest) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("inputs")?;
@@ -80,7 +81,7 @@ fn sequence_text(id: &CorrelationId, start: bool, end: bool) -> impl Display {
     })
 }
 
-/// Logs the replies that pass.
+/// A sink that logs the replies that pass through it.
 struct LoggingSink {
     log: LogSink,
     prefix: String,
@@ -155,12 +156,12 @@ impl Display for BatchText<'_> {
     }
 }
 
-/// A sequence of a model, for a line of the log.
+/// The name of a model's sequence in a log line.
 pub(crate) fn sequence_name(id: &CorrelationId, model: &str) -> impl Display {
     fmt::from_fn(move |f| write!(f, "{} of model '{model}'", sequence_text(id, false, false)))
 }
 
-/// Why a sequence takes no further requests, by the event that closed it.
+/// The reason why a sequence accepts no further requests, by the event that closed it.
 pub(crate) const fn close_reason(event: &Event) -> &'static str {
     match event {
         Event::Enqueue(_) => "a request ended it or started it anew",

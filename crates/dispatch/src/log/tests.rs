@@ -1,4 +1,4 @@
-//! Lines of the verbose log about requests and sequences.
+//! Tests of the verbose log's lines about requests and sequences.
 
 use std::sync::{Arc, Mutex};
 
@@ -108,7 +108,7 @@ fn the_begin_and_end_of_a_sequence_are_logged() {
         assert_eq!(value(&send(&server, step(5, ".", 2))), 3);
         wait_until_empty(&server);
         assert_eq!(sequence_lines(&lines), [ended, free]);
-        // A sequence that never began doesn't end.
+        // A sequence that never began does not end.
         error(&send(&server, step(6, "", 1)));
         assert_eq!(sequence_lines(&lines), [""; 0]);
     }
@@ -123,7 +123,7 @@ fn the_idle_timeout_of_a_sequence_is_logged() {
     let text = config(2, batching, TWO_INSTANCES);
     let server = ServerSetup::new(text, ScriptedBackend::summing(INLINE)).log(log).serve();
     assert_eq!(value(&send(&server, step(7, "+", 1))), 1);
-    // The timer's thread logs it after it has happened.
+    // The timer's thread logs it afterwards.
     let is_logged = || lines.lock().unwrap().iter().any(|line: &String| line.ends_with("is free"));
     wait_until(&server, "the end of the sequence", |_| is_logged());
     assert_eq!(

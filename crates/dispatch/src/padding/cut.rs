@@ -1,4 +1,4 @@
-//! Cuts the outputs of a padded request back to its own length.
+//! Cutting of a padded request's outputs back to its own length.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use galatea_tensor::{Buffer, Shape};
 
 use super::cut_statistics::CutStatistics;
 
-/// Cuts the responses that pass through it.
+/// A sink that cuts the responses that pass through it.
 pub(super) struct CutSink {
     cut: Cut,
     statistics: Option<Arc<CutStatistics>>,
@@ -21,7 +21,7 @@ pub(super) struct Cut {
     pub(super) outputs: Vec<CutOutput>,
     /// The request's own length.
     pub(super) length: u32,
-    /// The length that it was padded to.
+    /// The length to which it was padded.
     pub(super) padded_length: u32,
 }
 
@@ -65,7 +65,7 @@ impl Cut {
         let Some(size) = dims.get_mut(axis) else {
             return Err(wrong_size("it has no such dimension"));
         };
-        // Another size is not that of the inputs, and who can tell what to cut?
+        // A different size is unrelated to that of the inputs, so the part to cut is unknown.
         if *size != i64::from(self.padded_length) {
             return Err(wrong_size("it is not as long as the padded inputs"));
         }
@@ -81,7 +81,7 @@ impl Cut {
             let whole = usize::try_from(self.padded_length).ok()?.checked_mul(inner)?;
             let outer = element_count(dims.get(..axis)?)?;
             if outer == 1 {
-                // One row: its elements are in front, and nothing is copied.
+                // With one row the kept elements come first, and nothing is copied.
                 let part = bytes.get(..kept).map(|_| bytes.slice(..kept))?;
                 return Some(Buffer::from_bytes(part).retaining(bytes.len()));
             }
@@ -113,7 +113,7 @@ impl ResponseSink for CutSink {
             *result = Err(status);
             is_cut = false;
         }
-        // Before the reply: a client that has it sees it in the statistics.
+        // This precedes the reply, so that a client that has the reply sees it in the statistics.
         self.note(is_cut);
         self.inner.deliver(reply);
     }
@@ -128,7 +128,7 @@ impl ResponseSink for CutSink {
     }
 }
 
-/// A sender that is discarded has sent nothing that was cut.
+/// A discarded sender has sent nothing that was cut.
 impl Drop for CutSink {
     fn drop(&mut self) {
         self.note(true);

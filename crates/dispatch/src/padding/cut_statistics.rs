@@ -1,8 +1,8 @@
-//! The statistics of a padded request, whose response may turn out to be an error when it is
-//! cut back: behind its execution, which counts as a success before.
+//! The statistics of a padded request, whose response may turn into an error when it is cut back,
+//! after its execution has counted as a success.
 //!
-//! A success is counted when both are known, that the execution succeeded and what became of
-//! the response. Backends tell them in any order.
+//! A success is counted once both the success of the execution and the outcome of cutting are
+//! known. Backends report them in either order.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub(super) struct CutStatistics {
     state: Lock<CutState>,
 }
 
-/// Waiting → Executed or Cut → Counted.
+/// The states: Waiting → Executed or Cut → Counted.
 #[derive(Debug)]
 enum CutState {
-    /// Neither is known.
+    /// Neither outcome is known.
     Waiting,
     /// The execution succeeded.
     Executed(Box<Success>),
-    /// The response was cut back, or could not be.
+    /// The response was cut back, successfully or not.
     Cut {
         succeeded: bool,
     },
@@ -42,7 +42,7 @@ impl CutStatistics {
         Arc::new(Self { inner, state: Lock::new(CutState::Waiting) })
     }
 
-    /// The response was cut back, or could not be; or there is none.
+    /// Notes that the response was cut back, successfully or not, or that there is none.
     pub(super) fn cut(&self, succeeded: bool) {
         let mut state = self.state.lock("note what became of a response");
         match std::mem::replace(&mut *state, CutState::Counted) {

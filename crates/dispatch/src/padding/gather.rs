@@ -1,7 +1,7 @@
-//! Pads one input of the requests of a batch.
+//! Padding of one input for all requests of a batch.
 //!
-//! The requests get slices of one allocation, in their order: a backend that joins them finds
-//! them adjacent, and has nothing to copy.
+//! The requests get slices of one allocation, in order, so that a backend that joins them finds
+//! them adjacent and copies nothing.
 
 use bytes::Bytes;
 use galatea_config::PaddedInput;
@@ -9,7 +9,7 @@ use galatea_gate::ledger::Charge;
 use galatea_infer::{InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
-/// The bytes of the input of all requests that have it, padded to this length.
+/// The number of bytes of the input for all requests that have it, padded to this length.
 pub(super) fn byte_count(padded: &PaddedInput, length: u32, requests: &[PendingRequest]) -> usize {
     let inputs = requests.iter().filter_map(|pending| pending.request().input(&padded.name));
     let bytes = inputs.filter_map(|input| {
@@ -19,7 +19,7 @@ pub(super) fn byte_count(padded: &PaddedInput, length: u32, requests: &[PendingR
     bytes.fold(0, usize::saturating_add)
 }
 
-/// Pads the input of each request that has it to this length, in memory that is charged.
+/// Pads the input of each request that has it to this length, in charged memory.
 pub(super) fn pad(
     padded: &PaddedInput,
     length: u32,
@@ -44,7 +44,7 @@ pub(super) fn pad(
     }
 }
 
-/// Appends an input's padded elements. Returns the padded shape, and where the elements are.
+/// Appends an input's padded elements. Returns the padded shape, and the range of the elements.
 fn append(
     padded: &PaddedInput,
     length: u32,
@@ -68,7 +68,7 @@ fn append(
     Some((shape, start..joined.len()))
 }
 
-/// The shape that an input has when it is padded, and its own length.
+/// The padded shape of an input, and its own length.
 fn padded_shape(padded: &PaddedInput, length: u32, input: &InputTensor) -> Option<(Shape, i64)> {
     let mut dims = input.shape.dims().to_vec();
     let own = std::mem::replace(dims.get_mut(padded.axis)?, i64::from(length));

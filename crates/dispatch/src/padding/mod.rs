@@ -1,16 +1,16 @@
 //! Padding: requests of unequal lengths in one batch.
 //!
 //! Admission determines a request's length, and makes its mask if the client sends none. The
-//! scheduler decides who shares a batch. Before a backend gets the batch, the inputs of
-//! shorter requests are padded to the longest (`gather`), and the responses to them are cut
-//! back on their way to the client (`cut`).
+//! scheduler decides which requests share a batch. Before a backend gets the batch, the inputs of
+//! shorter requests are padded to the longest (`gather`), and the responses to them are cut back on
+//! their way to the client (`cut`).
 //!
-//! A backend sees requests whose inputs have equal shapes, as without padding. So padding
-//! works for all backends, whether they join the requests or read them one by one.
+//! A backend sees requests whose inputs have equal shapes, as without padding. So padding works for
+//! all backends, both those that join the requests and those that read them one by one.
 //!
 //! The memory of the padded inputs is charged to the ledger before it is allocated, until the
-//! backend has let go of it. If there is none left, the requests are executed one by one, which
-//! needs no more than they have.
+//! backend has released it. If no memory is left, the requests are executed one by one, which needs
+//! no more than they already have.
 
 mod cut;
 mod cut_statistics;
@@ -39,22 +39,22 @@ pub(crate) struct PaddingPlan {
 #[derive(Debug)]
 pub(crate) struct BatchPadding {
     plan: PaddingPlan,
-    /// Charged with the padded inputs.
+    /// The account to which padded inputs are charged.
     account: Arc<Account>,
 }
 
-/// The length of a request, as padding needs it.
+/// The length of a request for the purposes of padding.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PaddedLength {
-    /// All inputs that are padded have this length.
+    /// All padded inputs have this length.
     Common(u32),
-    /// They have different ones, the longest of which is this. The request shares a batch
-    /// only with requests of the same shapes.
+    /// The padded inputs have different lengths, of which this is the longest. The request shares a
+    /// batch only with requests of the same shapes.
     Mixed(u32),
 }
 
 impl PaddedLength {
-    /// The length that decides what an execution costs.
+    /// The length that determines the cost of an execution.
     pub(crate) const fn longest(self) -> u32 {
         match self {
             Self::Common(length) | Self::Mixed(length) => length,
@@ -63,12 +63,12 @@ impl PaddedLength {
 }
 
 impl PaddingPlan {
-    /// `None` for a model whose requests are not padded.
+    /// A plan; `None` for a model whose requests are not padded.
     pub(crate) fn new(spec: &ModelSpec) -> Option<Self> {
         spec.padding.clone().map(|spec| Self { spec })
     }
 
-    /// Returns true if the input may be left out, because it is made.
+    /// Returns true if the input may be omitted, because the server makes it.
     pub(crate) fn makes(&self, input: &str) -> bool {
         self.spec.mask.as_ref().is_some_and(|mask| mask.name == input)
     }
@@ -78,7 +78,8 @@ impl PaddingPlan {
         self.spec.inputs.iter().any(|padded| padded.name == input)
     }
 
-    /// Why the inputs of an admitted request can't be padded.
+    /// Checks that the inputs of an admitted request can be padded; the error is the reason why
+    /// not.
     pub(crate) fn check(&self, inputs: &[InputTensor]) -> Result<(), String> {
         for input in inputs.iter().filter(|input| self.pads(&input.name)) {
             if input.data.host().is_none() {
@@ -94,8 +95,8 @@ impl PaddingPlan {
         Ok(())
     }
 
-    /// Makes the mask of an admitted request that has none: ones, as all of its elements are
-    /// its own. Returns whether it did.
+    /// Makes the mask of an admitted request that has none: ones, because all of its elements are
+    /// its own. Returns true if it made one.
     pub(crate) fn make_mask(&self, inputs: &mut Vec<InputTensor>) -> bool {
         let Some(mask) = &self.spec.mask else { return false };
         if inputs.iter().any(|input| input.name == mask.name) {
@@ -107,7 +108,7 @@ impl PaddingPlan {
             Some([*dims.first()?, *dims.get(padded.axis)?])
         });
         let Some(shape) = sized.and_then(|dims| Shape::new(&dims).ok()) else { return false };
-        // No larger than an input that is in memory, in elements.
+        // The mask has no more elements than an input that is in memory.
         let Ok(count) = usize::try_from(shape.element_count()) else { return false };
         let data = Buffer::from_vec(mask.one.repeat(count));
         let (name, datatype) = (mask.name.clone(), mask.datatype);
@@ -134,7 +135,7 @@ impl PaddingPlan {
 }
 
 impl BatchPadding {
-    /// `None` for a model whose requests are not padded.
+    /// The padding; `None` for a model whose requests are not padded.
     pub(crate) fn new(spec: &ModelSpec, account: &Arc<Account>) -> Option<Self> {
         PaddingPlan::new(spec).map(|plan| Self { plan, account: account.clone() })
     }

@@ -40,7 +40,7 @@ fn input(name: &str, datatype: DataType, dims: &[i64], data: &[u8]) -> InputTens
     InputTensor { name: name.to_owned(), datatype, shape, data }
 }
 
-/// A request with one input `ids`, whose elements count from 1, and one `rest`.
+/// A request with an input `ids`, whose elements count from 1, and an input `rest`.
 fn request(rows: i64, length: i64) -> InferenceRequest {
     let ids: Vec<u8> =
         (1..=rows * length).flat_map(|id| i16::try_from(id).unwrap().to_le_bytes()).collect();
@@ -80,7 +80,7 @@ fn pad(lengths: &[(i64, i64)]) -> Vec<PendingRequest> {
     together(requests.collect())
 }
 
-/// A batch that is padded, with memory enough.
+/// A padded batch, with enough memory.
 fn together(requests: Vec<PendingRequest>) -> Vec<PendingRequest> {
     match padding(None).apply(requests) {
         Assembled::Together(requests) => requests,
@@ -88,13 +88,13 @@ fn together(requests: Vec<PendingRequest>) -> Vec<PendingRequest> {
     }
 }
 
-/// With a limit of the memory.
+/// Padding with this memory limit.
 fn padding(bytes_max: Option<usize>) -> BatchPadding {
     let account = Account::of_server(Arc::new(Ledger::new(bytes_max)));
     BatchPadding::new(&spec(), &Arc::new(account)).unwrap()
 }
 
-/// The sums of what the test below pads: 2 rows of `ids`, `sound` and `mask` of length 9000.
+/// The padded bytes in the test below: 2 rows of `ids`, `sound` and `mask` of length 9000.
 const PADDED_BYTES: usize = 2 * 9000 * (2 + 2 * 3 + 4);
 
 fn unequal() -> Vec<PendingRequest> {
@@ -127,7 +127,7 @@ fn without_memory_requests_are_executed_apart_as_they_came() {
     assert_eq!(padding.account.held(), 0);
     assert_eq!(ids(&requests[0], "ids"), (vec![1, 1], vec![1]));
     assert_eq!(ids(&requests[1], "mask").0, [1, 9000]);
-    // Batches that need none are executed as ever.
+    // Batches that need no padding are executed as usual.
     let equal = [1, 1].map(|length| {
         let admitted = admission().admit(request(1, length)).unwrap();
         PendingRequest::for_inspection(admitted.request, 1)
@@ -135,7 +135,7 @@ fn without_memory_requests_are_executed_apart_as_they_came() {
     assert!(matches!(padding.apply(equal.into()), Assembled::Together(_)));
 }
 
-/// A plug-in recognizes its own channel behind the sink.
+/// A plug-in recognizes its own channel through the sink.
 #[test]
 fn a_cut_sender_is_recognized() {
     struct Known(Arc<u8>);
@@ -235,7 +235,7 @@ fn other_inputs_are_still_required() {
     assert!(refused.message().contains("missing required input(s) ['rest']"), "{refused:?}");
 }
 
-/// Requests that succeeded, and that failed.
+/// Counts of successful and failed requests.
 #[derive(Debug, Default)]
 struct Counted([AtomicU32; 2]);
 
@@ -254,8 +254,8 @@ impl RequestObserver for Counted {
     }
 }
 
-/// The replies to two requests of these lengths, to which the backend replies with an output
-/// `out` of these dimensions and with `whole`. What is counted is checked.
+/// The replies to two requests of these lengths, to which the backend replies with an output `out`
+/// of these dimensions and with `whole`. Also checks the counts.
 fn replies(lengths: [i64; 2], dims: &[i64]) -> Vec<Result<InferenceResponse, Status>> {
     let replies: Arc<Mutex<Vec<Result<InferenceResponse, Status>>>> = Arc::default();
     let counted = Arc::new(Counted::default());
@@ -322,7 +322,7 @@ fn an_output_of_another_size_is_an_error_and_never_a_wrong_answer() {
     assert!(replies[1].is_ok());
 }
 
-/// Some backends respond before they say how long the execution took, others behind it.
+/// Some backends respond before they report the duration of the execution, others after it.
 #[test]
 fn a_response_that_can_not_be_cut_counts_as_a_failure_in_any_order() {
     let now = std::time::Instant::now();

@@ -1,18 +1,17 @@
-//! The driver of the server's rate limiter, which decides where instances of all models
-//! share resources.
+//! The driver of the server's rate limiter, which decides how instances of all models share
+//! resources.
 //!
 //! **When a scheduler asks.** It requests a permit for an instance when a batch could close,
 //! and decides about the batch again when the permit arrives. So no permit is held by an
 //! instance that doesn't execute. If the permit is delayed, the scheduler may try another
 //! instance; an instance with nothing left to execute withdraws its request.
 //!
-//! **Order and delivery.** Dispatchers apply what their schedulers want under their own
-//! locks, in the step that decided it, so that the order is the order of decisions. The lock
-//! of this driver is below theirs, and nothing is called under it. Granted permits, of
-//! whatever model, are delivered without any lock.
+//! **Order and delivery.** Dispatchers apply their schedulers' operations under their own locks, in
+//! the step that decided on them, so that their order is the order of decisions. The lock of this
+//! driver is below theirs, and nothing is called under it. Granted permits, for whatever model, are
+//! delivered without any lock.
 //!
-//! A scheduler that is broken returns nothing. Its permits are taken back when its instances
-//! finish.
+//! A broken scheduler returns nothing. Its permits are taken back when its instances finish.
 
 mod resources;
 #[cfg(test)]
@@ -35,8 +34,9 @@ use crate::LogSink;
 
 /// The receiver of permits: a dispatcher.
 pub(crate) trait PermitReceiver: std::fmt::Debug + Send + Sync {
-    /// An instance may execute one batch. Returns permits that others get thereby. They are
-    /// not delivered in here, because a long row of instances may have no use for a permit.
+    /// Grants an instance a permit to execute one batch. Returns the permits that others get as a
+    /// result. They are not delivered in here, because a long row of instances may have no use for
+    /// a permit.
     fn permit_granted(&self, instance: InstanceId) -> GrantedPermits;
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct RateLimiterDriver {
 #[derive(Debug, Default)]
 struct RateLimiterState {
     limiter: RateLimiter,
-    /// Resources that were ever required. The index is the number.
+    /// The resources that have ever been required. The index is the number.
     resources: Vec<Resource>,
     requirements: BTreeMap<PermitHolder, ResourceRequirements>,
     /// The amounts that the log shows.
@@ -81,17 +81,17 @@ pub(crate) enum PermitOperation {
 /// Permits on their way to their instances.
 pub(crate) type GrantedPermits = Vec<PermitHolder>;
 
-/// The result of a scheduler's operations.
+/// The outcome of a scheduler's operations.
 #[derive(Debug)]
 pub(crate) struct PermitDecision {
-    /// Instances of any model that may execute now.
+    /// The instances of any model that may execute now.
     pub(crate) granted: GrantedPermits,
-    /// Instances of this model whose requests have to wait.
+    /// The instances of this model whose requests must wait.
     pub(crate) delayed: Vec<InstanceId>,
 }
 
 impl RateLimiterDriver {
-    /// `None` if resources are not limited.
+    /// A driver; `None` if resources are not limited.
     pub(crate) fn new(limit: &RateLimit, log: &LogSink) -> Option<Self> {
         match limit {
             RateLimit::Off => None,
@@ -150,7 +150,7 @@ impl RateLimiterDriver {
         Ok(())
     }
 
-    /// Removes an instance. Returns the permits that others get thereby.
+    /// Removes an instance. Returns the permits that others get as a result.
     pub(crate) fn unregister(&self, receiver: ReceiverId, instance: InstanceId) -> GrantedPermits {
         let holder = receiver.holder(instance);
         let mut state = self.state.lock("remove an instance");
@@ -166,8 +166,8 @@ impl RateLimiterDriver {
         granted
     }
 
-    /// Applies what a scheduler wants in one step. An error means that the scheduler broke
-    /// the rules.
+    /// Applies a scheduler's operations of one step. An error means that the scheduler broke the
+    /// rules.
     pub(crate) fn apply(
         &self,
         receiver: ReceiverId,
@@ -190,7 +190,7 @@ impl RateLimiterDriver {
         Ok(PermitDecision { granted, delayed })
     }
 
-    /// Takes an instance's permit back, if it has one, from a scheduler that is broken.
+    /// Takes back an instance's permit, if any, from a broken scheduler.
     pub(crate) fn reclaim(
         &self,
         receiver: ReceiverId,
@@ -209,8 +209,8 @@ impl RateLimiterDriver {
         granted
     }
 
-    /// Delivers permits to their dispatchers, and the permits that those give up to the
-    /// next. This ends, because each of them was requested before. No lock may be held.
+    /// Delivers permits to their dispatchers, and the permits that those give up to the next. This
+    /// terminates, because each of them was requested before. No lock may be held.
     pub(crate) fn deliver(&self, granted: GrantedPermits) {
         let mut granted = VecDeque::from(granted);
         while let Some(holder) = granted.pop_front() {
@@ -228,7 +228,7 @@ impl RateLimiterDriver {
         self.state.lock("find a dispatcher").receivers.get(&number).and_then(Weak::upgrade)
     }
 
-    /// Logs how much there is of each resource, by device, in the form of Triton.
+    /// Logs the amount of each resource, by device, in Triton's form.
     fn log_resources(&self, counts: &BTreeMap<Resource, u64>) {
         if !self.log.is_enabled(LogLevel::Verbose(1)) {
             return;
@@ -247,8 +247,7 @@ impl RateLimiterDriver {
         self.log.write(LogLevel::Verbose(1), text);
     }
 
-    /// Sets how much there is of each resource: the limit or, without limits, the largest
-    /// requirement.
+    /// Sets the amount of each resource: the limit or, without limits, the largest requirement.
     fn set_capacities(&self, state: &mut RateLimiterState) {
         for (resource, id) in state.resources.iter().zip((0..).map(ResourceId)) {
             let all = state.requirements.values().flat_map(|one| &one.resources);
@@ -260,14 +259,14 @@ impl RateLimiterDriver {
 }
 
 impl RateLimiterState {
-    /// A resource, and how much there is of it.
+    /// A resource, and its amount.
     fn amount(&self, id: ResourceId) -> Option<(Resource, u64)> {
         let index = usize::try_from(id.0).ok()?;
         Some((self.resources.get(index)?.clone(), self.limiter.capacity(id)))
     }
 
-    /// Shows only what the remaining instances require. As in Triton, a resource of which the
-    /// removed instance required less than there is stays in the log.
+    /// Shows only the resources that the remaining instances require. As in Triton, a resource
+    /// stays in the log if the removed instance required less than its amount.
     fn hide_unused(&mut self, removed: &ResourceRequirements) {
         let is_all = |(resource, count): &(Resource, u64)| {
             self.shown.get(resource).is_some_and(|shown| shown <= count)

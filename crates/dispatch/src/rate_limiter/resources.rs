@@ -1,4 +1,4 @@
-//! Resources of the rate limiter: how much there is, and what instances require.
+//! Resources of the rate limiter: their amounts, and the requirements of instances.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use galatea_infer::Status;
 /// The way in which instances of all models share resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RateLimit {
-    /// They don't: `rate_limiter` settings of configurations are ignored.
+    /// They share none: `rate_limiter` settings of configurations are ignored.
     #[default]
     Off,
     /// An instance executes when the resources that it requires are free; the one with the
@@ -25,7 +25,7 @@ pub struct ResourceLimit {
     pub name: String,
     /// The number of units.
     pub count: u32,
-    /// The device that the limit applies to; `None` for each device.
+    /// The device to which the limit applies; `None` means each device.
     pub device: Option<u32>,
 }
 
@@ -45,15 +45,14 @@ pub(super) struct Resource {
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ResourceScope {
-    /// There is one for the whole server.
+    /// A single resource for the whole server.
     Global,
     Device(u32),
 }
 
 impl ResourceRequirements {
-    /// The requirements of a group's instance on a device. As in Triton, an instance without
-    /// a GPU counts for device 0, and of a resource that is named twice the last count
-    /// applies.
+    /// The requirements of a group's instance on a device. As in Triton, an instance without a GPU
+    /// counts for device 0, and if a resource is named twice, the last count applies.
     pub(crate) fn new(group: &InstanceGroup, device: Device) -> Self {
         let device = match device {
             Device::Gpu(gpu) => gpu,
@@ -101,8 +100,8 @@ impl Resource {
 pub(super) struct ResourceLimits(pub(super) Vec<ResourceLimit>);
 
 impl ResourceLimits {
-    /// The limit of a resource; `None` if there is no list. A list sets a limit for every
-    /// resource, which is zero for those that it doesn't name.
+    /// The limit of a resource; `None` if there is no list. A list sets a limit for every resource:
+    /// zero for those that it doesn't name.
     pub(super) fn of(&self, resource: &Resource) -> Option<u64> {
         if self.0.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Histograms and summaries of a version, each only if it is asked for.
+//! Histograms and summaries of a version, each only if enabled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use galatea_control::{
 };
 use galatea_measure::{Histogram, SlidingQuantiles};
 
-/// The records of a model's requests besides its statistics.
+/// The measurements of a model's requests beyond its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasurementOptions {
-    /// Our own histograms.
+    /// True for Galatea's own histograms.
     pub distributions: bool,
-    /// Triton's histogram of the time to the first response.
+    /// True for Triton's histogram of the time to the first response.
     pub first_response: bool,
-    /// The quantiles of Triton's summaries; `None` without summaries.
+    /// The quantiles of Triton's summaries; `None` if there are no summaries.
     pub quantiles: Option<Arc<[f64]>>,
-    /// True if the executions of each GPU are counted besides.
+    /// True if the executions of each GPU are also counted.
     pub gpus: bool,
 }
 
@@ -42,7 +42,7 @@ const BATCH_SIZE_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 102
 const NS_PER_SECOND: f64 = 1e9;
 const NS_PER_MICROSECOND: u64 = 1_000;
 
-/// Our own histograms. Their sums are those of the statistics.
+/// Galatea's own histograms. Their sums are those of the statistics.
 #[derive(Debug)]
 pub(super) struct Distributions {
     request: Histogram<u64>,
@@ -56,7 +56,7 @@ impl Distributions {
         Self { request: durations(), queue: durations(), compute: durations() }
     }
 
-    /// A request that was answered; `compute_ns` is `None` for one from the cache.
+    /// Records a request that was answered; `compute_ns` is `None` for one from the cache.
     pub(super) fn observe(&self, request_ns: u64, queue_ns: u64, compute_ns: Option<u64>) {
         self.request.observe(request_ns);
         self.queue.observe(queue_ns);
@@ -92,7 +92,7 @@ fn seconds(histogram: &Histogram<u64>, sum_ns: u64) -> HistogramReading {
     }
 }
 
-/// The statistics already count executions by their size.
+/// Batch sizes; the statistics already count executions by size.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn batch_sizes(batches: &[BatchStatistics]) -> HistogramReading {
     let mut counts = vec![0; BATCH_SIZE_BOUNDS.len() + 1];
@@ -117,17 +117,17 @@ pub(crate) struct FirstResponses {
 }
 
 impl FirstResponses {
-    /// Triton's name of the family, by which a configuration sets its buckets.
+    /// Triton's name for the family, by which a configuration sets its buckets.
     pub(crate) const FAMILY: &str = "nv_inference_first_response_histogram_ms";
-    /// Its bounds unless the configuration sets others, in milliseconds.
+    /// The bounds in milliseconds, unless the configuration sets others.
     pub(crate) const BOUNDS_MS: [f64; 4] = [100.0, 500.0, 2_000.0, 5_000.0];
 
-    /// The bounds ascend strictly.
+    /// A histogram. The bounds must ascend strictly.
     pub(crate) fn new(bounds_ms: &[f64]) -> Self {
         Self { histogram: Histogram::new(bounds_ms), sum_ms: AtomicU64::new(0) }
     }
 
-    /// As in Triton, the rest of a millisecond is dropped.
+    /// Records a duration. As in Triton, fractions of a millisecond are dropped.
     #[allow(clippy::cast_precision_loss, reason = "far below 2^53 milliseconds")]
     pub(crate) fn observe(&self, duration: Duration) {
         let whole_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -145,7 +145,7 @@ impl FirstResponses {
     }
 }
 
-/// Triton's summaries. Numbers and sums of observations are those of the statistics.
+/// Triton's summaries. Counts and sums of observations are those of the statistics.
 #[derive(Debug)]
 pub(super) struct Summaries {
     quantiles: Arc<[f64]>,
@@ -153,12 +153,12 @@ pub(super) struct Summaries {
     request: Option<SlidingQuantiles>,
     queue: SlidingQuantiles,
     compute: [SlidingQuantiles; 3],
-    /// Hits and misses.
+    /// The summaries of hits and misses.
     cache: Option<[SlidingQuantiles; 2]>,
 }
 
 impl Summaries {
-    /// As in Triton, a model that uses the cache has no summary of whole requests.
+    /// Summaries. As in Triton, a model that uses the cache has none of whole requests.
     pub(super) fn new(quantiles: Arc<[f64]>, is_cached: bool) -> Self {
         Self {
             quantiles,
@@ -170,8 +170,8 @@ impl Summaries {
         }
     }
 
-    /// A request that was executed: its whole time, its time in the queue, and the stages of
-    /// its execution.
+    /// Records a request that was executed: its whole time, its time in the queue, and the stages
+    /// of its execution.
     pub(super) fn executed(&self, end: Instant, request_ns: u64, queue_ns: u64, stages: [u64; 3]) {
         let now = self.time(end);
         if let Some(request) = &self.request {

@@ -1,8 +1,8 @@
-//! Counters of the executions of a version's instances on each GPU, beside the version's own
-//! counters.
+//! Counters of the executions of a version's instances on each GPU, in addition to the version's
+//! own counters.
 //!
-//! As in Triton, metrics have a series for each GPU. What isn't executed, such as requests from
-//! the cache, those that are refused and those that wait, is the version's alone.
+//! As in Triton, metrics have a series for each GPU. Requests that are not executed, such as cache
+//! hits, refused requests and waiting ones, count only for the version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{FirstResponses, MeasurementOptions, Statistics};
 pub(crate) struct GpuCounters {
     options: MeasurementOptions,
     is_cached: bool,
-    /// Grows with the instances.
+    /// The counters, which grow with the instances.
     by_gpu: ArcSwap<BTreeMap<u32, Arc<Statistics>>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct CountedGpu {
     statistics: Arc<Statistics>,
 }
 
-/// Stands before the observer of a request that is executed on a GPU.
+/// An observer in front of that of a request which is executed on a GPU.
 #[derive(Debug)]
 struct GpuObserver {
     gpu: CountedGpu,
@@ -94,7 +94,7 @@ impl CountedGpu {
 
 impl RequestObserver for GpuObserver {
     fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
-        // The version counts it for both: another observer may make a failure of it.
+        // The version counts it for both: another observer may turn it into a failure.
         let execution = ExecutionSummary { gpu: Some(self.gpu.number), ..*execution };
         self.inner.succeeded(batch_size, times, &execution);
     }

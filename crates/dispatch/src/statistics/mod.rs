@@ -1,4 +1,4 @@
-//! The counters of one version of a model, and the distributions that are asked for.
+//! The counters of one version of a model, and the enabled distributions.
 
 mod distributions;
 mod gpus;
@@ -39,18 +39,18 @@ pub(crate) struct Statistics {
     failures: [AtomicU64; 4],
     batches: Lock<BTreeMap<u64, BatchStatistics>>,
     responses: Lock<Vec<ResponseStatistics>>,
-    /// Requests that admission refused.
+    /// The number of requests that admission refused.
     invalid: AtomicU64,
     distributions: Option<Distributions>,
     summaries: Option<Summaries>,
     /// The time to the first response, if it is measured.
     first_responses: Option<FirstResponses>,
-    /// The bytes that requests hold.
+    /// The number of bytes that requests hold.
     pub(crate) model_bytes: ModelBytes,
 }
 
-/// Responses are counted by their position among those of their request. Later ones than
-/// this, of which a model may send any number, are counted as the last.
+/// The maximum number of counted positions. Responses are counted by their position among those of
+/// their request; later ones, of which a model may send any number, count as the last position.
 const RESPONSE_POSITIONS_MAX: usize = 10_000;
 
 /// A count and a sum of durations.
@@ -61,7 +61,7 @@ struct DurationCounter {
 }
 
 impl DurationCounter {
-    /// Returns the nanoseconds that were added.
+    /// Adds a duration; returns the nanoseconds added.
     fn add(&self, duration: Duration) -> u64 {
         let ns = nanoseconds(duration);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl DurationCounter {
 }
 
 impl Statistics {
-    /// Counters at 0. `first_response_bounds_ms` are those of Triton's histogram.
+    /// Counters at 0. `first_response_bounds_ms` are the bounds of Triton's histogram.
     pub(crate) fn new(
         options: &MeasurementOptions,
         first_response_bounds_ms: &[f64],
@@ -95,7 +95,7 @@ impl Statistics {
         }
     }
 
-    /// A request was executed without an error.
+    /// Counts a request that was executed without an error.
     pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &ExecutionSummary) {
         self.inference_count.fetch_add(u64::from(batch), Ordering::Relaxed);
         let request_ns = self.success.add(execution.end.saturating_duration_since(times.arrival));
@@ -108,13 +108,13 @@ impl Statistics {
         if let Some(distributions) = &self.distributions {
             distributions.observe(request_ns, queue_ns, Some(stages.iter().sum()));
         }
-        // Those of a GPU are in its own summaries: unlike counters they can't be taken apart.
+        // Those of a GPU are in its own summaries: unlike counters, they can't be subtracted.
         if let Some(summaries) = self.summaries.as_ref().filter(|_| execution.gpu.is_none()) {
             summaries.executed(execution.end, request_ns, queue_ns, stages);
         }
     }
 
-    /// A request got its response from the cache: a success without an inference.
+    /// Counts a request that got its response from the cache: a success without an inference.
     pub(crate) fn cache_hit(&self, arrival: Instant, start: Instant, lookup: Duration) {
         let end = start + lookup;
         let request_ns = self.success.add(end.saturating_duration_since(arrival));
@@ -128,7 +128,7 @@ impl Statistics {
         }
     }
 
-    /// A request was not found in the cache. `spent` is the time of the lookup and of
+    /// Counts a request that was not found in the cache. `spent` is the time of the lookup and of
     /// storing the response, which ended at `end`.
     pub(crate) fn cache_miss(&self, end: Instant, spent: Duration) {
         let spent_ns = self.cache_miss.add(spent);
@@ -137,19 +137,19 @@ impl Statistics {
         }
     }
 
-    /// The first response to a request, or the error in its place, is about to be sent.
+    /// Records that the first response to a request, or an error in its place, is about to be sent.
     pub(crate) fn responding(&self, arrival: Instant) {
         if let Some(first_responses) = &self.first_responses {
             first_responses.observe(arrival.elapsed());
         }
     }
 
-    /// A request did not fit the model's configuration.
+    /// Counts a request that did not fit the model's configuration.
     pub(crate) fn refused_as_invalid(&self) {
         self.invalid.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request ended with an error.
+    /// Counts a request that ended with an error.
     pub(crate) fn failed(&self, times: &RequestTimes, reason: FailureReason) {
         self.fail.add(Instant::now().saturating_duration_since(times.arrival));
         let position = FailureReason::ALL.iter().position(|r| *r == reason);
@@ -158,7 +158,7 @@ impl Statistics {
         }
     }
 
-    /// A batch was executed.
+    /// Counts an executed batch.
     pub(crate) fn executed(&self, batch_size: u64, times: &ExecutionTimes) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -172,7 +172,7 @@ impl Statistics {
         add(&mut batch.compute_output, times.output());
     }
 
-    /// The measurements besides the statistics. The dispatcher adds its counts.
+    /// The measurements beyond the statistics. The dispatcher adds its counts.
     pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
         let durations = self.durations();
         Measurements {
@@ -228,7 +228,7 @@ impl Statistics {
             ResponseOutcome::Cancelled => &mut all.cancel,
         };
         add(whole, response.infer + response.output.unwrap_or_default());
-        // As in Triton, a cancelled response is not counted as computing.
+        // As in Triton, a cancelled response does not count as computing.
         if response.outcome != ResponseOutcome::Cancelled {
             add(&mut all.compute_infer, response.infer);
         }

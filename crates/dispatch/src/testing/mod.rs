@@ -1,6 +1,6 @@
 //! Fakes for tests: a backend under the test's control, files, and requests.
 //!
-//! Crates above this one get them with the feature `testing`.
+//! Dependent crates get them through the feature `testing`.
 
 #[cfg(test)]
 pub(crate) mod sequences;
@@ -43,7 +43,7 @@ pub type BatchAction = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + 
 pub struct LogLines(Arc<Mutex<Vec<(LogLevel, String)>>>);
 
 impl LogLines {
-    /// A log, and the lines that are written to it.
+    /// A log, and the lines written to it.
     pub fn record() -> (LogSink, Self) {
         let lines = Self::default();
         let written = lines.clone();
@@ -53,7 +53,7 @@ impl LogLines {
         (log, lines)
     }
 
-    /// Forgets the lines so far.
+    /// Discards the lines so far.
     pub fn clear(&self) {
         self.0.lock().unwrap().clear();
     }
@@ -65,10 +65,10 @@ impl LogLines {
     }
 }
 
-/// Replies to each request with its own input. The test decides what an instance does before
-/// that.
+/// A backend that replies to each request with its own input. The test decides what an instance
+/// does first.
 pub struct FakeBackend {
-    /// The threads that execute it.
+    /// The execution policy.
     pub policy: ExecutionPolicy,
     /// The action of an instance before it replies.
     pub act: Arc<BatchAction>,
@@ -79,12 +79,12 @@ pub struct FakeBackend {
 }
 
 impl FakeBackend {
-    /// A backend that only replies.
+    /// A backend that does nothing but reply.
     pub fn new(policy: ExecutionPolicy) -> Self {
         Self::with_action(policy, |_| Ok(()))
     }
 
-    /// A backend that does this with each batch before it replies.
+    /// A backend that performs this action on each batch before it replies.
     pub fn with_action(
         policy: ExecutionPolicy,
         act: impl Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync + 'static,
@@ -174,7 +174,7 @@ impl Instance for FakeModel {
     }
 }
 
-/// The files of a version in memory.
+/// The files of a version, in memory.
 #[derive(Default)]
 pub struct Files {
     /// The number of the version.
@@ -183,7 +183,7 @@ pub struct Files {
     pub initial_states: Vec<(&'static str, Vec<u8>)>,
     /// Files of warmup data, by name.
     pub warmup: Vec<(&'static str, Vec<u8>)>,
-    /// Files beside the directories of versions, by name.
+    /// Files next to the directories of versions, by name.
     pub in_model_directory: Vec<(&'static str, Vec<u8>)>,
     /// The fingerprints of the files.
     pub marks: Option<Vec<FileFingerprint>>,
@@ -274,7 +274,7 @@ pub const LONG: Duration = Duration::from_secs(120);
 /// Receives the final reply to one request.
 pub type Inbox = mpsc::Receiver<Result<InferenceResponse, Status>>;
 
-/// Sends a request, and returns the receiver of its reply.
+/// Sends a request, and returns the inbox of its reply.
 pub fn send_to(service: &dyn InferenceService, request: InferenceRequest) -> Inbox {
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {

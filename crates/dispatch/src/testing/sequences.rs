@@ -1,4 +1,4 @@
-//! A sequence model whose backend runs a script of the test on whole batches.
+//! A sequence model whose backend runs a test's script on whole batches.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::testing::{LONG, TestServer};
 
 pub(crate) const BLOCKING: ExecutionPolicy = ExecutionPolicy::Blocking;
 /// A model with all controls and one state, the sum of its inputs. `batching` is put into
-/// `sequence_batching`, and `more` beside it.
+/// `sequence_batching`, and `more` next to it.
 pub(crate) fn config(max_batch_size: u32, batching: &str, more: &str) -> String {
     let flag = |name: &str| {
         format!(
@@ -44,7 +44,7 @@ pub(crate) fn config(max_batch_size: u32, batching: &str, more: &str) -> String 
     )
 }
 
-/// Sequences may be idle for longer than a test takes.
+/// Direct batching, with an idle time longer than any test.
 pub(crate) const DIRECT: &str = "direct { } max_sequence_idle_microseconds: 600000000";
 pub(crate) const OLDEST: &str =
     "oldest { max_candidate_sequences: 4 } max_sequence_idle_microseconds: 600000000";
@@ -53,14 +53,14 @@ pub(crate) const TWO_INSTANCES: &str = "instance_group { kind: KIND_CPU count: 2
 
 type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync;
 
-/// Runs a script on each batch.
+/// A backend that runs a script on each batch.
 #[derive(Clone)]
 pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
     guarantee: ExecutionGuarantee,
     terminator: Option<Arc<dyn Terminator>>,
-    /// Returns true for batches that go on after they were begun; `None` if all are executed at
-    /// once.
+    /// Returns true for batches whose executions outlast their first call; `None` if there are
+    /// none.
     leaves: Option<fn(&PendingRequest) -> bool>,
     left: Arc<Mutex<Vec<PendingRequest>>>,
     took: Duration,
@@ -86,12 +86,12 @@ impl ScriptedBackend {
         Self { terminator: Some(terminator), ..self }
     }
 
-    /// Its executions can be left to another thread, and those with such requests are.
+    /// Makes executions resumable; those of such requests outlast their first call.
     pub(crate) fn leaving(self, leaves: fn(&PendingRequest) -> bool) -> Self {
         Self { leaves: Some(leaves), ..self }
     }
 
-    /// Adds each request's input to its sequence's sum.
+    /// A backend that adds each request's input to its sequence's sum.
     pub(crate) fn summing(policy: ExecutionPolicy) -> Self {
         Self::new(policy, |batch| {
             batch.into_iter().for_each(add);
@@ -165,7 +165,7 @@ impl ResumableInstance for ScriptedBackend {
     }
 }
 
-/// The first INT32 of an input.
+/// The first INT32 element of an input.
 pub(crate) fn int(request: &PendingRequest, name: &str) -> i32 {
     let input = request.request().input(name).unwrap_or_else(|| panic!("there is no {name}"));
     i32::from_le_bytes(*input.data.host().unwrap().first_chunk().unwrap())
@@ -208,7 +208,7 @@ pub(crate) fn bytes(value: i32) -> Buffer {
     Buffer::from_vec(value.to_le_bytes().to_vec())
 }
 
-/// A row as the model gets it: `padding` or `START READY END CORRID IN SUM_IN`.
+/// A row in the form that the model gets: `padding` or `START READY END CORRID IN SUM_IN`.
 pub(crate) fn row(request: &PendingRequest) -> String {
     let corrid = request.request().input("CORRID").unwrap().data.host().unwrap().clone();
     let corrid = u64::from_le_bytes(*corrid.first_chunk().unwrap());
@@ -304,7 +304,7 @@ pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
     (log, lines)
 }
 
-/// A log that the test can read up to this verbose level, without the lines about models: one
+/// A log that the test can read up to this verbose level, without the lines about models: a line
 /// about the load may come between those of the first requests.
 pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
@@ -318,7 +318,7 @@ pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
     (log.with_levels(shows), lines)
 }
 
-/// Waits until the server knows no request and no sequence.
+/// Waits until the server has no requests and no sequences.
 #[track_caller]
 pub(crate) fn wait_until_empty(server: &TestServer) {
     wait_until(server, "nothing is kept", |dispatcher| dispatcher.counts() == (0, 0, 0));

@@ -18,10 +18,10 @@ use crate::{
     ModelDefinition, RateLimit, refuse,
 };
 
-/// The time that idle versions may take to end before they count as unfinished.
+/// The time that idle versions have for ending before they count as unfinished.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
-/// Serves the versions that it has loaded.
+/// A server of the versions that it has loaded.
 pub(crate) struct TestServer {
     loader: Loader,
     log: LogSink,
@@ -53,7 +53,7 @@ impl TestServer {
         Self { loader, log, models: Lock::default(), unloads }
     }
 
-    /// A GPU is lost, and all models are told.
+    /// Loses a GPU, and notifies all models.
     pub(crate) fn lose_gpu(&self, gpu: u32, reason: &str) {
         self.report_lost_gpu(gpu, reason);
         let models = self.models.lock("tell of a loss");
@@ -61,12 +61,12 @@ impl TestServer {
         models.iter().for_each(|model| model.settle_lost_gpus());
     }
 
-    /// A GPU is lost, and the models have not been told yet.
+    /// Loses a GPU, of which the models are not notified yet.
     pub(crate) fn report_lost_gpu(&self, gpu: u32, reason: &str) {
         self.loader.lost_gpus().add(gpu, reason);
     }
 
-    /// Adds the instances that a configuration asks for and that a version lacks.
+    /// Adds the instances that a configuration requests and a version lacks.
     pub(crate) fn begin_change(
         &self,
         model: &LoadedModel,
@@ -142,8 +142,8 @@ impl TestServer {
         Ok(models.values().flat_map(BTreeMap::values).map(|model| model.statistics()).collect())
     }
 
-    /// Lets every queued request run and destroys the versions. Returns how many of them
-    /// were not done within `timeout`.
+    /// Lets every queued request run and destroys the versions. Returns the number of versions that
+    /// did not end within `timeout`.
     pub(crate) fn unload_all(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let models = self.take_all();
@@ -164,7 +164,7 @@ impl TestServer {
         std::mem::take(&mut *models).into_values().flat_map(BTreeMap::into_values).collect()
     }
 
-    /// Drains and destroys versions on threads of their own: this one may be a lane's.
+    /// Drains and destroys versions on separate threads: this one may be a lane's.
     fn unload(&self, models: Vec<Arc<LoadedModel>>) {
         let mut unloads = self.unloads.lock("serve");
         for model in models {
@@ -294,7 +294,7 @@ impl ServerSetup {
         self
     }
 
-    /// The server with its one model.
+    /// Starts the server and loads its one model.
     pub(crate) fn load(self) -> (Arc<TestServer>, Vec<Failure>) {
         let timer = if self.has_timer { Timer::start().unwrap() } else { Timer::stopped() };
         let options = LoaderOptions {
@@ -316,7 +316,7 @@ impl ServerSetup {
         (Arc::new(server), failures)
     }
 
-    /// The server with its one model, which loads.
+    /// Starts the server with its one model. Loading must succeed.
     pub(crate) fn serve(self) -> Arc<TestServer> {
         let (server, failures) = self.load();
         assert!(failures.is_empty(), "{failures:?}");
@@ -346,12 +346,12 @@ fn definition(
     }
 }
 
-/// A server with one version of a model, which loads.
+/// Starts a server with one version of a model. Loading must succeed.
 pub(crate) fn serve(text: &str, backend: FakeBackend, hold_until_queued: u32) -> Arc<TestServer> {
     ServerSetup::new(text, backend).hold(hold_until_queued, 0).serve()
 }
 
-/// Sends a request, and returns the receiver of its reply.
+/// Sends a request, and returns the inbox of its reply.
 pub(crate) fn send(server: &TestServer, request: InferenceRequest) -> Inbox {
     send_to(server, request)
 }

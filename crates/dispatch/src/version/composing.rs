@@ -7,9 +7,9 @@ use super::LoadedModel;
 /// The composing versions of a version. The implementation keeps them in service for as
 /// long as it lives.
 pub trait ComposingVersions: ComposingModels {
-    /// A version by its model's name; without a number the newest.
+    /// The version of a model with this number, or its newest version.
     fn version(&self, name: &str, number: Option<i64>) -> Option<&LoadedModel>;
 
-    /// All versions, in the order of their names and numbers.
+    /// All versions, in order of names and numbers.
     fn versions(&self) -> Vec<&LoadedModel>;
 }

@@ -1,59 +1,60 @@
 //! The loss of a GPU: the protocol from the driver's error to the instances that leave, and the
 //! driver of [`DeviceLossPlan`].
 //!
-//! A GPU that failed once is not used again by this process. A batch that it failed ends with the
-//! error, requests that wait go to other instances, and no request is left waiting for a GPU that
-//! is gone. (The death of a worker process is told in `backend-python/supervisor.rs`.)
+//! A GPU that has failed once is not used again by this process. Its failed batch ends with the
+//! error, waiting requests go to other instances, and no request is left waiting for a lost GPU.
+//! (`backend-python/supervisor.rs` describes the death of a worker process.)
 //!
 //! # The steps
 //!
-//! 1. **A call tells.** A result of the driver that says so (`State::check` in `devices`), an
-//!    error of ONNX Runtime that names one (`Executor::run`, `is_of_device`), or the library that
-//!    measures GPUs (`Devices::read`). Each declares the device lost. The first reason stays. From
-//!    then on `State::enter` refuses every call of `devices` on it before it reaches the driver.
+//! 1. **A call reports the loss.** A result of the driver that says so (`State::check` in
+//!    `devices`), an error of ONNX Runtime that names one (`Executor::run`, `is_of_device`), or the
+//!    library that measures GPUs (`Devices::read`). Each declares the device lost. The first reason
+//!    stays. From then on `State::enter` refuses every call of `devices` on it before it reaches
+//!    the driver.
 //! 2. **The server notes it.** The device calls the handler of `Server::gpu_loss_handler` once, on
-//!    the thread that found out: `GpuLosses::report` adds the GPU to [`LostGpus`], writes a line,
-//!    and lets a thread of its own tell the versions that are ready. What is loaded from now on is
-//!    placed without the GPU (`Loader::support`).
+//!    the thread that detected the loss: `GpuLosses::report` adds the GPU to [`LostGpus`], writes a
+//!    line, and lets a separate thread notify the ready versions. Later loads are placed without
+//!    the GPU (`Loader::support`).
 //! 3. **A version settles.** The engine's thread calls [`LoadedModel::settle_lost_gpus`], which
 //!    takes idle instances out of service; and a thread that has executed a batch calls
-//!    `Dispatcher::settle_losses` before it frees the lane. Either suffices for the end. So a lane
-//!    whose device failed its batch gets no further one, however busy the engine's thread is.
-//! 4. **Instances leave.** [`Placements::settle`] makes the plan. First
-//!    `Dispatcher::dismiss_lanes` tells the scheduler (`Event::RemoveInstance`) of those that
-//!    leave, so that none gets another batch; then `Dispatcher::lose_lane` marks every lane on the
-//!    GPU.
+//!    `Dispatcher::settle_losses` before it frees the lane. Either suffices. So a lane whose device
+//!    failed its batch gets no further one, however busy the engine's thread is.
+//! 4. **Instances leave.** [`Placements::settle`] makes the plan. First `Dispatcher::dismiss_lanes`
+//!    removes the leaving instances from the scheduler (`Event::RemoveInstance`), so that none gets
+//!    another batch; then `Dispatcher::lose_lane` marks every lane on the GPU.
 //! 5. **Their batches fail.** The batch on the device ends with the error of its call. A batch
 //!    that a marked lane has not begun is refused with `GPU N, which executed requests to model …,
 //!    is lost`, and counts as failed by the backend (`execute` in `lane/mod.rs`).
-//! 6. **Requests that wait go to the others.** A sequence does not move: its instance leaves
-//!    behind its last sequence, and fails its requests until then.
-//! 7. **The last one stays.** If no instance on another device is left, the plan lets none leave:
-//!    a lane has to take what waits, and fails it. `Placements::check` makes the version unready.
+//! 6. **Waiting requests go to the others.** A sequence does not move: its instance leaves after
+//!    its last sequence, and fails its requests until then.
+//! 7. **The last one stays.** If no instance on another device is left, the plan lets none leave: a
+//!    lane must take the waiting requests, and fails them. `Placements::check` makes the version
+//!    unready.
 //!
 //! # The races
 //!
-//! - **Two threads settle.** The plan is made under the lock of [`Placements`] from what is left,
-//!   so the second finds less to do. It tells the scheduler of *all* that were dismissed, since
-//!   one may be its own lane, of which the first thread has not told yet. The scheduler hears of
-//!   each once: `Lanes::begin_removal` is asked under the dispatcher's lock.
+//! - **Two threads settle.** The plan is made under the lock of [`Placements`] from the remaining
+//!   instances, so the second thread finds less to do. It removes *all* dismissed instances from
+//!   the scheduler, since one may be its own lane, which the first thread has not removed yet. The
+//!   scheduler hears of each once: `Lanes::begin_removal` is asked under the dispatcher's lock.
 //! - **Two GPUs at once.** The plan follows from all lost GPUs, in either order. A GPU that is
-//!   added meanwhile makes `told` differ from the count again, and the next look settles it.
-//! - **The loss while a batch is handed over.** A lane takes its batch before step 4, or none. If
-//!   it is marked in time, it refuses the batch; if not, the device does, in step 1.
-//! - **The loss while a version is loaded.** The engine's thread does not know it yet. Its
-//!   readiness reads [`LostGpus`] itself, and it settles behind its first batch. A device that is
-//!   lost before the server has its handler calls it when it comes (`Device::on_lost`).
-//! - **The loss while instances change.** `Placements::set` counts a generation and forgets what
-//!   was told, so that a plan for the old instances does not pass for one of the new. The change
-//!   settles behind it. Until then a plan does not know the new instances, and may have dismissed
-//!   all that the change keeps: `Placements::set` lists none of those again, and if no instance
-//!   on another device is left, one that the change would remove stays in their place.
-//! - **The loss while a version drains.** `Dispatcher::finish_drain` and `dismiss_lanes` share
-//!   `begin_removal`, so that each lane is removed by one of them. A lane that is gone is not
-//!   marked.
-//! - **The loss on a lane's own thread.** It waits for no lane: a lane that is dismissed is joined
-//!   by the engine's thread, or by the reaper with the version (`Lanes::join`).
+//!   added in the meantime makes `told` differ from the count again, and the next check settles it.
+//! - **A loss while a batch is handed over.** A lane takes its batch before step 4, or none. If it
+//!   is marked in time, it refuses the batch; if not, the device does, in step 1.
+//! - **A loss while a version is loaded.** The engine's thread does not know the version yet. Its
+//!   readiness reads [`LostGpus`] itself, and it settles after its first batch. A device that is
+//!   lost before the server has set its handler calls the handler once it is set
+//!   (`Device::on_lost`).
+//! - **A loss while instances change.** `Placements::set` increments the generation and resets
+//!   `told`, so that a plan for the old instances does not pass for one of the new. The change
+//!   settles afterwards. Until then a plan does not know the new instances, and may have dismissed
+//!   all that the change keeps: `Placements::set` lists none of those again, and if no instance on
+//!   another device is left, one that the change would remove stays in their place.
+//! - **A loss while a version drains.** `Dispatcher::finish_drain` and `dismiss_lanes` share
+//!   `begin_removal`, so that each lane is removed by one of them. A removed lane is not marked.
+//! - **A loss on a lane's own thread.** It waits for no lane: a dismissed lane is joined by the
+//!   engine's thread, or by the reaper with the version (`Lanes::join`).
 //! - **The end of the server.** The engine's thread holds the registry weakly, and ends without
 //!   it.
 
@@ -72,16 +73,17 @@ use crate::LogSink;
 use crate::dispatcher::Dispatcher;
 use crate::instances::InstanceKey;
 
-/// The lost GPUs of a server. None is ever found again.
+/// The lost GPUs of a server. A lost GPU is never used again.
 #[derive(Debug, Default)]
 pub struct LostGpus {
-    /// Why each is lost, by its number.
+    /// The reason for each loss, by the GPU's number.
     reasons: Lock<BTreeMap<u32, String>>,
     count: AtomicUsize,
 }
 
 impl LostGpus {
-    /// Adds a GPU. Returns whether it is new; the first reason is the cause of later ones.
+    /// Adds a GPU. Returns true if it is new; the first reason is kept, because it causes later
+    /// ones.
     pub fn add(&self, gpu: u32, reason: &str) -> bool {
         let mut reasons = self.reasons.lock("add a lost GPU");
         let is_new = !reasons.contains_key(&gpu);
@@ -92,7 +94,7 @@ impl LostGpus {
         is_new
     }
 
-    /// Why each is lost, by its number.
+    /// The reason for each loss, by the GPU's number.
     pub(crate) fn reasons(&self) -> BTreeMap<u32, String> {
         if self.count() == 0 {
             return BTreeMap::new();
@@ -109,7 +111,7 @@ impl LostGpus {
 pub(crate) struct Placements {
     current: Lock<Current>,
     lost: Arc<LostGpus>,
-    /// The number of lost GPUs that the lanes were told of.
+    /// The number of lost GPUs that the lanes have been told of.
     told: AtomicUsize,
     subject: Subject,
 }
@@ -117,13 +119,13 @@ pub(crate) struct Placements {
 #[derive(Default)]
 struct Current {
     instances: Vec<(InstanceId, InstanceKey)>,
-    /// Those that left, or are about to.
+    /// The instances that have left, or are about to leave.
     dismissed: Vec<InstanceId>,
-    /// The number of times that the instances were set.
+    /// The number of times that the instances have been set.
     generation: u64,
 }
 
-/// The version, for texts.
+/// The names for messages about the version.
 pub(crate) struct Subject {
     pub(crate) id: Arc<str>,
     pub(crate) name: Arc<str>,
@@ -132,14 +134,14 @@ pub(crate) struct Subject {
 }
 
 impl Current {
-    /// Does what [`Placements::set`] tells.
+    /// Implements [`Placements::set`].
     fn replace(
         &mut self,
         mut instances: Vec<(InstanceId, InstanceKey)>,
         is_lost: impl Fn(u32) -> bool,
     ) -> Option<InstanceId> {
         let can_execute = |(_, key): &(InstanceId, InstanceKey)| !key.gpu().is_some_and(&is_lost);
-        // A version without instances that execute needs none.
+        // A version without executing instances needs none.
         let needs_none = instances.is_empty();
         instances.retain(|(instance, _)| !self.dismissed.contains(instance));
         let staying = if needs_none || instances.iter().any(can_execute) {
@@ -166,14 +168,14 @@ impl Placements {
         Self { current, lost, told: AtomicUsize::new(0), subject }
     }
 
-    /// The instances that take requests.
+    /// The instances that accept requests.
     pub(super) fn instances(&self) -> Vec<(InstanceId, InstanceKey)> {
         self.current.lock("list the instances").instances.clone()
     }
 
-    /// Sets the instances, without those that left meanwhile. Lanes are told anew of what was
-    /// lost. Returns an instance from before that stays in addition: without it none would be
-    /// left that can execute, or none at all.
+    /// Sets the instances, without those that have left in the meantime. Lanes are told again of
+    /// lost GPUs. Returns an earlier instance that stays in addition, because otherwise none that
+    /// can execute, or none at all, would be left.
     pub(super) fn set(&self, instances: Vec<(InstanceId, InstanceKey)>) -> Option<InstanceId> {
         let mut current = self.current.lock("set the instances");
         let lost = self.lost.reasons();
@@ -182,8 +184,8 @@ impl Placements {
         staying
     }
 
-    /// Takes the instances on lost GPUs out of service, if they are not yet. For any thread
-    /// that holds no lock: it waits for nothing.
+    /// Takes the instances on lost GPUs out of service, unless that has been done. Callable from
+    /// any thread that holds no lock: it waits for nothing.
     pub(crate) fn settle(&self, dispatcher: &Dispatcher) {
         if self.told.load(Ordering::Acquire) == self.lost.count() {
             return;
@@ -197,7 +199,7 @@ impl Placements {
         current.dismissed.extend(&plan.leaving);
         let (dismissed, generation) = (current.dismissed.clone(), current.generation);
         drop(current);
-        // First, so that none of them is given another batch meanwhile. Also those of another
+        // This comes first, so that none of them gets another batch. It includes those of another
         // thread's plan: one of them may be the lane of this thread.
         dispatcher.dismiss_lanes(&dismissed);
         let mut fresh = BTreeSet::new();
@@ -214,8 +216,8 @@ impl Placements {
         if !fresh.is_empty() {
             self.log_loss(&fresh, &lost, &plan);
         }
-        // Only now, so that no other lane goes on before. Instances that were set meanwhile
-        // have not been told.
+        // This comes last, so that no other lane continues too early. Instances that were set in
+        // the meantime have not been told.
         if self.current.lock("note what was told").generation == generation {
             self.told.store(lost.len(), Ordering::Release);
         }
@@ -238,11 +240,11 @@ impl Placements {
         self.subject.log.write(LogLevel::Error, line);
     }
 
-    /// Checks that an instance is left that can execute.
+    /// Checks that an instance that can execute is left.
     ///
     /// # Errors
     ///
-    /// The GPU that is lost, and the reason.
+    /// The lost GPU, and the reason.
     fn check(&self) -> Result<(), Status> {
         let lost = self.lost.reasons();
         if lost.is_empty() {
@@ -267,17 +269,17 @@ impl Placements {
 }
 
 impl LoadedModel {
-    /// Takes the instances on lost GPUs out of service: what they execute fails, and so does
-    /// what they are given meanwhile. Requests that wait go to the other instances. Without
-    /// others the version isn't ready any more, and refuses every request.
+    /// Takes the instances on lost GPUs out of service: their batches fail, and so do those that
+    /// they get in the meantime. Waiting requests go to the other instances. If there are none, the
+    /// version is no longer ready, and refuses every request.
     ///
-    /// Not for the thread of an instance, which this may wait for.
+    /// Must not be called on the thread of an instance, for which this may wait.
     pub fn settle_lost_gpus(&self) {
         self.placements.settle(&self.dispatcher);
         self.dispatcher.join_removed();
     }
 
-    /// Checks that an instance is left that can execute.
+    /// Checks that an instance that can execute is left.
     pub(super) fn check_gpus(&self) -> Result<(), Status> {
         self.placements.check()
     }

@@ -1,4 +1,4 @@
-//! The host that a model version's requests and its backend report to.
+//! The host to which a model version's requests and its backend report.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct VersionHost {
     pub(crate) gpus: GpuCounters,
     pub(crate) version: i64,
     pub(crate) log: LogSink,
-    /// The models that this one was loaded with, if it needs any.
+    /// The models with which this one was loaded, if it needs any.
     pub(crate) composing: Option<Arc<dyn ComposingModels>>,
 }
 

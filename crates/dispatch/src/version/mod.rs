@@ -1,16 +1,16 @@
-//! One loaded version of a model: where its requests enter this crate.
+//! One loaded version of a model: the entry point of its requests into this crate.
 //!
-//! [`LoadedModel::infer`] is the way of a request up to the queue. It checks the request,
-//! looks into the response cache, wraps the sender once for each layer that wants to see the
-//! replies, and hands the request to the dispatcher.
+//! [`LoadedModel::infer`] is the path of a request up to the queue. It checks the request, consults
+//! the response cache, wraps the sender once for each layer that needs to see the replies, and
+//! hands the request to the dispatcher.
 //!
-//! **Traces.** A request may carry a trace. The version records arrival, queue and responses
-//! in it; the pending request records its execution and its end. Without a trace that is one
-//! check of a null pointer.
+//! **Traces.** A request may carry a trace. The version records arrival, queue and responses in it;
+//! the pending request records its execution and its end. Without a trace, this costs one check of
+//! a null pointer.
 //!
-//! **Lifetime.** A version is not pinned by its requests. Its dispatcher is kept by the threads
-//! of its lanes, and outlives the last handle of the version until it is drained. When the
-//! engine has no handle of a version any more, it drains the version, waits for its threads
+//! **Lifetime.** A version is not pinned by its requests. Its dispatcher is kept by the threads of
+//! its lanes, and outlives the last handle of the version until it is drained. When the engine has
+//! no more handles of a version, it drains the version, waits for its threads
 //! ([`LoadedModel::stop`]), and destroys it.
 
 mod composing;
@@ -54,14 +54,14 @@ use crate::reshape::OutputReshape;
 pub struct LoadedModel {
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) version: i64,
-    /// The model's name, with its namespace if it has one.
+    /// The model's name, with its namespace if any.
     pub(crate) id: Arc<str>,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) name: Arc<str>,
-    /// Changes with the instances.
+    /// The configuration for clients, which changes with the instances.
     pub(crate) config: ArcSwap<ModelConfigDocument>,
-    /// The instances of the dispatcher's lanes. A load of the model changes them, and the loss
-    /// of a GPU.
+    /// The instances of the dispatcher's lanes. They are changed by a load of the model, and by the
+    /// loss of a GPU.
     pub(crate) placements: Arc<Placements>,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) load_duration: Duration,
@@ -70,15 +70,15 @@ pub struct LoadedModel {
     pub(crate) output_reshape: Option<Arc<OutputReshape>>,
     pub(crate) classes: Arc<ModelClasses>,
     pub(crate) host: Arc<VersionHost>,
-    /// `None` if the server has no cache.
+    /// The fingerprint; `None` if the server has no cache.
     pub(crate) fingerprint: Option<VersionFingerprint>,
-    /// `None` unless the server has a cache and the configuration asks for it.
+    /// The cache layer; `None` unless the server has a cache and the configuration asks for it.
     pub(crate) cache: Option<CacheLayer>,
-    /// Dropped before the model.
+    /// The passive instances, dropped before the model.
     pub(crate) passive: PassiveInstances,
-    /// Outlives the instances in the lanes.
+    /// The model, which outlives the instances in the lanes.
     pub(crate) model: Box<dyn Model>,
-    /// May be temporary files, which exist as long as this does.
+    /// The files, which may be temporary and exist as long as this does.
     pub(crate) files: Arc<dyn ModelFiles>,
 }
 
@@ -142,8 +142,7 @@ impl LoadedModel {
         self.dispatcher.enqueue(AdmittedRequest { request, shape_class, length, reply_number });
     }
 
-    /// The statistics, before which the explanation of a request learns how it is executed, if
-    /// it has one.
+    /// The statistics, with the explanation of a request in front of them, if it has one.
     fn observer(
         &self,
         request: &InferenceRequest,
@@ -202,19 +201,19 @@ impl LoadedModel {
         self.version
     }
 
-    /// The model's id: its name, with its namespace if it has one.
+    /// The model's id: its name, with its namespace if any.
     #[must_use]
     pub const fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// The model's namespace, if it has one.
+    /// The model's namespace, if any.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The classes that outputs become.
+    /// The classes of outputs.
     #[must_use]
     pub const fn classes(&self) -> &Arc<ModelClasses> {
         &self.classes
@@ -226,11 +225,11 @@ impl LoadedModel {
         self.config.load_full()
     }
 
-    /// Checks that the model itself can serve.
+    /// Checks that the model can serve.
     ///
     /// # Errors
     ///
-    /// Why it can't, in the model's words, or which GPU is lost.
+    /// The reason why it can't, in the model's words, or the lost GPU.
     pub fn check_ready(&self) -> Result<(), Status> {
         self.check_gpus()?;
         self.model.check_ready()
@@ -302,8 +301,8 @@ impl LoadedModel {
         self.placements.instances()
     }
 
-    /// Sets the instances and the configuration that describes them. Returns the instance that
-    /// stays in addition, because GPUs were lost.
+    /// Sets the instances and the configuration that describes them. Returns an instance that stays
+    /// in addition because GPUs were lost, if any.
     pub(crate) fn set_instances(
         &self,
         instances: Vec<(InstanceId, InstanceKey)>,
@@ -314,8 +313,8 @@ impl LoadedModel {
         staying
     }
 
-    /// The status of queues and instances, as JSON: what each of them waits for, and the main cause
-    /// of the requests' durations if `main_cause` finds it.
+    /// The status of queues and instances, as JSON: the reason for each wait, and the main cause of
+    /// the requests' durations if `main_cause` is given.
     #[must_use]
     pub fn scheduler_status(&self, main_cause: Option<MainCause>) -> String {
         let executed = self.host.statistics.durations();

@@ -1,4 +1,4 @@
-//! The traffic of a version, for a client that records it.
+//! Recording of a version's traffic for a client.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use super::LoadedModel;
 use crate::dispatcher::VariableDims;
 
 impl LoadedModel {
-    /// Records requests and executions from now on, until [`LoadedModel::end_traffic`]. Returns
-    /// the first line of a file of them; `None` if another client records them. `began_ms` is
-    /// the time since 1970.
+    /// Records requests and executions from now on, until [`LoadedModel::end_traffic`]. Returns the
+    /// header of the traffic file; `None` if another client is recording them. `began_ms` is the
+    /// time since 1970.
     #[must_use]
     pub fn begin_traffic(&self, began_ms: u64, processors: u32) -> Option<String> {
         let first = usize::from(self.spec.max_batch_size > 0);
@@ -35,20 +35,20 @@ impl LoadedModel {
         Some(format!("{}\n", Line::Header(header)))
     }
 
-    /// The lines of what was recorded since the last call; `None` if nothing is recorded.
+    /// The lines recorded since the last call; `None` if nothing is being recorded.
     #[must_use]
     pub fn read_traffic(&self) -> Option<String> {
         self.dispatcher.take_traffic().map(|taken| taken.to_lines())
     }
 
-    /// Records no more.
+    /// Stops recording.
     pub fn end_traffic(&self) {
         self.dispatcher.end_traffic();
     }
 }
 
-/// The places of an input's variable dimensions in the shapes that the backend sees, behind
-/// that of the batch.
+/// The positions of an input's variable dimensions in the shapes that the backend sees, after the
+/// batch dimension.
 fn variable_dims(input: &InputSpec, first: usize) -> Option<(String, Vec<usize>)> {
     let dims = input.reshape.as_ref().unwrap_or(&input.dims);
     let places: Vec<usize> =

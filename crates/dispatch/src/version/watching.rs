@@ -9,8 +9,8 @@ use crate::dispatcher::DispatcherReading;
 
 impl LoadedModel {
     /// Records the executions of up to `instances_max` instances until
-    /// [`LoadedModel::end_recording`], and takes what was recorded since the last call. Times
-    /// are those since `start`. Returns the number of instances that are recorded too.
+    /// [`LoadedModel::end_recording`], and takes the executions recorded since the last call. Times
+    /// are relative to `start`. Also returns the number of recorded instances.
     #[must_use]
     pub fn read_recording(&self, start: Instant, instances_max: usize) -> (WatchedVersion, usize) {
         let (reading, recorded) = self.dispatcher.read_recording(start, instances_max);
@@ -28,7 +28,7 @@ impl LoadedModel {
         (version, recorded)
     }
 
-    /// Records no more executions.
+    /// Stops recording executions.
     pub fn end_recording(&self) {
         self.dispatcher.end_recording();
     }

@@ -1,11 +1,11 @@
-//! Warmup: each instance executes the configuration's sample requests before its model serves,
-//! so that no client waits for what a backend does only once.
+//! Warmup: each instance executes the configuration's sample requests before its model serves, so
+//! that no client waits for a backend's one-time work.
 //!
 //! Samples go to the instance directly, without queue, cache and scheduler. Otherwise they are
 //! like clients' requests: admitted by the same rules, completed with a sequence's controls
 //! and states, and counted in the model's statistics, as in Triton.
 //!
-//! The scheduler learns from them what executions cost.
+//! The scheduler learns the cost of executions from them.
 
 mod run;
 #[cfg(test)]
@@ -39,7 +39,7 @@ struct PreparedSample {
     batch_size: u32,
     count: u32,
     request: InferenceRequest,
-    /// Rows of one of the requests, and their length.
+    /// The number of rows in one of the requests, and their length.
     rows: u32,
     length: u32,
     /// Inputs that replace controls and states.
@@ -51,8 +51,8 @@ impl Warmup {
     ///
     /// # Errors
     ///
-    /// If a file can't be used, or such a request would be refused. The texts are Triton's, which
-    /// don't name the sample. Where Triton has none, they do.
+    /// If a file can't be used, or such a request would be refused. Triton's texts don't name the
+    /// sample; texts of our own do.
     pub(crate) fn new(
         spec: &ModelSpec,
         files: &dyn ModelFiles,
@@ -62,7 +62,7 @@ impl Warmup {
             let line = format_args!("skipping batch 0 warmup sample '{}'", skipped.name);
             log.write(LogLevel::Verbose(1), line);
         }
-        // Not the admission of the version itself, which assigns correlation IDs.
+        // This is not the admission of the version itself, which assigns correlation IDs.
         let admission = Admission::new(spec);
         let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
         let mut bytes_left = CONFIG_TENSOR_BYTES_MAX;
@@ -124,13 +124,13 @@ impl PreparedSample {
     }
 }
 
-/// Returns true if the sequence batcher fills this input in.
+/// Returns true if the sequence batcher provides this input.
 fn is_sequence_input(spec: &ModelSpec, name: &str) -> bool {
     sequence_input(spec, name).is_some()
 }
 
-/// The type and the dimensions, without the batch dimension, of an input that the sequence
-/// batcher fills in.
+/// The type and the dimensions, without the batch dimension, of an input that the sequence batcher
+/// provides.
 fn sequence_input<'a>(spec: &'a ModelSpec, name: &str) -> Option<(DataType, &'a [i64])> {
     const ONE: &[i64] = &[1];
     let control = spec.controls().iter().find(|control| control.name == name);
@@ -157,7 +157,7 @@ fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status
     )))
 }
 
-/// Checks the strings of an input that no admission looks at.
+/// Checks the strings of an input that admission does not check.
 fn check_replaced_strings(input: &InputTensor) -> Result<(), Status> {
     let (DataType::Bytes, Some(bytes)) = (input.datatype, input.data.host()) else {
         return Ok(());
@@ -202,8 +202,8 @@ fn tensor(
     })
 }
 
-/// Fills in pseudo-random bytes, the same ones with each load. As in Triton, strings stay
-/// empty. Booleans are 0 or 1, because backends don't define others.
+/// Fills in pseudo-random bytes, the same at each load. As in Triton, strings stay empty. Booleans
+/// are 0 or 1, because other values are undefined for backends.
 fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     let mask = match datatype {
         DataType::Bytes => return,
@@ -223,7 +223,7 @@ fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     }
 }
 
-/// The tensor at the beginning of a file. Admission checks strings.
+/// Reads a tensor from the start of a file. Admission checks strings.
 fn read(
     shape: &Shape,
     input: &WarmupInput,
@@ -242,7 +242,7 @@ fn read(
     })?;
     let bytes = files.read_warmup(name, ExpectedFileSize::Beginning(expected))?;
     if len64(bytes.len()) < expected {
-        // The text is Triton's, with the space that it lacks.
+        // The text is Triton's, with the missing space added.
         let text = format!(
             "warmup setting expects {expected} bytes, but the data provided from {name}only has {} \
              bytes",

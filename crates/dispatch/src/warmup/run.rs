@@ -19,23 +19,23 @@ use super::{PreparedSample, Warmup, failure_prefix};
 use crate::LogSink;
 use crate::batch::{SequenceAssembler, SequenceRow};
 
-/// The number of times that a request may be rescheduled. A backend that exceeds this would never
-/// end.
+/// The maximum number of times that a request may be rescheduled. A backend that exceeds this would
+/// never end.
 const EXECUTIONS_MAX: u32 = 1 << 20;
 
-/// The latest executions of a sample from which the scheduler learns.
+/// The maximum number of a sample's latest executions from which the scheduler learns.
 const KEPT_MAX: u32 = 16;
 
 /// The parts that warming up an instance needs.
 pub(crate) struct InstanceWarmup<'a> {
     pub(crate) warmup: &'a Warmup,
     pub(crate) assembler: Option<&'a SequenceAssembler>,
-    /// Counts the requests.
+    /// The observer that counts the requests.
     pub(crate) observer: &'a Arc<dyn RequestObserver>,
     pub(crate) log: &'a LogSink,
-    /// Set when the model is not wanted any more.
+    /// Set when the model is no longer wanted.
     pub(crate) stop: &'a CancelToken,
-    /// Learns how long executions take; `None` if that is known already.
+    /// The durations of executions; `None` if they are already known.
     pub(crate) costs: Option<&'a WarmupCosts>,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct InstanceWarmup<'a> {
 pub(crate) struct WarmupCosts(Lock<Vec<MeasuredExecution>>);
 
 impl WarmupCosts {
-    /// Keeps the latest durations of a sample's executions on one instance. The first one has
-    /// done what a backend does only once, so it counts only if it is the only one.
+    /// Keeps the latest durations of a sample's executions on one instance. The first execution
+    /// includes the backend's one-time work, so it counts only if there are no others.
     fn add(&self, sample: &PreparedSample, durations_ns: &VecDeque<u64>) {
         let rows = sample.rows.saturating_mul(sample.batch_size);
         let first = usize::from(durations_ns.len() > 1 && sample.count <= KEPT_MAX);
@@ -62,7 +62,7 @@ impl WarmupCosts {
     }
 }
 
-/// Counts the executions of samples, but not their responses, as Triton does.
+/// An observer that counts the executions of samples, but not their responses, as Triton does.
 #[derive(Debug)]
 struct ExecutionsOnly(Arc<dyn RequestObserver>);
 
@@ -117,12 +117,12 @@ impl SequenceOwner for WarmupSequenceOwner {
 }
 
 impl InstanceWarmup<'_> {
-    /// Executes every sample as often as the configuration says.
+    /// Executes every sample as many times as the configuration says.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with the errors of the first sample that fails. `Unavailable` if the
-    /// load is stopped.
+    /// `InvalidArgument` with the errors of the first sample that fails. `Unavailable` if the load
+    /// is stopped.
     pub(crate) fn run(&self, instance: &mut dyn Instance, name: &str) -> Result<(), Status> {
         for sample in &self.warmup.samples {
             let mut durations_ns = VecDeque::new();
@@ -151,7 +151,7 @@ impl InstanceWarmup<'_> {
         Ok(())
     }
 
-    /// Executes a sample once. Returns how long that took, if it is one execution.
+    /// Executes a sample once. Returns the duration, if it took one execution.
     fn execute(
         &self,
         sample: &PreparedSample,
@@ -280,7 +280,7 @@ impl SequenceWarmup<'_> {
         batch
     }
 
-    /// Waits until all executed requests are released. Returns those that are to be executed
+    /// Waits until all executed requests have been released. Returns those that must be executed
     /// again.
     fn wait_released(
         &self,
@@ -305,8 +305,8 @@ impl SequenceWarmup<'_> {
     }
 }
 
-/// Executes a batch. Requests that the instance refuses get its error as their reply.
-/// Requests that it drops in a panic have got a reply already.
+/// Executes a batch. Requests that the instance refuses get its error as their reply. Requests that
+/// it drops in a panic have already got a reply.
 fn run(instance: &mut dyn Instance, batch: Vec<PendingRequest>) -> Result<(), Status> {
     match catch_unwind(AssertUnwindSafe(|| instance.execute(batch))) {
         Ok(Ok(())) => Ok(()),

@@ -39,7 +39,7 @@ fn files(warmup: &[(&'static str, &[u8])]) -> Vec<Files> {
     vec![Files { version: 1, warmup, ..Files::default() }]
 }
 
-/// The batches that a model with these samples executes while it loads.
+/// The batches that a model with these samples executes while it is loaded.
 #[track_caller]
 fn executed(text: &str, warmup: &[(&'static str, &[u8])]) -> Vec<String> {
     let (backend, seen) = recording();
@@ -224,7 +224,7 @@ fn warmup_is_counted_and_logged() {
     }
 }
 
-/// The rows that a sequence model gets of these samples.
+/// The rows that a sequence model gets from these samples.
 fn rows(batching: &str, samples: &str) -> Vec<String> {
     let seen = Seen::default();
     let notes = seen.clone();

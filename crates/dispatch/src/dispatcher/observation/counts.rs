@@ -1,4 +1,4 @@
-//! Counts of the batches that the scheduler closed and of the requests that it failed, by reason.
+//! Counts of closed batches and of failed requests, by reason.
 //!
 //! The counters are plain numbers under the dispatcher's lock, which each step holds anyway.
 
@@ -26,7 +26,7 @@ const FAIL_REASONS: [FailReason; 9] = [
 #[derive(Clone, Debug, Default)]
 pub(in crate::dispatcher) struct SchedulingCounts {
     closed: [u64; CloseReason::ALL.len()],
-    /// The requests of these batches.
+    /// The number of requests in these batches.
     closed_requests: [u64; CloseReason::ALL.len()],
     failed: [u64; FAIL_REASONS.len()],
 }
@@ -55,17 +55,17 @@ impl SchedulingCounts {
         count(&mut self.failed, FAIL_REASONS.iter().position(is_same), 1);
     }
 
-    /// Batches by the reason why they were closed.
+    /// Counts of batches by the reason for closing them.
     pub(in crate::dispatcher) fn closed_batches(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed).collect()
     }
 
-    /// Their requests by the same reason.
+    /// Counts of their requests by the same reason.
     pub(in crate::dispatcher) fn closed_requests(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed_requests).collect()
     }
 
-    /// Requests by the reason why they were not executed.
+    /// Counts of requests by the reason why they were not executed.
     pub(in crate::dispatcher) fn unexecuted(&self) -> CountsByReason {
         FAIL_REASONS.iter().map(|reason| reason.name()).zip(self.failed).collect()
     }
@@ -92,7 +92,7 @@ mod tests {
         names.sort_unstable();
         let all = names.len();
         names.dedup();
-        // A model that unloads closes batches and refuses requests.
+        // A model that is unloading closes batches and refuses requests.
         assert_eq!(names.len(), all - 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Waits of explained requests in the queue, and the batches in which they leave it.
 //!
-//! A dispatcher has this only while such a request waits. What a request waits for is what the
-//! scheduler's status says.
+//! A dispatcher has this only while such a request waits. The reason for a wait is that in the
+//! scheduler's status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use galatea_stdx::len64;
 
 use super::{ClosingBatch, Observation, WaitingRequests};
 
-/// The maximum number of explained requests of a model's sequences whose waits are told
-/// apart at a time. Each of them waits for something of its own, so that each step of the
-/// scheduler looks at all of them; of further ones only the sum is known.
+/// The maximum number of explained sequence requests of a model whose waits are distinguished at a
+/// time. Each of them waits for something of its own, so that each step of the scheduler examines
+/// all of them; for further ones only the sum is known.
 const EXPLAINED_IN_SEQUENCES_MAX: usize = 64;
 
-/// The explained requests that wait.
+/// The waiting explained requests.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Explained {
     /// The start of the scheduler's time.
@@ -28,15 +28,15 @@ pub(in crate::dispatcher) struct Explained {
     waiting: BTreeMap<RequestKey, Arc<Explanation>>,
 }
 
-/// Without a sequence batcher all requests wait for the same.
+/// The clocks. Without a sequence batcher all requests wait for the same reason.
 #[derive(Debug)]
 enum Clocks {
     Shared(WaitClock),
-    /// Of the first [`EXPLAINED_IN_SEQUENCES_MAX`] requests.
+    /// Clocks for each of the first [`EXPLAINED_IN_SEQUENCES_MAX`] requests.
     Each(BTreeMap<RequestKey, WaitClock>),
 }
 
-/// The batching of a dispatcher's requests, as far as explanations tell it apart.
+/// The batching of a dispatcher's requests, as far as it matters for explanations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(in crate::dispatcher) enum Batching {
     Arrivals,
@@ -45,7 +45,7 @@ pub(in crate::dispatcher) enum Batching {
 }
 
 impl Batching {
-    /// The wait of an explanation for a wait of the scheduler.
+    /// The explanation's name for a wait of the scheduler.
     pub(in crate::dispatcher) const fn wait(self, wait: RequestWait) -> Wait {
         match wait {
             RequestWait::Lane => Wait::Instance,
@@ -162,7 +162,7 @@ impl Explained {
     }
 }
 
-/// Marks in the explanations of these requests that their execution begins.
+/// Marks the start of execution in the explanations of these requests.
 pub(in crate::dispatcher) fn mark_started<'a>(requests: impl Iterator<Item = &'a PendingRequest>) {
     let mut now = None;
     for explanation in requests.filter_map(explanation) {

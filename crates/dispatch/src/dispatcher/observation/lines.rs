@@ -1,4 +1,4 @@
-//! Recorded traffic as lines of a file.
+//! Recorded traffic as lines of a traffic file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use galatea_traffic::{Executed, Line, RecordedExecution, RecordedRequest};
 
 use super::recorder::{End, Ended, Execution, Taken};
 
-/// About the length of a line.
+/// The approximate length of a line.
 const USUAL_BYTES: usize = 192;
 
-/// The traffic that was recorded since the last reading.
+/// The traffic recorded since the last reading.
 #[derive(Debug)]
 pub(crate) struct TakenTraffic {
     taken: Taken,
@@ -25,7 +25,7 @@ impl TakenTraffic {
         Self { taken, names }
     }
 
-    /// The lines, each with its end: requests by the time of their end, then executions.
+    /// The lines, each with its newline: requests by the time of their end, then executions.
     pub(crate) fn to_lines(&self) -> String {
         let Taken { requests, executions, lost } = &self.taken;
         let count = requests.len().saturating_add(executions.len());
@@ -42,7 +42,7 @@ impl TakenTraffic {
             Line::Lost(*lost).write(&mut text);
             text.push(b'\n');
         }
-        // JSON that was made of text is text.
+        // JSON made from text is text.
         String::from_utf8(text).unwrap_or_default()
     }
 

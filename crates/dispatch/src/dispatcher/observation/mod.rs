@@ -1,11 +1,11 @@
-//! Moments in the life of a dispatcher's requests, and the views of them.
+//! Events in the life of a dispatcher's requests, and views of them.
 //!
-//! A moment is one [`Observation`]. The dispatcher records each once, with the time that it has
-//! anyway, under the lock that each of its steps holds. A view is a fold: a value that takes the
-//! time and observations, one after the other, and is read now and then. It has no clock, lock or
-//! thread, and changes nothing of what it observes, so that its tests are texts (`tests.rs`).
+//! An event is one [`Observation`]. The dispatcher records each once, with a time that it has read
+//! anyway, under the lock that each of its steps holds. A view is a fold: a value that takes times
+//! and observations one after another, and is read at intervals. It has no clock, lock or thread,
+//! and does not affect what it observes, so that its tests are texts (`tests.rs`).
 //!
-//! | file | view | when it is there |
+//! | file | view | present |
 //! |---|---|---|
 //! | `counts.rs` | batches and failures by reason | always |
 //! | `waits.rs` | the waits of all requests together | always, without a sequence batcher |
@@ -13,7 +13,8 @@
 //! | `timeline.rs` | the latest executions of each instance | while they are watched |
 //! | `recorder.rs`, `lines.rs` | requests and executions as lines of a file | while a client records |
 //!
-//! Those that are not always there are behind one pointer, which is null while there is none.
+//! The views that are not always present are behind one pointer, which is null while there are
+//! none.
 
 mod counts;
 mod explained;
@@ -41,7 +42,7 @@ pub(super) use self::recorder::{Recorder, RequestEnd};
 pub(super) use self::timeline::Timeline;
 use self::waits::TotalWaits;
 
-/// A moment in the life of requests.
+/// An event in the life of requests.
 pub(super) enum Observation<'a> {
     /// A request is about to enter the queue.
     Queued(QueuedRequest<'a>),
@@ -51,7 +52,7 @@ pub(super) enum Observation<'a> {
     Failed(RequestKey, FailReason),
     /// An instance has executed its batch.
     Freed(InstanceId),
-    /// The scheduler made a step: from now on requests wait for this.
+    /// The scheduler made a step: from now on requests wait for these reasons.
     Stepped(WaitingRequests<'a>),
     /// The scheduler broke, and its requests are dropped.
     Dropped,
@@ -61,9 +62,9 @@ pub(super) enum Observation<'a> {
 pub(super) struct QueuedRequest<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) content: &'a InferenceRequest,
-    /// The explanation of an explained request, and what the request finds in front of it.
+    /// The explanation of an explained request, and the state of the queue that it enters.
     pub(super) explained: Option<(Arc<Explanation>, Queued)>,
-    /// The end of a recorded request, which is set when it is known.
+    /// The end of a recorded request, which is set once it is known.
     pub(super) end: Option<&'a RequestEnd>,
 }
 
@@ -75,9 +76,9 @@ pub(super) struct ClosingBatch<'a> {
     pub(super) reason: CloseReason,
     /// The number of requests that stay in the queue.
     pub(super) left: u64,
-    /// True if it is the first batch of its instance, if that is asked.
+    /// True if it is the first batch of its instance, if a view needs to know.
     pub(super) is_first: bool,
-    /// When its request was queued that waited longest, if that is asked.
+    /// The time at which the longest-waiting request was queued, if a view needs to know.
     pub(super) oldest: Option<Instant>,
 }
 
@@ -88,7 +89,8 @@ impl ClosingBatch<'_> {
     }
 }
 
-/// The requests that wait, and what for. Without a sequence batcher all wait for the same.
+/// The waiting requests, and the reasons for their waits. Without a sequence batcher all wait for
+/// the same reason.
 pub(super) struct WaitingRequests<'a> {
     pub(super) count: u64,
     pub(super) wait_of: &'a dyn Fn(RequestKey) -> Wait,
@@ -98,13 +100,13 @@ pub(super) struct WaitingRequests<'a> {
 #[derive(Debug)]
 pub(super) struct Views {
     counts: SchedulingCounts,
-    /// `None` with a sequence batcher.
+    /// The total waits; `None` with a sequence batcher.
     waits: Option<TotalWaits>,
-    /// `None` while there is none of them.
+    /// The views on demand; `None` while there are none.
     on_demand: Option<Box<OnDemand>>,
 }
 
-/// The views that are not always there.
+/// The views that are not always present.
 #[derive(Debug, Default)]
 pub(super) struct OnDemand {
     pub(super) explained: Option<Explained>,
@@ -121,7 +123,7 @@ impl Views {
         Self { counts: SchedulingCounts::default(), waits, on_demand: None }
     }
 
-    /// Shows a moment to all views.
+    /// Shows an event to all views.
     #[inline]
     pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
         self.counts.observe(observation);
@@ -136,22 +138,22 @@ impl Views {
         }
     }
 
-    /// Returns true if there is a view that is not always there.
+    /// Returns true if any view on demand is present.
     pub(super) const fn is_watched(&self) -> bool {
         self.on_demand.is_some()
     }
 
-    /// The views that are not always there, if any is.
+    /// The views on demand, if any is present.
     pub(super) fn watched(&mut self) -> Option<&mut OnDemand> {
         self.on_demand.as_deref_mut()
     }
 
-    /// The same, for a view that begins.
+    /// The views on demand, for a view that begins.
     pub(super) fn begin(&mut self) -> &mut OnDemand {
         self.on_demand.get_or_insert_default()
     }
 
-    /// Ends a view, and returns it: it is to be dropped without a lock.
+    /// Ends a view, and returns it, to be dropped without a lock.
     pub(super) fn end<T>(&mut self, take: impl FnOnce(&mut OnDemand) -> T) -> Option<T> {
         let views = self.on_demand.as_mut()?;
         let ended = take(views);
@@ -161,7 +163,7 @@ impl Views {
         Some(ended)
     }
 
-    /// Batches and failures by reason.
+    /// Counts of batches and failures by reason.
     pub(super) const fn counts(&self) -> &SchedulingCounts {
         &self.counts
     }
@@ -173,7 +175,7 @@ impl Views {
 }
 
 impl OnDemand {
-    /// Returns true if no view is left.
+    /// Returns true if no view on demand is left.
     const fn is_idle(&self) -> bool {
         self.explained.is_none() && self.timeline.is_none() && self.recorder.is_none()
     }

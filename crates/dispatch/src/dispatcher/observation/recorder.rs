@@ -1,7 +1,7 @@
 //! Requests and executions, while a client records the traffic of the model.
 //!
-//! A dispatcher has a recorder only then. What is kept has a bound. `lines.rs` makes lines of it
-//! without the lock, when the client is sent them.
+//! A dispatcher has a recorder only then. The amount of kept data is bounded. `lines.rs` turns it
+//! into lines, without the lock, when they are sent to the client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use smallvec::SmallVec;
 
 use super::{ClosingBatch, Observation, QueuedRequest};
 
-/// The maximum number of requests, and the same of executions, that are kept for the client
-/// that records them, and of requests that wait and are to be recorded. They are sent ten
-/// times a second, so this is 300,000 requests a second; further ones are counted as lost.
+/// The maximum number of requests that are kept for the recording client; likewise of executions,
+/// and of waiting requests to be recorded. They are sent ten times a second, so this allows 300,000
+/// requests per second; further ones are counted as lost.
 const TRAFFIC_REQUESTS_MAX: usize = 32_768;
-/// The maximum number of variable dimensions of a request that are recorded.
+/// The maximum number of recorded variable dimensions of a request.
 const TRAFFIC_DIMS_MAX: usize = 16;
 
 /// The variable dimensions of a model's inputs, by name.
 pub(crate) type VariableDims = Arc<[(String, Vec<usize>)]>;
 
-/// Records while a client reads.
+/// Records as long as a client reads.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Recorder {
     begin: Time,
@@ -56,7 +56,7 @@ pub(super) struct Arrived {
     pub(super) timeout_ns: u64,
     pub(super) deadline_ns: Option<u64>,
     pub(super) sequence: CorrelationId,
-    /// Its end, if it is executed.
+    /// The request's end, if it is executed.
     pub(super) end: RequestEnd,
 }
 
@@ -74,7 +74,7 @@ pub(super) enum End {
     Executed(Execution),
 }
 
-/// The end of a request, which another thread may set later.
+/// The outcome of a request, which another thread may set later.
 #[derive(Clone, Debug, Default)]
 pub(in crate::dispatcher) struct RequestEnd(Arc<AtomicU8>);
 
@@ -82,7 +82,7 @@ const SUCCEEDED: u8 = 1;
 const FAILED: u8 = 2;
 
 impl RequestEnd {
-    /// An observer that sets the end, on the way into the statistics.
+    /// An observer that sets the outcome, placed in front of the statistics.
     pub(in crate::dispatcher) fn observer(
         &self,
         inner: Arc<dyn RequestObserver>,
@@ -94,7 +94,7 @@ impl RequestEnd {
         self.0.store(end, Ordering::Relaxed);
     }
 
-    /// Its name, as far as it is known.
+    /// The outcome's name, as far as it is known.
     pub(super) fn name(&self) -> &'static str {
         match self.0.load(Ordering::Relaxed) {
             SUCCEEDED => "ok",
@@ -118,7 +118,7 @@ pub(super) struct Execution {
     pub(super) reason: CloseReason,
 }
 
-/// An execution that goes on.
+/// An execution in progress.
 #[derive(Debug)]
 struct OngoingExecution {
     execution: Execution,
@@ -211,7 +211,7 @@ impl Recorder {
         now.saturating_since(self.begin)
     }
 
-    /// The sizes of the variable dimensions, and the number of elements of a row of those inputs.
+    /// The sizes of the variable dimensions, and the number of elements in a row of those inputs.
     fn dims(&self, request: &InferenceRequest) -> (SmallVec<[u32; 4]>, u32) {
         let (mut dims, mut length) = (SmallVec::new(), 0_u32);
         for (name, places) in self.variable.iter() {
@@ -229,7 +229,7 @@ impl Recorder {
 }
 
 impl OngoingExecution {
-    /// A request of the batch. One that had arrived before the recording began only counts.
+    /// Adds a request of the batch. If it arrived before the recording began, it is only counted.
     fn add(&mut self, arrived: Option<Arrived>, now_ns: u64) {
         self.execution.requests += 1;
         let Some(arrived) = arrived else { return };
@@ -257,7 +257,7 @@ impl Taken {
     }
 }
 
-/// Learns how a request ended, on its way into the statistics.
+/// An observer that learns a request's outcome, in front of the statistics.
 #[derive(Debug)]
 struct EndObserver {
     inner: Arc<dyn RequestObserver>,

@@ -1,4 +1,4 @@
-//! The views of a few moments, as text. Times are microseconds.
+//! Views of a few events, as text. Times are in microseconds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,12 +13,12 @@ use galatea_policy::{
 
 use super::*;
 
-/// These tests read facts.
+/// A writer that is never used: these tests read facts.
 fn unwritten(_: &Facts, _: Detail) -> ExplanationText {
     unreachable!("no text is asked for")
 }
 
-/// Two requests share a batch behind a third one; a fourth is not executed.
+/// Two requests share a batch after a third one; a fourth is not executed.
 const MOMENTS: &str = "
     0 queue 1
     0 step 1 batch_delay
@@ -35,7 +35,7 @@ const MOMENTS: &str = "
     100 step 0 instance
     5000 free";
 
-/// Views of what happens to the requests of one instance.
+/// Views of the requests of one instance.
 struct Watched {
     epoch: Instant,
     views: Views,
@@ -114,7 +114,7 @@ impl Watched {
     fn queue(&mut self, now: Time, key: u64) {
         let at = self.epoch + Duration::from_nanos(now.0);
         let explanation = Explanation::begin(Detail::default(), at, unwritten);
-        // As the dispatcher does.
+        // The dispatcher does the same.
         let explained = &mut self.views.begin().explained;
         explained.get_or_insert_with(|| Explained::new(self.epoch, now, Batching::Arrivals));
         let info = RequestInfo {

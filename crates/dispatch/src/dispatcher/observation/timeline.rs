@@ -1,7 +1,7 @@
 //! The latest executions of each instance, while they are watched.
 //!
-//! A dispatcher has a timeline only then. What is kept has a bound, and its memory is allocated
-//! before.
+//! A dispatcher has a timeline only then. The amount of kept data is bounded, and its memory is
+//! allocated in advance.
 //!
 //! A fast model executes more often than can be shown. So executions of an instance that begin
 //! and end within [`RESOLUTION_NS`] become one entry.
@@ -14,17 +14,18 @@ use galatea_policy::{CloseReason, InstanceId, Time};
 
 use super::{ClosingBatch, Observation};
 
-/// The maximum number of executions of an instance that are kept until watchers are told of
-/// them: those of a second.
+/// The maximum number of executions of an instance that are kept until watchers read them: those of
+/// about a second.
 const WATCHED_EXECUTIONS_MAX: usize = 1024;
 
-/// Executions within this time are shown as one: a screen shows seconds with a thousand columns.
+/// The time within which executions are shown as one: a screen shows seconds with a thousand
+/// columns.
 const RESOLUTION_NS: u64 = 2_000_000;
 
-/// The executions of a dispatcher's instances.
+/// The recent executions of a dispatcher's instances.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Timeline {
-    /// The start of the executions' times, by the dispatcher's clock.
+    /// The start of the executions' times, on the dispatcher's clock.
     epoch: Instant,
     rows: BTreeMap<InstanceId, Row>,
 }
@@ -50,12 +51,12 @@ struct TimelineEntry {
 }
 
 impl Timeline {
-    /// A timeline of no instance.
+    /// A timeline without instances.
     pub(in crate::dispatcher) const fn new(epoch: Instant) -> Self {
         Self { epoch, rows: BTreeMap::new() }
     }
 
-    /// Records the executions of these instances from now on, and of no others.
+    /// Records the executions of exactly these instances from now on.
     pub(in crate::dispatcher) fn follow(&mut self, instances: impl Iterator<Item = InstanceId>) {
         let mut left = std::mem::take(&mut self.rows);
         for instance in instances {
@@ -99,7 +100,8 @@ impl Timeline {
         }
     }
 
-    /// Takes what has ended, and shows what goes on. Times are those since `start`.
+    /// Takes the executions that have ended, and shows those in progress. Times are relative to
+    /// `start`.
     pub(in crate::dispatcher) fn take(
         &mut self,
         start: Instant,

@@ -5,7 +5,7 @@ use galatea_policy::{CloseReason, RequestKey, Time};
 
 use super::Observation;
 
-/// The sums since the load, and what has been waited for since the last step.
+/// The sums since the load, and the reason for waiting since the last step.
 #[derive(Clone, Debug)]
 pub(super) struct TotalWaits {
     sums: QueueWaits,
@@ -32,7 +32,7 @@ impl TotalWaits {
                 self.pass(now);
                 self.waiting = waiting.count;
                 if self.waiting > 0 {
-                    // It is the same for all.
+                    // The reason is the same for all.
                     self.wait = (waiting.wait_of)(RequestKey(0));
                 }
             }

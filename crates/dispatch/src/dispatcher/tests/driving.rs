@@ -41,7 +41,7 @@ fn a_failure_to_start_a_thread_stops_the_others() {
     parts.lanes[1].request_huge_stack();
     let status = Dispatcher::start(parts).unwrap_err();
     assert!(status.message().contains("can't start a thread for b"), "{status}");
-    // The first lane's thread was joined, so that its instance is destroyed.
+    // The first lane's thread has been joined, so its instance is destroyed.
     assert_eq!(count.load(Ordering::Relaxed), 0);
 }
 
@@ -89,7 +89,7 @@ const INLINE: &str = "
     input { name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] }
     output { name: \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] }";
 
-/// The server, for a backend that sends requests itself.
+/// The server, set later, for a backend that sends requests itself.
 type Later = Arc<OnceLock<Weak<TestServer>>>;
 
 fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
@@ -108,8 +108,8 @@ fn a_thread_executes_a_limited_number_of_batches_of_others() {
     let (answers, inbox) = mpsc::channel();
     let threads: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (server, told, ran) = (later.clone(), answers.clone(), threads.clone());
-    // Each request sends another one while it is executed: the queue is never empty, as if
-    // other clients kept filling it.
+    // Each request sends another one while it executes: the queue is never empty, as if other
+    // clients kept filling it.
     let backend = ScriptedBackend::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             ran.lock().unwrap().push(std::thread::current().id());
@@ -207,7 +207,7 @@ fn a_thread_takes_over_batches_that_became_possible_while_it_executed() {
     wait_until_empty(&server);
 }
 
-/// The wake-up that an instance waits for must not be held back until the instance is done,
+/// The wake-up for which an instance waits must not be held back until the instance is done,
 /// however short its executions were.
 #[test]
 fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {

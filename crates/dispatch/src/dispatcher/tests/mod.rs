@@ -1,4 +1,4 @@
-//! A dispatcher under load, and what it promises about order and sequences.
+//! Tests of a dispatcher under load, and of its promises about order and sequences.
 
 mod driving;
 mod ordering;
@@ -11,14 +11,14 @@ use galatea_stdx::Lock;
 
 use super::Dispatcher;
 
-/// The views that tests take, and the faults that they cause.
+/// Views and faults for tests.
 impl Dispatcher {
-    /// Drains without a notification.
+    /// Drains without notification.
     pub(crate) fn drain(&self) {
         self.step_and_perform(Event::Drain);
     }
 
-    /// Drains, and waits for the end of that; `false` if it takes longer than `timeout`.
+    /// Drains, and waits for the end; returns false if that takes longer than `timeout`.
     pub(crate) fn wait_drained(&self, timeout: Duration) -> bool {
         let (ended, end) = std::sync::mpsc::channel();
         let ended = Lock::new(ended);
@@ -32,7 +32,7 @@ impl Dispatcher {
         is_drained
     }
 
-    /// Breaks the scheduler with an event that no driver sends.
+    /// Breaks the scheduler with an event that no dispatcher sends.
     pub(crate) fn break_scheduler(&self) {
         self.step_and_perform(Event::LaneFree(InstanceId(u32::MAX)));
     }
@@ -47,7 +47,7 @@ impl Dispatcher {
         }
     }
 
-    /// The number of lanes that were not stopped.
+    /// The number of lanes that have not been stopped.
     pub(crate) fn lane_count(&self) -> usize {
         self.lanes.instances().len()
     }
@@ -57,7 +57,7 @@ impl Dispatcher {
         self.lock("count").counts()
     }
 
-    /// The number of executing requests whose replies have not left.
+    /// The number of executing requests whose replies have not been sent.
     pub(crate) fn replies_waiting(&self) -> usize {
         self.lock("count").replies.as_ref().map_or(0, |replies| replies.order.waiting())
     }

@@ -27,7 +27,7 @@ fn dynamic(more: &str) -> String {
     )
 }
 
-/// The order of what happened, and a way to wait for it.
+/// A journal of events, with a way to wait for them.
 #[derive(Default)]
 struct Journal {
     lines: Mutex<Vec<String>>,
@@ -74,7 +74,7 @@ impl Rooms {
     }
 }
 
-/// A backend whose requests wait in their rooms, and do `act` then.
+/// A backend whose requests wait in their rooms, and then do `act`.
 fn rooms(
     journal: &Arc<Journal>,
     act: impl Fn(PendingRequest) + Send + Sync + 'static,
@@ -101,7 +101,7 @@ fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) 
     server.infer(Pass::in_process(), request, ResponseSender::new(Box::new(sink)));
 }
 
-/// Writes the replies to a request.
+/// A sink that writes the replies to a request into the journal.
 struct JournalSink {
     number: i32,
     journal: Arc<Journal>,
@@ -362,7 +362,7 @@ fn replies_of_sequences_leave_in_the_order_of_requests() {
     send(&server, &journal, step(2, "+", 2));
     journal.wait_for("1 runs");
     journal.wait_for("2 runs");
-    // The queued request of a sequence with a slot comes before later requests, too.
+    // The queued request of a sequence with a slot also comes before later requests.
     send(&server, &journal, step(1, "", 3));
     send(&server, &journal, step(2, "", 4));
     for number in [2, 4] {
@@ -387,7 +387,7 @@ fn a_sequence_without_a_slot_holds_up_no_reply() {
     }
     send(&server, &journal, step(1, "+", 1));
     journal.wait_for("1 answered");
-    // The slot becomes free when the first sequence ends, which the client does after it has
+    // The slot becomes free when the first sequence ends, which the client causes after it has
     // received its replies. Those must not wait for this reply.
     send(&server, &journal, step(2, "+", 2));
     send(&server, &journal, step(2, "", 3));
@@ -420,9 +420,9 @@ fn a_cancelled_request_of_a_sequence_with_a_slot_holds_up_no_reply() {
     wait_until_empty(&server);
 }
 
-/// Two sequences on two instances. The second request of the first sequence is the next in
-/// order, and can't be executed, because its predecessor has its reply but is not released.
-/// The request of the other sequence has been executed.
+/// Two sequences on two instances. The second request of the first sequence is next in order, but
+/// can't be executed, because its predecessor has its reply but has not been released. The request
+/// of the other sequence has been executed.
 fn stuck(cancel: &CancelToken) -> (Arc<Journal>, Arc<TestServer>, Arc<Mutex<Vec<PendingRequest>>>) {
     let journal = Arc::new(Journal::default());
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -454,7 +454,7 @@ fn a_reply_that_waits_for_a_cancelled_request_leaves() {
     let token = CancelToken::new();
     let (journal, server, kept) = stuck(&token);
     token.cancel();
-    // The thread of an instance that has just finished may perform what the event asks for.
+    // The thread of an instance that has just finished may perform the event's effects.
     journal.wait_for("3 answered");
     assert_eq!(replies(&journal)[1..], ["2 fails Cancelled", "3 answered"]);
     kept.lock().unwrap().clear();
@@ -467,7 +467,7 @@ fn a_reply_that_waits_for_a_dropped_request_leaves() {
     let model = server.model("seq");
     model.dispatcher.break_scheduler();
     // The request is dropped, and errors of dropped requests keep no order. The thread of an
-    // instance that has just finished may perform what the event asks for.
+    // instance that has just finished may perform the event's effects.
     journal.wait_for("2 fails Internal");
     journal.wait_for("3 answered");
     let mut left = replies(&journal)[1..].to_vec();

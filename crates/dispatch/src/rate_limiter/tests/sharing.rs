@@ -1,4 +1,4 @@
-//! Models that share a resource, over a backend that the test controls.
+//! Models that share a resource, with a backend that the test controls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, mpsc};
@@ -20,7 +20,7 @@ use crate::{ModelDefinition, RateLimit, ResourceLimit};
 struct Stage {
     server: Arc<TestServer>,
     failures: Vec<Failure>,
-    /// The names of models whose executions begin.
+    /// The names of models whose executions have begun.
     begun: mpsc::Receiver<String>,
     /// Each message ends one execution.
     end: mpsc::Sender<()>,
@@ -52,7 +52,7 @@ fn backend(policy: ExecutionPolicy) -> (FakeBackend, mpsc::Receiver<String>, mps
 
 impl Stage {
     fn new(limit: RateLimit, models: &[(&str, &str)]) -> Self {
-        // Instances that need permits get threads, whatever policy their backend has.
+        // Instances that need permits get threads, regardless of their backend's policy.
         let policy = match limit {
             RateLimit::Off => ExecutionPolicy::Blocking,
             RateLimit::ExecutionCount(_) => ExecutionPolicy::Inline,
@@ -212,7 +212,7 @@ fn a_permit_that_many_instances_pass_on_does_not_overflow_the_stack() {
     assert_eq!(stage.next(), "b");
     let (_second, _third) = (stage.send("a"), stage.send("c"));
     let dispatcher = |name| stage.server.model(name).dispatcher.clone();
-    // All instances of a wait for a permit without a use for it: each passes it on.
+    // All instances of the model a wait for a permit without needing it: each passes it on.
     dispatcher("a").break_scheduler();
     dispatcher("b").break_scheduler();
     let small = std::thread::Builder::new().stack_size(128 << 10);
@@ -224,7 +224,7 @@ fn a_permit_that_many_instances_pass_on_does_not_overflow_the_stack() {
     stage.end_all();
 }
 
-/// As in Triton, whichever count is larger.
+/// As in Triton, even if the first count is larger.
 #[test]
 fn of_a_resource_named_twice_the_last_count_applies() {
     let twice = |first, last| {
@@ -244,7 +244,7 @@ fn of_a_resource_named_twice_the_last_count_applies() {
             failures.values().filter_map(|message| message.rsplit(' ').next()).collect();
         assert_eq!(counts, needed);
     }
-    // The count that is required is also the count that is taken.
+    // The required count is also the one that is taken.
     let limit = ResourceLimit { name: String::from("R"), count: 2, device: None };
     let models = [("a", shrinks.as_str()), ("b", shrinks.as_str())];
     let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &models);

@@ -31,7 +31,7 @@ fn requests_of_a_lost_gpu_go_to_the_others() {
     let first: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
     (0..4).for_each(|_| entered.recv_timeout(LONG).unwrap());
     let waiting: Vec<_> = (0..6).map(|_| send(&server, request(&[1, 1]))).collect();
-    // All four execute, so that none has left yet.
+    // All four are executing, so none has left yet.
     server.lose_gpu(1, "it fell off the bus");
     server.lose_gpu(1, "again");
     assert_eq!(model.check_ready(), Ok(()));
@@ -67,7 +67,7 @@ fn without_an_instance_every_request_is_refused_and_none_waits() {
     assert_eq!(server.unload_all(LONG), 0);
 }
 
-/// A lane looks itself, because the thread that tells the models may be late.
+/// A lane checks by itself, because the thread that notifies the models may be late.
 #[test]
 // row: INST-13
 fn a_lane_takes_no_batch_behind_the_loss_of_its_gpu() {
@@ -87,8 +87,8 @@ fn a_lane_takes_no_batch_behind_the_loss_of_its_gpu() {
     assert_eq!(server.unload_all(LONG), 0);
 }
 
-/// GPUs are lost between the two steps of a change of instances: they are given as numbers, and
-/// so are the instances that are left.
+/// Loses GPUs between the two steps of a change of instances. They are given as numbers, and so are
+/// the remaining instances.
 fn check_change(before: &str, after: &str, lost_gpus: &[u32], left: &[u32], is_ready: bool) {
     let one = |gpu: &str| format!("{{ kind: KIND_GPU gpus: {gpu} }}");
     let group = |gpus: &str| {
@@ -105,7 +105,7 @@ fn check_change(before: &str, after: &str, lost_gpus: &[u32], left: &[u32], is_r
     let gpus: Vec<u32> = model.instances().iter().filter_map(|(_, key)| key.gpu()).collect();
     let case = format!("{before} -> {after}, lost: {lost_gpus:?}");
     assert_eq!((&gpus[..], model.check_ready().is_ok()), (left, is_ready), "{case}");
-    // A GPU that the configuration does not ask for.
+    // The configuration does not ask for this GPU.
     let stays = left.iter().any(|gpu| !after.contains(&gpu.to_string()));
     let warnings = log.of_level(galatea_backend::LogLevel::Warning);
     assert_eq!(warnings.len(), usize::from(stays), "{case}: {warnings:?}");
@@ -119,11 +119,11 @@ fn check_change(before: &str, after: &str, lost_gpus: &[u32], left: &[u32], is_r
 #[test]
 // row: INST-13
 fn a_loss_during_a_change_of_instances_leaves_one_that_answers() {
-    // All that the change keeps has left.
+    // All instances that the change keeps have left.
     check_change("0 1", "1", &[1], &[0], true);
     check_change("0 1", "1", &[1, 0], &[0], false);
     check_change("0 0 1", "1", &[1], &[0], true);
-    // What it adds is lost, and not told yet.
+    // The added instance is lost, and has not been told yet.
     check_change("0", "1", &[1], &[0], true);
     check_change("0 1", "1 1", &[1], &[0], true);
     check_change("0", "1", &[0, 1], &[1], false);

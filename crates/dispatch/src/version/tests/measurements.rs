@@ -1,4 +1,4 @@
-//! Measurements of requests besides the statistics.
+//! Tests of measurements beyond the statistics.
 
 use galatea_backend::ExecutionPolicy::Blocking;
 use galatea_control::Measurements;
@@ -120,7 +120,7 @@ fn a_model_sets_the_buckets_of_the_first_response() {
     assert_eq!(measured(&server).first_response_ms.unwrap().bounds, [1.5, 3.0]);
     let (_, failures) = with("3, 1").measurements(all()).load();
     assert!(format!("{failures:?}").contains("must ascend strictly"), "{failures:?}");
-    // Without the histogram the buckets are not read.
+    // Without the histogram, the configured buckets are ignored.
     assert_eq!(measured(&with("3, 1").serve()).first_response_ms, None);
 }
 

@@ -1,4 +1,4 @@
-//! A loaded version over backends under the test's control.
+//! Tests of a loaded version, with backends under the test's control.
 
 mod gpu_loss;
 mod measurements;

@@ -1,4 +1,4 @@
-//! Contents of a request's trace.
+//! Tests of the contents of a request's trace.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

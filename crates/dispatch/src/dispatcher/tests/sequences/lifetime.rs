@@ -115,7 +115,7 @@ fn a_late_release_delays_only_its_own_sequence() {
         let server = ServerSetup::new(config(4, batching, ONE_INSTANCE), backend).serve();
         assert_eq!(value(&send(&server, step(1, "+", 1))), 1);
         let waits = send(&server, step(1, ".", 2));
-        // The instance is free: another sequence is executed.
+        // The instance is free, so another sequence is executed.
         assert_eq!(value(&send(&server, step(2, "+", 7))), 7);
         assert!(waits.try_recv().is_err(), "{batching}");
         let first = kept.lock().unwrap().remove(0);
@@ -141,11 +141,11 @@ fn a_request_may_arrive_before_the_idle_timeout_of_its_sequence_is_noticed() {
         });
     };
     for round in 0..3 {
-        // The last event before time passes.
+        // This is the last event before time passes.
         assert_eq!(value(&send(&server, step(1, "+", 7))), 7);
         instance_is_free();
         kept.lock().unwrap().clear();
-        // A new sequence, whose time is over too while its request is held.
+        // A new sequence, whose time also runs out while its request is held.
         assert_eq!(value(&send(&server, step(1, "+", round))), round);
         assert_eq!(value(&send(&server, step(2, "+.", 5))), 5);
         let goes_on = error(&send(&server, step(1, ".", 1)));
@@ -161,7 +161,7 @@ fn the_last_request_of_a_sequence_may_be_released_after_the_next_sequence_has_be
     let (backend, kept) = keeping();
     let server = ServerSetup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
     assert_eq!(value(&send(&server, step(1, "+.", 1))), 1);
-    // The same correlation ID, in the same slot, while the first request is not released.
+    // The same correlation ID is in the same slot, while the first request has not been released.
     assert_eq!(value(&send(&server, step(1, "+", 10))), 10);
     let mut held = std::mem::take(&mut *kept.lock().unwrap());
     drop(held.remove(1));
@@ -330,7 +330,7 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
     let mut named = step(3, "+", 1);
     named.timeout_microseconds = 3_600_000_000;
     let backlogged = send(&server, named);
-    // The status is complete when the lane of the first request is free.
+    // The status is complete once the lane of the first request is free.
     wait_until(&server, "a free instance", |dispatcher| {
         let lanes = dispatcher.report().status.lanes;
         lanes.iter().any(|lane| matches!(lane, LaneStatus::Free { .. }))

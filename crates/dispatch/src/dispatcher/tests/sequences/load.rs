@@ -29,8 +29,8 @@ impl Chance {
     }
 }
 
-/// Runs sequences one after another with few correlation IDs. Some send ahead, some begin anew
-/// without an end, some are cancelled.
+/// Runs sequences one after another with few correlation IDs. Some send ahead, some restart without
+/// an end, some are cancelled.
 fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
     let mut chance = Chance(0x9e37_79b9 + number);
     for round in 0..ROUNDS {

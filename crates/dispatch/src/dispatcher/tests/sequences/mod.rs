@@ -1,4 +1,4 @@
-//! Sequences from request to reply, over scripted backends.
+//! Tests of sequences from request to reply, with scripted backends.
 
 mod iterative;
 mod lifetime;

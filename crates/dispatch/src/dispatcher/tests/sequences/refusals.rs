@@ -1,4 +1,4 @@
-//! Requests and models that are refused, and the messages.
+//! Tests of refused requests and models, and of the messages.
 
 use galatea_infer::{Code, CorrelationId, InferenceRequest};
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -50,7 +50,7 @@ fn requests_that_belong_to_no_sequence_are_refused() {
          model 'seq' expects 'UINT64'",
     );
     assert_eq!(disturbed(2, "."), 3);
-    // As in Triton, what the scheduler does not take is not counted.
+    // As in Triton, requests that the scheduler rejects are not counted.
     let statistics = &server.statistics(None, None).unwrap()[0];
     assert_eq!((statistics.failures, statistics.inference.fail.count), ([0; 4], 0));
     wait_until_empty(&server);

@@ -1,4 +1,4 @@
-//! Initial states, and how states change.
+//! Tests of initial states, and of changes of states.
 
 use std::sync::mpsc;
 
@@ -20,7 +20,7 @@ fn with_state(state: &str) -> String {
     text
 }
 
-/// The state that the first request of a sequence gets.
+/// The state for the first request of a sequence.
 fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
     let (seen, sees) = mpsc::channel();
     let backend = ScriptedBackend::new(BLOCKING, move |batch| {
