@@ -146,7 +146,8 @@ impl MemoryBudget {
         calls.saturating_add(self.stream_unwritten_bytes.load(Ordering::Relaxed))
     }
 
-    /// Returns true if no more requests are read, because too many bytes are unwritten or in progress.
+    /// Returns true if no more requests are read, because too many bytes are unwritten or in
+    /// progress.
     pub(crate) fn is_full(&self, kind: CallKind) -> bool {
         let is_kind_full = match kind {
             CallKind::Unary => {
