@@ -189,7 +189,7 @@ fn sums(facts: &Facts, detail: Detail) -> [u64; Cause::COUNT] {
     sums.0
 }
 
-/// Receiving takes as long as the client takes to send, unless the body is large.
+/// The client is the cause of a slow body, unless the size of the body explains the time.
 fn of_receiving(bytes: u64, ns: u64) -> Cause {
     let plausible = bytes.saturating_mul(RECEIVE_NS_PER_BYTE_MAX);
     match ns > plausible.max(RECEIVE_NS_MIN) {

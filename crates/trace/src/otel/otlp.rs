@@ -13,7 +13,7 @@ use super::spans::{AttributeValue, Span};
 /// The name of the scope of all spans.
 const SCOPE: &str = "triton-server";
 
-/// The bit of a span's flags that says that it tells whether its parent is in another process.
+/// The bit of a span's flags that declares the bit about a remote parent valid.
 const HAS_IS_REMOTE: u32 = 0x100;
 
 /// The bit that marks a span as sampled. Unsampled spans are never made.
