@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--galatea", default=str(ROOT / "target/release/galatea"), metavar="COMMAND")
     add("--onnxruntime-library", default=onnxruntime_library(), metavar="FILE")
+    add("--before", metavar="COMMAND", help="another Galatea to compare with, in Triton's place")
     add("--triton", metavar="COMMAND", help="command line that starts Triton; flags follow it")
     add("--triton-backends", metavar="DIR", help="Triton's --backend-directory")
     add("--triton-caches", metavar="DIR", help="Triton's --cache-directory")
@@ -70,6 +71,8 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error("--append-results needs --date")
     if options.rounds < 1 or options.duration <= 0:
         parser.error("--rounds and --duration must be positive")
+    if options.before and options.triton:
+        parser.error("--before takes the place of --triton")
     if options.server_core == options.load_core:
         parser.error("server and load need a core each")
     if not options.list and not options.perf_analyzer:
@@ -80,14 +83,16 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
 
 def programs(options: argparse.Namespace, work: pathlib.Path) -> list[Program]:
     """Returns the servers to compare, each with the compiled examples."""
-    galatea = [*shlex.split(options.galatea)]
-    galatea.append(f"--onnxruntime-library={options.onnxruntime_library}")
-    galatea.append(f"--backend-directory={models.backends(work / 'backends', options.cc)}")
-    galatea.append(f"--cache-directory={models.caches(work / 'caches', options.cc)}")
+    flags = [
+        f"--onnxruntime-library={options.onnxruntime_library}",
+        f"--backend-directory={models.backends(work / 'backends', options.cc)}",
+        f"--cache-directory={models.caches(work / 'caches', options.cc)}",
+    ]
     # The release of Triton that is measured allows it without a flag.
-    galatea.append("--allow-client-shm=true")
-    galatea.append(f"--backend-config=python,interpreter={sys.executable}")
-    found = [Program(report.OURS, tuple(galatea))]
+    own = ["--allow-client-shm=true", f"--backend-config=python,interpreter={sys.executable}"]
+    found = [Program(report.OURS, (*shlex.split(options.galatea), *flags, *own))]
+    if options.before:
+        found.append(Program(report.BEFORE, (*shlex.split(options.before), *flags)))
     if options.triton:
         triton = shlex.split(options.triton)
         if options.triton_backends:
@@ -115,7 +120,7 @@ class Run:
     def workload(self, workload: workloads.Workload, rounds: int) -> None:
         """Measures the servers in turn, round after round."""
         servers = [
-            each for each in self._servers if workload.has_rival() or each.name == report.OURS
+            each for each in self._servers if workload.has_rival() or each.name != report.TRITON
         ]
         sides: dict[str, report.Rounds] = {each.name: [] for each in servers}
         self.results[workload.name] = sides
@@ -182,9 +187,10 @@ def _print_values(
 
 def explain(options: argparse.Namespace) -> list[str]:
     """Describes the measurement for the report."""
+    rival = "the Galatea before" if options.before else "Triton"
     return [
         f"Server on one core, perf_analyzer on another; {options.rounds} rounds of",
-        f"{options.duration:g} s, medians; a cell is Galatea / Triton = ratio of a round.",
+        f"{options.duration:g} s, medians; a cell is Galatea / {rival} = ratio of a round.",
     ]
 
 

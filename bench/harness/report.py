@@ -1,4 +1,7 @@
-"""Medians, ratios, and their three forms: table, JSON, section of RESULTS.md."""
+"""Medians, ratios, and their three forms: table, JSON, section of RESULTS.md.
+
+The values of Galatea are compared with those of its rival: Triton, or another Galatea.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,18 @@ class Column:
     heading: str
     digits: int
     more_is_better: bool = False
-    # The bare loop's beside Triton's, instead of ours.
+    # The bare loop's beside the rival's, instead of ours.
     of_loop: bool = False
 
     @property
     def side(self) -> str:
-        """The server whose value is compared with Triton's."""
+        """The server whose value is compared with the rival's."""
         return BARE if self.of_loop else OURS
 
 
 OURS, TRITON, BARE = "galatea", "triton", "bare loop"
+#: The rival that is another Galatea.
+BEFORE = "before"
 COLUMNS = (
     Column("throughput", "infer/s", 0, more_is_better=True),
     Column("direct", "of ONNX Runtime alone", 2, more_is_better=True),
@@ -67,6 +72,11 @@ def median(rounds: Rounds, key: str) -> float | None:
     """The median of one value over the rounds that have it."""
     values = [each[key] for each in rounds if key in each]
     return statistics.median(values) if values else None
+
+
+def rival(rounds: dict[str, Rounds]) -> Rounds:
+    """The rounds of the rival, if there are any."""
+    return rounds.get(TRITON) or rounds.get(BEFORE) or []
 
 
 def _ratios(ours: Rounds, triton: Rounds, key: str) -> list[float]:
@@ -127,7 +137,7 @@ def notes(rounds: dict[str, Rounds]) -> str:
         failures = sum(each.get("failures", 0) for each in measured)
         if failures:
             found.append(f"{failures:.0f} failures ({name})")
-    wide = spread(rounds.get(OURS, []), rounds.get(TRITON, []))
+    wide = spread(rounds.get(OURS, []), rival(rounds))
     if wide:
         found.append(f"rounds differ: {wide}")
     return ", ".join(found)
@@ -148,7 +158,7 @@ def _used_columns(rounds: dict[str, Rounds]) -> tuple[Column, ...]:
         column
         for column in COLUMNS
         if (column.side, column.key) in keys
-        or (not column.of_loop and (TRITON, column.key) in keys)
+        or (not column.of_loop and any((name, column.key) in keys for name in (TRITON, BEFORE)))
     )
 
 
@@ -159,7 +169,7 @@ def _one_table(columns: tuple[Column, ...], rows: list[tuple[str, dict[str, Roun
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for name, rounds in rows:
         cells = [
-            cell(rounds.get(each.side, []), rounds.get(TRITON, []), each.key, each.digits)
+            cell(rounds.get(each.side, []), rival(rounds), each.key, each.digits)
             for each in columns
         ]
         lines.append("| " + " | ".join([name, *cells, notes(rounds)]) + " |")
@@ -170,12 +180,12 @@ def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
     """Medians of both sides, their ratio, and the bare loop's, for the JSON file."""
     out: dict[str, dict[str, dict[str, float | None]]] = {}
     for name, rounds in results.items():
-        ours, triton = rounds.get(OURS, []), rounds.get(TRITON, [])
+        ours, triton = rounds.get(OURS, []), rival(rounds)
         keys = sorted({key for each in [*ours, *triton] for key in each})
         out[name] = {
             key: {
                 OURS: median(ours, key),
-                TRITON: median(triton, key),
+                BEFORE if BEFORE in rounds else TRITON: median(triton, key),
                 "ratio": ratio(ours, triton, key),
                 BARE: median(rounds.get(BARE, []), key),
             }

@@ -155,6 +155,12 @@ class Reporting(unittest.TestCase):
         self.assertIn("| start | 5.0 / 100.0 = **0.05** |", text)
         self.assertIn("| load | 2 / – |", text)
 
+    def test_another_galatea_may_be_the_rival(self) -> None:
+        rounds = {"galatea": [{"cpu_us": 9.0}], report.BEFORE: [{"cpu_us": 12.0}]}
+        self.assertIn("| 9.0 / 12.0 = **0.75** |", report.table({"row": rounds}))
+        summary = report.summary({"row": rounds})["row"]["cpu_us"]
+        self.assertEqual((summary["ratio"], summary[report.BEFORE]), (0.75, 12.0))
+
     def test_a_busy_client_and_failures_are_named(self) -> None:
         rounds = {"galatea": [{"client_core": 0.97, "failures": 3}]}
         self.assertEqual(report.notes(rounds), "client-bound (galatea), 3 failures (galatea)")

@@ -41,7 +41,7 @@ const PARTS: [&str; 17] = [
 
 /// Programs that some tests do without: they are left out where it is missing,
 /// with a reason. Only the steps that name them see them.
-const OPTIONAL: [&str; 17] = [
+const OPTIONAL: [&str; 18] = [
     "bash",
     "c++",
     "chromedriver",
@@ -57,6 +57,7 @@ const OPTIONAL: [&str; 17] = [
     "redis-server",
     "setpriv",
     "systemd-analyze",
+    "taskset",
     "valgrind",
     "zsh",
 ];
@@ -117,9 +118,17 @@ fn make_links(path: &OsString, needed: &Path) -> Result<(), String> {
         let _ = fs::remove_file(folder.join(name));
         if let Some(program) = find(name, path) {
             link(&program, &folder, name)?;
+            link_beside(&program, &folder, name)?;
         }
     }
     Ok(())
+}
+
+/// Debian's `valgrind` is a script that calls `valgrind.bin` beside it.
+fn link_beside(program: &Path, folder: &Path, name: &str) -> Result<(), String> {
+    let name = format!("{name}.bin");
+    let beside = program.with_file_name(&name);
+    if beside.exists() { link(&beside, folder, &name) } else { Ok(()) }
 }
 
 fn find(name: &str, path: &OsString) -> Option<PathBuf> {

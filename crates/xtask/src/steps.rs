@@ -179,7 +179,7 @@ pub(crate) fn mutants() -> Result<StepResult, String> {
 }
 
 /// The programs that count the instructions of a request.
-const COUNTING: [&str; 2] = ["h2load", "valgrind"];
+const COUNTING: [&str; 3] = ["h2load", "taskset", "valgrind"];
 /// The ways of a plain request that `bench/instructions.toml` has numbers of.
 const COUNTED_WAYS: u64 = 8;
 
