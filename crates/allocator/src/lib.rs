@@ -43,11 +43,16 @@
 //! The 8 MiB correspond to what ONNX Runtime takes for its operators and the smallest model: 16 MiB
 //! left 6 MiB more resident while the server was starting.
 //!
+//! # Short blocks
+//!
+//! [`KeptBlocks`] keeps short blocks that are freed for the thread that freed them, in front of
+//! the C library's allocator.
+//!
 //! # What it is not
 //!
-//! The crate is not an allocator and replaces none. The allocator of a process that hosts the
-//! server as a library belongs to that program: only the executable makes a [`ServerAllocator`].
-//! Nothing happens where the C library isn't glibc.
+//! The allocator of a process that hosts the server as a library belongs to that program: only the
+//! executable makes a [`ServerAllocator`] and has [`KeptBlocks`]. Nothing is tuned where the C
+//! library isn't glibc.
 //!
 //! # Example
 //!
@@ -57,6 +62,11 @@
 //! // Load models.
 //! galatea_allocator::release_free_memory();
 //! ```
+
+#[allow(unsafe_code, reason = "an allocator hands out memory; each block says why it is sound")]
+mod kept_blocks;
+
+pub use self::kept_blocks::KeptBlocks;
 
 /// The minimum size of blocks that come from `mmap`. glibc allows no larger value.
 const MMAP_THRESHOLD_BYTES: usize = 32 << 20;

@@ -1,0 +1,218 @@
+//! Short blocks that a thread has freed and will allocate again.
+//!
+//! A small request makes some twenty blocks of less than a kilobyte, which live for
+//! microseconds. `malloc` and `free` take 130 instructions for each, most of which look for what
+//! a program may do wrong. Blocks in Rust come back with their length, so that a thread can keep
+//! a list for each length, and take and return blocks in a dozen instructions.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr;
+
+/// The lengths of kept blocks differ by this, which is their alignment too.
+const STEP_BYTES: usize = 16;
+/// Longer blocks are not kept.
+const KEPT_BYTES_MAX: usize = 1024;
+const LENGTHS: usize = KEPT_BYTES_MAX / STEP_BYTES;
+/// A thread keeps this many blocks of each length, and so at most 260 KiB.
+const KEPT_MAX: usize = 8;
+
+/// The system's allocator behind the blocks that each thread keeps.
+///
+/// For the executable: the memory of a process that hosts the server is the host's.
+#[derive(Debug)]
+pub struct KeptBlocks;
+
+/// The free blocks of one length. The first word of each is the address of the next.
+struct FreeList {
+    first: Cell<*mut u8>,
+    count: Cell<usize>,
+}
+
+/// The free blocks of a thread.
+struct FreeBlocks {
+    lists: [FreeList; LENGTHS],
+    /// The number of blocks of a length that are kept now: 0 before the thread has freed one, and
+    /// when it ends.
+    kept_max: Cell<usize>,
+    has_begun: Cell<bool>,
+}
+
+/// Returns the blocks of a thread that ends to the system.
+struct ThreadEnd;
+
+// The blocks have no destructor of their own, so that no access to them has to look for it.
+thread_local! {
+    static FREE: FreeBlocks = const { FreeBlocks::new() };
+    static END: ThreadEnd = const { ThreadEnd };
+}
+
+impl KeptBlocks {
+    /// The number of blocks of this length that this thread keeps.
+    #[must_use]
+    pub fn count(length: usize) -> usize {
+        let index = Layout::from_size_align(length, 1).ok().and_then(index_of);
+        let count =
+            |index: usize| FREE.with(|free| free.lists.get(index).map(|list| list.count.get()));
+        index.and_then(count).unwrap_or(0)
+    }
+}
+
+impl FreeList {
+    const fn new() -> Self {
+        Self { first: Cell::new(ptr::null_mut()), count: Cell::new(0) }
+    }
+
+    /// Takes a block; null if there is none.
+    #[inline]
+    fn take(&self) -> *mut u8 {
+        let block = self.first.get();
+        if !block.is_null() {
+            // SAFETY: `put` made this word of a block that is in no other place.
+            self.first.set(unsafe { block.cast::<*mut u8>().read() });
+            self.count.set(self.count.get().wrapping_sub(1));
+        }
+        block
+    }
+
+    /// Puts a block into the list, unless it has so many.
+    ///
+    /// # Safety
+    ///
+    /// The block has the list's length, and the caller owns it.
+    #[inline]
+    unsafe fn put(&self, block: *mut u8, kept_max: usize) -> bool {
+        let count = self.count.get();
+        if count >= kept_max {
+            return false;
+        }
+        // SAFETY: the shortest block is longer than an address and as aligned, and nothing else
+        // refers to it.
+        unsafe { block.cast::<*mut u8>().write(self.first.get()) };
+        self.first.set(block);
+        self.count.set(count.wrapping_add(1));
+        true
+    }
+}
+
+impl FreeBlocks {
+    const fn new() -> Self {
+        let lists = [const { FreeList::new() }; LENGTHS];
+        Self { lists, kept_max: Cell::new(0), has_begun: Cell::new(false) }
+    }
+
+    /// The first block of the thread is freed: others are kept.
+    fn begin(&self) {
+        if !self.has_begun.replace(true) && END.try_with(|_| ()).is_ok() {
+            self.kept_max.set(KEPT_MAX);
+        }
+    }
+
+    fn end(&self) {
+        self.kept_max.set(0);
+        for (list, length) in self.lists.iter().zip((STEP_BYTES..).step_by(STEP_BYTES)) {
+            let Ok(layout) = Layout::from_size_align(length, STEP_BYTES) else { return };
+            loop {
+                let block = list.take();
+                if block.is_null() {
+                    break;
+                }
+                // SAFETY: the system's allocator made it with this layout.
+                unsafe { System.dealloc(block, layout) };
+            }
+        }
+    }
+}
+
+impl Drop for ThreadEnd {
+    fn drop(&mut self) {
+        FREE.with(FreeBlocks::end);
+    }
+}
+
+/// The list of blocks with this layout, if they are kept.
+#[inline]
+const fn index_of(layout: Layout) -> Option<usize> {
+    let index = layout.size().wrapping_sub(1) / STEP_BYTES;
+    if index < LENGTHS && layout.align() <= STEP_BYTES { Some(index) } else { None }
+}
+
+/// The layout with which the system's allocator knows a block.
+#[inline]
+fn fitted(layout: Layout) -> Layout {
+    let is_short = layout.size() <= KEPT_BYTES_MAX;
+    let size = if is_short { layout.size().next_multiple_of(STEP_BYTES) } else { layout.size() };
+    Layout::from_size_align(size, layout.align().max(STEP_BYTES)).unwrap_or(layout)
+}
+
+/// Allocates a block of the system.
+///
+/// # Safety
+///
+/// The layout isn't empty.
+#[cold]
+#[inline(never)]
+unsafe fn allocate_anew(layout: Layout) -> *mut u8 {
+    // SAFETY: the fitted layout isn't empty, because the caller's is not.
+    unsafe { System.alloc(fitted(layout)) }
+}
+
+/// Returns a block to the system, because it is long, or enough are kept.
+///
+/// # Safety
+///
+/// As that of [`GlobalAlloc::dealloc`].
+#[cold]
+#[inline(never)]
+unsafe fn give_back(block: *mut u8, layout: Layout) {
+    FREE.with(FreeBlocks::begin);
+    // SAFETY: the system's allocator made it with this layout.
+    unsafe { System.dealloc(block, fitted(layout)) };
+}
+
+// SAFETY: each block comes from the system's allocator with the layout `fitted` to the caller's,
+// which is at least as long and as aligned, and goes back with the same. Between, it is in one
+// list of one thread, which gives it to one caller.
+unsafe impl GlobalAlloc for KeptBlocks {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let kept = |index: usize| FREE.with(|free| free.lists.get(index).map(FreeList::take));
+        match index_of(layout).and_then(kept) {
+            Some(block) if !block.is_null() => block,
+            // SAFETY: the caller's layout isn't empty.
+            _ => unsafe { allocate_anew(layout) },
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let keep = |index: usize| {
+            FREE.with(|free| {
+                let list = free.lists.get(index)?;
+                // SAFETY: the caller gives the block up, which has the length of this list.
+                Some(unsafe { list.put(block, free.kept_max.get()) })
+            })
+        };
+        if index_of(layout).and_then(keep) != Some(true) {
+            // SAFETY: as the caller's.
+            unsafe { give_back(block, layout) };
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's layout isn't empty. Blocks of the system are often zeros already.
+        unsafe { System.alloc_zeroed(fitted(layout)) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let Ok(wanted) = Layout::from_size_align(size, layout.align()) else {
+            return ptr::null_mut();
+        };
+        if index_of(layout).is_some() && index_of(layout) == index_of(wanted) {
+            return block;
+        }
+        // SAFETY: the system's allocator made the block with the layout fitted to the old one. The
+        // new one has the same alignment.
+        unsafe { System.realloc(block, fitted(layout), fitted(wanted).size()) }
+    }
+}
