@@ -2,7 +2,7 @@
 //!
 //! Nearly all requests to an inference server are of one kind: POST or GET, a path, a few
 //! headers, a body of a known length or in chunks. They are served here: the head is parsed in the
-//! receive buffer, a large body is read into the memory that its tensors stay in, and the
+//! receive buffer, once for all requests in a row that have the same, a large body is read into the memory that its tensors stay in, and the
 //! response leaves with one system call. A head that is anything else, for example
 //! upgraded, HTTP/1.0 or malformed, is handed to hyper unchanged, and with it the rest of its
 //! connection. So this code refuses nothing for its form and is lenient about nothing:

@@ -34,6 +34,9 @@ use crate::request_head::RequestHead;
 /// to its end. A socket that is closed before that is reset, and the response lost.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// Heads up to this length are remembered.
+const REMEMBERED_BYTES_MAX: usize = 2 << 10;
+
 /// The end of a session.
 pub(crate) enum SessionEnd {
     /// The connection is to be closed.
@@ -147,6 +150,8 @@ enum Next {
     Linger,
     /// The request was not served, because it isn't plain.
     NotPlain,
+    /// There is no further request.
+    Gone,
 }
 
 /// A request with its response, which is not written yet.
@@ -190,23 +195,39 @@ impl<'s, E: Endpoint> Session<'s, E> {
     }
 
     async fn run(mut self) -> LastStep {
+        let mut seen = Vec::new();
         loop {
-            // The single byte that may have been received behind a body makes no head.
-            if self.buffer.unread().len() <= 1 && !self.wait().await {
+            if !self.has_request().await {
                 return LastStep::Gone;
             }
-            if self.time_slice.is_over(Instant::now) {
-                tokio::task::yield_now().await;
-            }
-            match self.serve_next().await {
+            let next = if !seen.is_empty() && self.buffer.unread().starts_with(&seen) {
+                self.serve_alike(&seen).await
+            } else {
+                // Other requests come more often by far, and their futures need no room for it.
+                Box::pin(self.serve_next(&mut seen)).await
+            };
+            match next {
                 Next::KeepAlive => {}
                 Next::NotPlain => {
                     return LastStep::NotPlain(Bytes::copy_from_slice(self.buffer.unread()));
                 }
                 Next::Close => return LastStep::Close,
                 Next::Linger => return LastStep::Linger,
+                Next::Gone => return LastStep::Gone,
             }
         }
+    }
+
+    /// Returns whether there is the beginning of a request, when it has arrived.
+    async fn has_request(&mut self) -> bool {
+        // The single byte that may have been received behind a body makes no head.
+        if self.buffer.unread().len() <= 1 && !self.wait().await {
+            return false;
+        }
+        if self.time_slice.is_over(Instant::now) {
+            tokio::task::yield_now().await;
+        }
+        true
     }
 
     /// Waits for the first bytes of the next request; returns whether there are some.
@@ -223,25 +244,51 @@ impl<'s, E: Endpoint> Session<'s, E> {
         matches!(self.activity.client(Waiting::Idle, received).await, Ok(Ok(1..)))
     }
 
-    /// Serves the request at the front of the buffer.
-    async fn serve_next(&mut self) -> Next {
+    /// Serves the request at the front of the buffer, and remembers its head.
+    async fn serve_next(&mut self, seen: &mut Vec<u8>) -> Next {
         let wants_headers = |path: &str| self.endpoint.wants_headers_of(path);
         let mut parsed = head::parse(self.buffer.unread(), wants_headers);
         if matches!(parsed, Parsed::Incomplete) {
-            if let Some(next) = Box::pin(self.complete_head()).await {
+            if let Some(next) = self.complete_head().await {
                 return next;
             }
             parsed = head::parse(self.buffer.unread(), wants_headers);
         }
         let Parsed::Plain(head) = parsed else { return Next::NotPlain };
-        let behind_head = self.buffer.unread().get(head.length..).unwrap_or_default();
+        let unread = self.buffer.unread();
+        let (text, behind_head) = unread.split_at_checked(head.length).unwrap_or_default();
+        seen.clear();
+        if text.len() <= REMEMBERED_BYTES_MAX {
+            seen.extend_from_slice(text);
+        }
         let directions = Directions { receiver: &mut self.receiver, sender: self.sender };
-        match respond(self.endpoint, self.activity, self.account, directions, head, behind_head)
+        match respond(self.endpoint, self.activity, self.account, directions, &head, behind_head)
             .await
         {
             Some(exchange) => self.settle(exchange).await,
             None => Next::Close,
         }
+    }
+
+    /// Serves the requests at the front of the buffer that have this head. Most clients repeat
+    /// theirs, and so it is parsed once.
+    async fn serve_alike(&mut self, text: &[u8]) -> Next {
+        let wants_headers = |path: &str| self.endpoint.wants_headers_of(path);
+        let Parsed::Plain(head) = head::parse(text, wants_headers) else { return Next::NotPlain };
+        while let Some(behind_head) = self.buffer.unread().strip_prefix(text) {
+            let directions = Directions { receiver: &mut self.receiver, sender: self.sender };
+            let exchange =
+                respond(self.endpoint, self.activity, self.account, directions, &head, behind_head);
+            let Some(exchange) = exchange.await else { return Next::Close };
+            match self.settle(exchange).await {
+                Next::KeepAlive => {}
+                end => return end,
+            }
+            if !self.has_request().await {
+                return Next::Gone;
+            }
+        }
+        Next::KeepAlive
     }
 
     /// Receives the rest of a head. Returns what follows if that isn't the head.
@@ -331,10 +378,11 @@ async fn respond<E: Endpoint>(
     activity: &Activity,
     account: &Arc<Account>,
     directions: Directions<'_, '_>,
-    plain: PlainHead<'_>,
+    plain: &PlainHead<'_>,
     behind_head: &[u8],
 ) -> Option<Exchange> {
     let PlainHead { head, length: head_length, framing, waits_for_continue, keeps_alive } = plain;
+    let (framing, waits_for_continue, keeps_alive) = (*framing, *waits_for_continue, *keeps_alive);
     let Directions { receiver, sender } = directions;
     let is_body_whole = AtomicBool::new(false);
     let (early, is_end_visible) = match framing {
@@ -360,7 +408,7 @@ async fn respond<E: Endpoint>(
                 waits_for_continue,
                 &is_body_whole,
             );
-            let watched = watched_response(endpoint, &head, &mut body, watch).await;
+            let watched = watched_response(endpoint, head, &mut body, watch).await;
             (watched, body.is_whole(), body.byte_after_body().into_iter().collect())
         }
         Framing::Chunks => {
@@ -372,7 +420,7 @@ async fn respond<E: Endpoint>(
                 waits_for_continue,
                 &is_body_whole,
             );
-            let watched = Box::pin(watched_response(endpoint, &head, &mut body, watch)).await;
+            let watched = Box::pin(watched_response(endpoint, head, &mut body, watch)).await;
             (watched, body.is_whole(), SmallVec::from_vec(body.into_rest()))
         }
     };
@@ -392,7 +440,7 @@ async fn watched_response<E: Endpoint, B: RequestBody>(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::Ipv4Addr;
 
     use hyper::StatusCode;
@@ -402,47 +450,110 @@ mod tests {
 
     use super::*;
 
-    /// Reads bodies, and responds with their lengths.
+    /// Reads bodies, and responds with the path and their lengths.
     struct Lengths;
 
     impl Endpoint for Lengths {
         async fn respond<B: RequestBody>(
             &self,
-            _: &RequestHead<'_>,
+            head: &RequestHead<'_>,
             body: &mut B,
         ) -> Result<HttpResponse, Disconnected> {
             let limits = BodyLimits { bytes_max: u64::MAX, chunks_max: 0 };
             let body = body.collect(limits).await.map_err(|_| Disconnected)?;
-            Ok(http_response::error(StatusCode::OK, &body.len().to_string()))
+            let found = format!("{} {}", head.path, body.len());
+            Ok(http_response::error(StatusCode::OK, &found))
         }
 
         async fn drain<B: RequestBody>(&self, _: &mut B) {}
     }
 
-    /// Serves `count` requests, which are all there before the first is read, and returns
-    /// the memory that the connection keeps.
-    async fn capacity_after(requests: &[u8], count: usize) -> usize {
+    /// Has a session serve requests that are all there before the first is read. Returns what
+    /// it returns, and the responses.
+    async fn served<T>(
+        requests: &[u8],
+        serve: impl AsyncFnOnce(Session<'_, Lengths>) -> T,
+    ) -> (T, String) {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.write_all(requests).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
         let (mut stream, _) = listener.accept().await.unwrap();
         let (read, write) = stream.split();
         let (activity, account) = (Activity::default(), Arc::new(Account::unlimited()));
         let (receiver, sender) = (Receiver::Tcp(read), Sender::Tcp(write.as_ref()));
-        let mut session = Session::new(&Lengths, &activity, &account, receiver, sender);
-        for _ in 0..count {
-            assert!(session.buffer.unread().len() > 1 || session.wait().await);
-            assert!(matches!(session.serve_next().await, Next::KeepAlive));
-        }
-        session.buffer.capacity()
+        let served = serve(Session::new(&Lengths, &activity, &account, receiver, sender)).await;
+        drop(stream);
+        let mut responses = String::new();
+        client.read_to_string(&mut responses).unwrap();
+        (served, responses)
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    /// Checks the responses to requests, as the words of their errors.
+    fn check(requests: &str, expected: &[&str]) -> LastStep {
+        let (last, responses) =
+            block_on(served(requests.as_bytes(), async |session| session.run().await));
+        let found = responses.split("{\"error\":\"").skip(1);
+        let found: Vec<&str> = found.filter_map(|rest| Some(rest.split_once('"')?.0)).collect();
+        assert_eq!(found, expected, "{requests}");
+        last
+    }
+
+    fn request(path: &str, length: usize) -> String {
+        format!("POST {path} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{:length$}", "")
+    }
+
+    #[test]
+    fn repeated_heads_and_others_are_served() {
+        let (short, long) = (request("/a", 3), request("/a", 30));
+        let other = request("/b", 3);
+        // Longer than heads that are remembered.
+        let cookie = format!("HTTP/1.1\r\nCookie: {}\r\n", "c".repeat(REMEMBERED_BYTES_MAX));
+        let odd = short.replace("HTTP/1.1\r\n", &cookie);
+        let requests =
+            [&short, &short, &short, &long, &long, &short, &odd, &odd, &other, &other, &short];
+        let expected = [
+            "/a 3", "/a 3", "/a 3", "/a 30", "/a 30", "/a 3", "/a 3", "/a 3", "/b 3", "/b 3",
+            "/a 3",
+        ];
+        let requests: String = requests.into_iter().map(String::as_str).collect();
+        assert!(matches!(check(&requests, &expected), LastStep::Gone));
+    }
+
+    #[test]
+    fn the_end_of_a_session_follows_a_repeated_head() {
+        let plain = request("/a", 3).repeat(3);
+        let expected = ["/a 3", "/a 3", "/a 3"];
+        let odd = "PUT /b HTTP/1.1\r\n\r\n";
+        let LastStep::NotPlain(rest) = check(&format!("{plain}{odd}"), &expected) else {
+            panic!("the session ended")
+        };
+        assert_eq!(rest, odd.as_bytes());
+        let closing = request("/c", 1).replace("HTTP/1.1", "HTTP/1.1\r\nConnection: close");
+        let closed =
+            check(&format!("{plain}{}", closing.repeat(2)), &["/a 3", "/a 3", "/a 3", "/c 1"]);
+        assert!(matches!(closed, LastStep::Close));
+        let half = request("/a", 3).split_at(20).0.to_owned();
+        assert!(matches!(check(&format!("{plain}{half}"), &expected), LastStep::Close));
     }
 
     #[test]
     fn requests_behind_large_bodies_leave_the_buffer_as_it_was() {
-        let size = RECEIVE_BYTES + 1000;
-        let request = format!("POST / HTTP/1.1\r\nContent-Length: {size}\r\n\r\n{:size$}", "");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        let capacity = runtime.block_on(capacity_after(request.repeat(3).as_bytes(), 3));
+        let requests = request("/", RECEIVE_BYTES + 1000).repeat(3);
+        let serve = async |mut session: Session<'_, Lengths>| {
+            for _ in 0..3 {
+                assert!(session.has_request().await);
+                let next = session.serve_next(&mut Vec::new()).await;
+                assert!(matches!(next, Next::KeepAlive));
+            }
+            session.buffer.capacity()
+        };
+        let (capacity, _) = block_on(served(requests.as_bytes(), serve));
         assert!(capacity <= RECEIVE_BYTES, "{capacity} bytes are kept");
     }
 }
