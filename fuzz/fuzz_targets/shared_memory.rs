@@ -139,7 +139,7 @@ fn infer(regions: &SharedRegions, json: &[u8]) {
             assert!(data.host().is_some());
         }
     }
-    answer(request, &encoding);
+    answer(*request, &encoding);
 }
 
 fn answer(request: InferenceRequest, encoding: &OutputEncoding) {

@@ -205,7 +205,7 @@ impl RunDriver {
         let sink = CallSink { run: run.clone(), call: key };
         // The caller of the ensemble has already been admitted.
         let (pass, sender) = (Pass::in_process(), ResponseSender::new(Box::new(sink)));
-        self.ensemble.models.infer(pass, request, sender);
+        self.ensemble.models.infer(pass, Box::new(request), sender);
     }
 
     fn handle_reply(&mut self, call: StepCallKey, reply: Reply) {

@@ -83,7 +83,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         let caller = Arc::new(Caller { identity, classes, response, call: HandoverCall::begin() });
         let sink = CallbackSink(caller.clone());
         let sender = ResponseSender::new(Box::new(sink));
-        server.service.infer(Pass::in_process(), infer, sender);
+        server.service.infer(Pass::in_process(), Box::new(infer), sender);
         match caller.call.end() {
             Some(status) => refuse(borrowed, &caller, status),
             None => {

@@ -28,13 +28,11 @@ impl InferMessage<'_> {
         mut self,
         version: Option<i64>,
         access: &RegionAccess<'_>,
-    ) -> Result<(InferenceRequest, ReplacedOutputs), Status> {
-        let mut request = InferenceRequest {
-            id: self.id.to_owned(),
-            model_name: self.model_name.to_owned(),
-            model_version: version,
-            ..InferenceRequest::default()
-        };
+    ) -> Result<(Box<InferenceRequest>, ReplacedOutputs), Status> {
+        let mut request = Box::<InferenceRequest>::default();
+        request.id = self.id.to_owned();
+        request.model_name = self.model_name.to_owned();
+        request.model_version = version;
         parameters::apply(&mut request, &self.parameters)?;
         self.take_inputs(&mut request, access)?;
         let replaced = self.read_outputs(&mut request.outputs, &request.inputs, access)?;

@@ -29,7 +29,7 @@ fn decode(request: &ModelInferRequest) -> Result<InferenceRequest, Status> {
     let version = parse_version(message.model_version())?;
     let account = Arc::new(Account::unlimited());
     let access = RegionAccess { regions: Regions::none(), account: &account };
-    message.into_request(version, &access).map(|(request, _)| request)
+    message.into_request(version, &access).map(|(request, _)| *request)
 }
 
 fn check_refused(request: &ModelInferRequest, code: Code, message: &str) {

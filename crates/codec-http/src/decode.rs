@@ -39,7 +39,7 @@ pub fn decode_infer(
     header_length: usize,
     target: TargetModel,
     bounds: &DecodeBounds<'_>,
-) -> Result<(InferenceRequest, OutputEncoding), Status> {
+) -> Result<(Box<InferenceRequest>, OutputEncoding), Status> {
     check_json_size(header_length, bounds.limits)?;
     let Some((json, binary)) = body.split_at_checked(header_length) else {
         return Err(Status::invalid_argument(format!(
@@ -47,11 +47,9 @@ pub fn decode_infer(
             header_length.saturating_sub(body.len())
         )));
     };
-    let mut request = InferenceRequest {
-        model_name: target.model_name,
-        model_version: target.model_version,
-        ..InferenceRequest::default()
-    };
+    let mut request = Box::<InferenceRequest>::default();
+    request.model_name = target.model_name;
+    request.model_version = target.model_version;
     let mut tail = BinaryTail::new(body, header_length, binary.len());
     let members = read_members(json, &mut request, &mut tail, bounds)
         .map_err(|found| first_mistake(json, tail.inputs_seen(), found))?;

@@ -25,16 +25,14 @@ pub fn decode_raw_infer(
     target: TargetModel,
     config: &ModelConfigDocument,
     bounds: &DecodeBounds<'_>,
-) -> Result<(InferenceRequest, OutputEncoding), Status> {
+) -> Result<(Box<InferenceRequest>, OutputEncoding), Status> {
     let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
     if length > bounds.limits.input_bytes_max {
         return Err(super::errors::raw_too_large(length, bounds.limits));
     }
-    let mut request = InferenceRequest {
-        model_name: target.model_name,
-        model_version: target.model_version,
-        ..InferenceRequest::default()
-    };
+    let mut request = Box::<InferenceRequest>::default();
+    request.model_name = target.model_name;
+    request.model_version = target.model_version;
     let given = GivenRaw { name: RAW_INPUT, input_count: 1 };
     let input = raw_input(body, given, &request.model_name, config, Some(bounds.account))
         .map_err(|status| status.prefixed(request.log_prefix()))?;

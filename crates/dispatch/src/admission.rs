@@ -128,7 +128,7 @@ impl AdmissionRefusal {
 /// A request that has passed the checks.
 #[derive(Debug)]
 pub(crate) struct NormalizedRequest {
-    pub(crate) request: InferenceRequest,
+    pub(crate) request: Box<InferenceRequest>,
     /// The number of its batch elements; 1 for a model without batching.
     pub(crate) batch_size: u32,
     /// `None` if any two requests of the model may share a batch.
@@ -156,7 +156,9 @@ impl Admission {
             max_batch_size: spec.max_batch_size,
             output_names: spec.outputs.iter().map(|output| output.name.clone()).collect(),
             required_inputs: inputs.iter().filter(|rule| !rule.spec.optional).count(),
-            has_shape_classes: spec.max_batch_size > 1
+            // Without a batcher no request shares a batch.
+            has_shape_classes: spec.scheduling != SchedulingChoice::Default
+                && spec.max_batch_size > 1
                 && inputs.iter().any(|rule| {
                     rule.is_variable || rule.spec.optional || rule.spec.is_shape_tensor
                 }),
@@ -209,7 +211,11 @@ impl Admission {
     /// `InvalidArgument`. The message begins with the request's identifier, except for an unknown
     /// name and for a batch that is sent to a sequence batcher. If there are several mistakes, it
     /// names the same one as Triton.
-    pub(crate) fn admit(&self, mut request: InferenceRequest) -> Result<NormalizedRequest, Status> {
+    pub(crate) fn admit(
+        &self,
+        request: impl Into<Box<InferenceRequest>>,
+    ) -> Result<NormalizedRequest, Status> {
+        let mut request = request.into();
         let batch_size = self.check(&mut request).map_err(|refusal| refusal.status(&request))?;
         if !self.backend_alone {
             request.device_outputs = DeviceOutputs::None;

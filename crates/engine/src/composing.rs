@@ -68,7 +68,12 @@ pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
 }
 
 impl InferenceService for PinnedModels {
-    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(
+        &self,
+        _: Pass<api::Inference>,
+        request: Box<InferenceRequest>,
+        sender: ResponseSender,
+    ) {
         match self.find(&request.model_name, request.model_version) {
             Some(model) => model.infer(request, sender),
             None => {

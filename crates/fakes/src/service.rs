@@ -14,9 +14,10 @@ impl InferenceService for FakeServer {
     fn infer(
         &self,
         _: Pass<api::Inference>,
-        request: InferenceRequest,
+        request: Box<InferenceRequest>,
         mut sender: ResponseSender,
     ) {
+        let request = *request;
         self.requests.fetch_add(1, Ordering::SeqCst);
         if self.holds_all.load(Ordering::SeqCst) {
             return (self.hold)((request, sender));

@@ -169,7 +169,7 @@ impl PythonAccess {
 impl ServerAccess for PythonAccess {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
         match self.server() {
-            Ok(server) => server.infer(Pass::in_process(), request, sender),
+            Ok(server) => server.infer(Pass::in_process(), Box::new(request), sender),
             Err(status) => sender.fail(status),
         }
     }

@@ -23,7 +23,7 @@ use crate::guard::{exiting, guarded};
 const INLINE_JSON_BYTES: usize = 128 << 10;
 
 /// A request with the forms of its outputs.
-pub(crate) type DecodedRequest = (InferenceRequest, OutputEncoding);
+pub(crate) type DecodedRequest = (Box<InferenceRequest>, OutputEncoding);
 
 /// A text that is read or written on another thread. It is boxed, so that the futures of short
 /// requests have no room for it.
@@ -146,7 +146,7 @@ mod tests {
             TextBounds { limits: &limits, account, regions: &regions, pass: Pass::in_process() };
         let decoding = TextThreads::new().decode(body.into(), header_length, target, &bounds);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(decoding).unwrap().0
+        *runtime.block_on(decoding).unwrap().0
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct PendingRequest {
 
 #[derive(Debug)]
 struct Parts {
-    request: InferenceRequest,
+    request: Box<InferenceRequest>,
     /// The responder, taken by the final reply. Padding never has one.
     responder: Option<Responder>,
     batch_size: u32,
@@ -89,12 +89,13 @@ impl PendingRequest {
     /// `batch_size` is the request's size in its first dimension, 1 for a
     /// model without batching.
     pub fn new(
-        mut request: InferenceRequest,
+        request: impl Into<Box<InferenceRequest>>,
         sender: ResponseSender,
         batch_size: u32,
         times: RequestTimes,
         observer: Arc<dyn RequestObserver>,
     ) -> Self {
+        let mut request = request.into();
         let cancel = request.cancel.clone();
         let (execution_observer, trace) = (request.execution_observer.take(), request.trace.take());
         let statistics = StatisticsReporter { batch_size, times, observer, execution_observer };
@@ -111,20 +112,21 @@ impl PendingRequest {
     ///
     /// `request` has inputs of the right types and shapes with arbitrary contents.
     #[must_use]
-    pub fn padding(request: InferenceRequest) -> Self {
-        let mut padding = Self::without_responder(request, 1);
+    pub fn padding(request: impl Into<Box<InferenceRequest>>) -> Self {
+        let mut padding = Self::without_responder(request.into(), 1);
         padding.parts.is_padding = true;
         padding
     }
 
     /// Makes a copy of a queued request that can be read but can't reply.
     #[must_use]
-    pub fn for_inspection(mut request: InferenceRequest, batch_size: u32) -> Self {
+    pub fn for_inspection(request: impl Into<Box<InferenceRequest>>, batch_size: u32) -> Self {
+        let mut request = request.into();
         (request.execution_observer, request.trace) = (None, None);
         Self::without_responder(request, batch_size)
     }
 
-    fn without_responder(request: InferenceRequest, batch_size: u32) -> Self {
+    fn without_responder(request: Box<InferenceRequest>, batch_size: u32) -> Self {
         let (responder, sequence, trace) = (None, None, None);
         Self::of(Parts { request, responder, batch_size, sequence, is_padding: false, trace })
     }

@@ -10,8 +10,14 @@ use crate::{InferenceRequest, ResponseSender, Status};
 pub trait InferenceService: Send + Sync {
     /// Replies to `request` through `sender`, now or later, on any thread.
     ///
-    /// It never blocks and never fails: errors are sent through the sender.
-    fn infer(&self, pass: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender);
+    /// It never blocks and never fails: errors are sent through the sender. A request is moved
+    /// often on its way, and is large.
+    fn infer(
+        &self,
+        pass: Pass<api::Inference>,
+        request: Box<InferenceRequest>,
+        sender: ResponseSender,
+    );
 }
 
 /// The error of a door that asked for another pass than its gate admitted.

@@ -107,7 +107,7 @@ pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request
     let call = Arc::new(HandoverCall::begin());
     let sink = RepliesSink { replies: replies.clone(), call: call.clone() };
     let sender = ResponseSender::new(Box::new(sink));
-    server.service.infer(Pass::in_process(), request, sender);
+    server.service.infer(Pass::in_process(), Box::new(request), sender);
     call.end().map_or(Ok(Request { replies, cancel }), Err)
 }
 

@@ -45,11 +45,16 @@ pub(super) struct Models {
 }
 
 impl InferenceService for Models {
-    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(
+        &self,
+        _: Pass<api::Inference>,
+        request: Box<InferenceRequest>,
+        sender: ResponseSender,
+    ) {
         let handler = self.handlers.lock().unwrap().get(&request.model_name).cloned();
         match handler {
-            Some(handle) => handle(request, sender),
-            None => self.pending.lock().unwrap().push(ModelRequest { request, sender }),
+            Some(handle) => handle(*request, sender),
+            None => self.pending.lock().unwrap().push(ModelRequest { request: *request, sender }),
         }
     }
 }

@@ -36,7 +36,8 @@ fn decode_infer(
     limits: &Limits,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
     let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };
-    super::decode_infer(body, header_length, target, &bounds)
+    let (request, encoding) = super::decode_infer(body, header_length, target, &bounds)?;
+    Ok((*request, encoding))
 }
 
 /// Encodes a response.

@@ -333,5 +333,6 @@ fn decode_raw(
     limits: &Limits,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
     let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };
-    crate::decode_raw_infer(body, target(), config, &bounds)
+    let (request, encoding) = crate::decode_raw_infer(body, target(), config, &bounds)?;
+    Ok((*request, encoding))
 }

@@ -282,6 +282,6 @@ pub fn send_to(service: &dyn InferenceService, request: InferenceRequest) -> Inb
             let _ = replies.send(result);
         }
     }));
-    service.infer(Pass::in_process(), request, sender);
+    service.infer(Pass::in_process(), Box::new(request), sender);
     inbox
 }

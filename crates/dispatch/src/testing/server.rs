@@ -195,7 +195,12 @@ impl Drop for TestServer {
 }
 
 impl InferenceService for TestServer {
-    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(
+        &self,
+        _: Pass<api::Inference>,
+        request: Box<InferenceRequest>,
+        sender: ResponseSender,
+    ) {
         match self.find(&request.model_name, request.model_version) {
             Ok(model) => model.infer(request, sender),
             Err(status) => refuse(sender, status, &self.log),

@@ -84,7 +84,11 @@ pub struct LoadedModel {
 
 impl LoadedModel {
     /// Checks a request and queues it.
-    pub fn infer(&self, mut request: InferenceRequest, sender: ResponseSender) {
+    pub fn infer(&self, request: impl Into<Box<InferenceRequest>>, sender: ResponseSender) {
+        self.queue(request.into(), sender);
+    }
+
+    fn queue(&self, mut request: Box<InferenceRequest>, sender: ResponseSender) {
         let arrival = Instant::now();
         if let Some(classes) = request.classes.take() {
             classes.set(&self.classes);

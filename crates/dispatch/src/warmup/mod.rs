@@ -38,7 +38,7 @@ struct PreparedSample {
     name: String,
     batch_size: u32,
     count: u32,
-    request: InferenceRequest,
+    request: Box<InferenceRequest>,
     /// The number of rows in one of the requests, and their length.
     rows: u32,
     length: u32,

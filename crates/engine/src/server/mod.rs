@@ -247,7 +247,12 @@ pub struct Remainder {
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 impl InferenceService for Server {
-    fn infer(&self, _: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(
+        &self,
+        _: Pass<api::Inference>,
+        request: Box<InferenceRequest>,
+        sender: ResponseSender,
+    ) {
         if self.is_exiting() {
             let status = Status::unavailable("Server is stopping: no new requests are accepted");
             return refuse(sender, status, &self.options.log);

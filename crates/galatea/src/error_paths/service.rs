@@ -58,7 +58,12 @@ impl<S> Relative<S> {
 }
 
 impl<S: InferenceService> InferenceService for Relative<S> {
-    fn infer(&self, pass: Pass<api::Inference>, request: InferenceRequest, sender: ResponseSender) {
+    fn infer(
+        &self,
+        pass: Pass<api::Inference>,
+        request: Box<InferenceRequest>,
+        sender: ResponseSender,
+    ) {
         let roots = self.roots.clone();
         let sender = sender.wrap(|sink| Box::new(RelativeSink { sink, roots }));
         self.server.infer(pass, request, sender);

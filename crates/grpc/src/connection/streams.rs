@@ -253,7 +253,7 @@ struct ParsedMessage {
     mode: ReplyMode,
     sends_empty_final: bool,
     replaced: ReplacedOutputs,
-    request: Result<InferenceRequest, Status>,
+    request: Result<Box<InferenceRequest>, Status>,
 }
 
 impl ParsedMessage {
@@ -292,7 +292,7 @@ impl ParsedMessage {
         context: &DoorContext,
         account: &Arc<Account>,
         message: &Bytes,
-    ) -> Result<InferenceRequest, Status> {
+    ) -> Result<Box<InferenceRequest>, Status> {
         let message = InferMessage::parse_charged(message, Some(account))?;
         self.tag = RequestTag::new(&message);
         context.refuse_while_stopping()?;

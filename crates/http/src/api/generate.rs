@@ -139,7 +139,7 @@ impl Api {
         }
         let service = self.service.clone();
         let infer = move || {
-            service.infer(pass, request, ResponseSender::new(Box::new(sink)));
+            service.infer(pass, Box::new(request), ResponseSender::new(Box::new(sink)));
             Ok(events)
         };
         // The thread that executes a model inline also writes the response, which is about as long.

@@ -297,7 +297,7 @@ impl Api {
         &self,
         pass: Pass<api::Inference>,
         head: &RequestHead<'_>,
-        mut request: InferenceRequest,
+        mut request: Box<InferenceRequest>,
         encoding: OutputEncoding,
         arrival: InferenceArrival<'_>,
     ) -> Result<StartedInference, Status> {

@@ -98,7 +98,7 @@ fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
     let sender = ResponseSender::new(Box::new(move |_: Reply| {
         let _ = answers.send(number);
     }));
-    server.infer(Pass::in_process(), step(0, "", number), sender);
+    server.infer(Pass::in_process(), Box::new(step(0, "", number)), sender);
 }
 
 #[test]

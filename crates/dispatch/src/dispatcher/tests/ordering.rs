@@ -98,7 +98,7 @@ fn rooms(
 fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) {
     let number = int(&PendingRequest::padding(request.clone()), "IN");
     let sink = JournalSink { number, journal: journal.clone() };
-    server.infer(Pass::in_process(), request, ResponseSender::new(Box::new(sink)));
+    server.infer(Pass::in_process(), Box::new(request), ResponseSender::new(Box::new(sink)));
 }
 
 /// A sink that writes the replies to a request into the journal.
@@ -224,7 +224,7 @@ fn what_is_too_late_fails_at_once_and_says_when_to_try_again() {
         let Reply::Response { result, .. } = reply else { return };
         let _ = failed.send(result.map(|_| ()));
     }));
-    server.infer(Pass::in_process(), request, sender);
+    server.infer(Pass::in_process(), Box::new(request), sender);
     let status = failure.recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert!(status.retry_after_ms().is_some());
@@ -320,7 +320,7 @@ fn a_sink_that_panics_loses_only_its_own_reply() {
     let (rooms, backend) = rooms(&journal, done);
     let server = ServerSetup::new(dynamic(""), backend).serve();
     let sender = ResponseSender::new(Box::new(|_: Reply| panic!("planned")));
-    server.infer(Pass::in_process(), step(0, "", 1), sender);
+    server.infer(Pass::in_process(), Box::new(step(0, "", 1)), sender);
     send(&server, &journal, step(0, "", 2));
     rooms.open(2);
     journal.wait_for("2 is done");

@@ -263,7 +263,7 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
             pending.complete(result, &times);
         }
     }));
-    models.infer(Pass::in_process(), asked, sender);
+    models.infer(Pass::in_process(), Box::new(asked), sender);
 }
 
 /// Files that panic if the test says so.

@@ -118,7 +118,7 @@ fn decoupled_responses_come_from_every_iteration() {
         let value = i32::from_le_bytes(*data.first_chunk().unwrap());
         replies.send(format!("{value} {finality:?}")).unwrap();
     }));
-    server.infer(Pass::in_process(), step(0, "", 3), sender);
+    server.infer(Pass::in_process(), Box::new(step(0, "", 3)), sender);
     let got: Vec<String> = inbox.iter().collect();
     assert_eq!(got, ["-1 More", "-2 More", "-3 More", "3 Final"]);
     wait_until_empty(&server);
