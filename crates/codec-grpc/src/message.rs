@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 use galatea_infer::Status;
 use galatea_tensor::Buffer;
 use prost::Message;
@@ -60,11 +60,11 @@ impl MessageChunks {
             return self;
         }
         let Ok(length) = u32::try_from(compressed.len()) else { return self };
-        let mut prefix = BytesMut::with_capacity(MESSAGE_PREFIX_BYTES);
+        let mut prefix = Vec::with_capacity(MESSAGE_PREFIX_BYTES);
         prefix.put_u8(COMPRESSED);
         prefix.put_u32(length);
         self.remaining = compressed.len().saturating_add(MESSAGE_PREFIX_BYTES);
-        self.head = prefix.freeze();
+        self.head = Bytes::from(prefix);
         self.tail = vec![Bytes::from(compressed)].into_iter();
         self.extra_retained_bytes = 0;
         self.charged_bytes = 0;
@@ -135,7 +135,9 @@ const OUTER_FIELD_BYTES_MAX: usize = MESSAGE_PREFIX_BYTES + 6;
 /// Writes a message field by field; large `bytes` fields become chunks of their own.
 pub(super) struct MessageWriter {
     /// The reserved bytes, all small fields, and the keys and lengths of the chunks.
-    pub(super) fields: BytesMut,
+    pub(super) fields: Vec<u8>,
+    /// The number of reserved bytes that are not used.
+    unused: usize,
     /// Each chunk with its offset in the fields.
     chunks: Vec<(usize, Bytes)>,
     chunks_bytes: usize,
@@ -145,22 +147,20 @@ pub(super) struct MessageWriter {
 
 impl MessageWriter {
     pub(super) fn with_capacity(fields_bytes: usize) -> Self {
-        let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(MESSAGE_PREFIX_BYTES));
-        fields.put_bytes(0, MESSAGE_PREFIX_BYTES);
-        Self::new(fields)
+        Self::new(fields_bytes, MESSAGE_PREFIX_BYTES)
     }
 
     /// Makes a writer for a message that [`MessageWriter::wrap_in_field`] will wrap.
     pub(super) fn with_outer_field(fields_bytes: usize) -> Self {
-        let mut fields =
-            BytesMut::with_capacity(fields_bytes.saturating_add(OUTER_FIELD_BYTES_MAX));
-        fields.put_bytes(0, OUTER_FIELD_BYTES_MAX);
-        Self::new(fields)
+        Self::new(fields_bytes, OUTER_FIELD_BYTES_MAX)
     }
 
-    const fn new(fields: BytesMut) -> Self {
+    fn new(fields_bytes: usize, reserved: usize) -> Self {
+        let mut fields = Vec::with_capacity(fields_bytes.saturating_add(reserved));
+        fields.resize(reserved, 0);
         Self {
             fields,
+            unused: 0,
             chunks: Vec::new(),
             chunks_bytes: 0,
             extra_retained_bytes: 0,
@@ -178,7 +178,7 @@ impl MessageWriter {
         &mut self,
         number: u32,
         length: usize,
-        write: impl FnOnce(&mut BytesMut),
+        write: impl FnOnce(&mut Vec<u8>),
     ) {
         put_length(&mut self.fields, number, length);
         write(&mut self.fields);
@@ -211,29 +211,26 @@ impl MessageWriter {
         encode_key(number, WireType::LengthDelimited, &mut free);
         encode_varint(u64::from(length), &mut free);
         // A short length leaves unused bytes before the prefix.
-        let unused = free.len();
-        self.fields.advance(unused);
-        self.fields
-            .iter_mut()
-            .zip(outer)
-            .take(OUTER_FIELD_BYTES_MAX.saturating_sub(unused))
+        self.unused = free.len();
+        let used = self.fields.iter_mut().skip(self.unused);
+        used.zip(outer)
+            .take(OUTER_FIELD_BYTES_MAX.saturating_sub(self.unused))
             .for_each(|(slot, byte)| *slot = byte);
-        for (offset, _) in &mut self.chunks {
-            *offset = offset.saturating_sub(unused);
-        }
         Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<MessageChunks, Status> {
-        let remaining = self.fields.len().saturating_add(self.chunks_bytes);
+        let fields = self.fields.get_mut(self.unused..).unwrap_or_default();
+        let remaining = fields.len().saturating_add(self.chunks_bytes);
         let length = check_length(remaining.saturating_sub(MESSAGE_PREFIX_BYTES))?;
-        if let Some(prefix) = self.fields.first_chunk_mut::<MESSAGE_PREFIX_BYTES>() {
+        if let Some(prefix) = fields.first_chunk_mut::<MESSAGE_PREFIX_BYTES>() {
             let [a, b, c, d] = length.to_be_bytes();
             *prefix = [0, a, b, c, d];
         }
         let (extra_retained_bytes, charged_bytes) = (self.extra_retained_bytes, self.charged_bytes);
-        let mut head = self.fields.freeze();
+        let mut head = Bytes::from(self.fields);
         if self.chunks.is_empty() {
+            head.advance(self.unused);
             return Ok(MessageChunks {
                 head,
                 tail: Vec::new().into_iter(),
@@ -250,6 +247,7 @@ impl MessageWriter {
             }
             tail.push(chunk);
         }
+        head.advance(self.unused);
         tail.reverse();
         let tail = tail.into_iter();
         Ok(MessageChunks { head, tail, remaining, extra_retained_bytes, charged_bytes })
@@ -265,14 +263,14 @@ fn check_length(length: usize) -> Result<u32, Status> {
     })
 }
 
-pub(super) fn put_text(into: &mut BytesMut, number: u32, text: &str) {
+pub(super) fn put_text(into: &mut Vec<u8>, number: u32, text: &str) {
     if !text.is_empty() {
         put_length(into, number, text.len());
         into.extend_from_slice(text.as_bytes());
     }
 }
 
-pub(super) fn put_length(into: &mut BytesMut, number: u32, length: usize) {
+pub(super) fn put_length(into: &mut Vec<u8>, number: u32, length: usize) {
     if let (Ok(number @ ..16), Ok(length @ ..128)) = (u8::try_from(number), u8::try_from(length)) {
         // Most fields are short. Both bytes are written at once.
         into.extend_from_slice(&[number << 3 | LENGTH_DELIMITED, length]);

@@ -3,12 +3,9 @@
 //! Outputs are always raw contents, one entry for each output in the same order. The
 //! typed lists are never used.
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::BufMut as _;
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
-use galatea_protocol::inference::infer_parameter::ParameterChoice::{
-    self, BoolParam, DoubleParam, Int64Param,
-};
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 
 use super::message::{MessageChunks, MessageWriter, put_length, put_text};
 
@@ -61,31 +58,45 @@ pub(super) fn put_outputs(
 }
 
 fn put_parameter(writer: &mut MessageWriter, parameter: &Parameter) {
-    let text = match &parameter.value {
-        ParameterValue::Bool(value) => return put_value(writer, parameter, BoolParam(*value)),
-        ParameterValue::Int64(value) => return put_value(writer, parameter, Int64Param(*value)),
-        ParameterValue::Double(value) => return put_value(writer, parameter, DoubleParam(*value)),
-        ParameterValue::String(text) => text,
-    };
-    put_entry(writer, parameter, field_length(text.len()), |fields| {
-        put_length(fields, STRING_PARAM, text.len());
-        fields.extend_from_slice(text.as_bytes());
-    });
+    match &parameter.value {
+        ParameterValue::Bool(value) => put_entry(writer, parameter, 2, |fields| {
+            fields.extend_from_slice(&[BOOL_PARAM << 3, u8::from(*value)]);
+        }),
+        ParameterValue::Int64(value) => {
+            let value = value.cast_unsigned();
+            put_entry(writer, parameter, encoded_len_varint(value).saturating_add(1), |fields| {
+                fields.push(INT64_PARAM << 3);
+                encode_varint(value, fields);
+            });
+        }
+        ParameterValue::Double(value) => put_entry(writer, parameter, 9, |fields| {
+            fields.push(DOUBLE_PARAM << 3 | SIXTY_FOUR_BITS);
+            fields.extend_from_slice(&value.to_le_bytes());
+        }),
+        ParameterValue::String(text) => {
+            put_entry(writer, parameter, field_length(text.len()), |fields| {
+                put_length(fields, STRING_PARAM, text.len());
+                fields.extend_from_slice(text.as_bytes());
+            });
+        }
+    }
 }
 
-/// The number of `string_param` in a parameter.
+// The numbers of the values of a parameter.
+const BOOL_PARAM: u8 = 1;
+const INT64_PARAM: u8 = 2;
 const STRING_PARAM: u32 = 3;
+const DOUBLE_PARAM: u8 = 4;
 
-fn put_value(writer: &mut MessageWriter, parameter: &Parameter, value: ParameterChoice) {
-    put_entry(writer, parameter, value.encoded_len(), |fields| value.encode(fields));
-}
+/// The wire type of a double in a key.
+const SIXTY_FOUR_BITS: u8 = WireType::SixtyFourBit as u8;
 
 /// Writes a parameter whose value has this length.
 fn put_entry(
     writer: &mut MessageWriter,
     parameter: &Parameter,
     value_length: usize,
-    put_value: impl FnOnce(&mut BytesMut),
+    put_value: impl FnOnce(&mut Vec<u8>),
 ) {
     let length = text_length(&parameter.name).saturating_add(field_length(value_length));
     writer.message_field(4, length, |fields| {
@@ -102,7 +113,7 @@ fn put_output(writer: &mut MessageWriter, output: &OutputTensor) {
     let shape_field = if dims.is_empty() { 0 } else { field_length(shape_length) };
     let length =
         text_length(&output.name).saturating_add(text_length(datatype)).saturating_add(shape_field);
-    writer.message_field(5, length, |fields: &mut BytesMut| {
+    writer.message_field(5, length, |fields: &mut Vec<u8>| {
         put_text(fields, 1, &output.name);
         put_text(fields, 2, datatype);
         if !dims.is_empty() {

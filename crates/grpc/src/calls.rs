@@ -88,7 +88,8 @@ pub(crate) enum ReceiveResult {
 /// All calls of a connection.
 #[derive(Default)]
 pub(crate) struct Calls {
-    calls: Slab<Call>,
+    /// A call is inserted and removed by moves, and is large.
+    calls: Slab<Box<Call>>,
     next_serial: u64,
 }
 
@@ -103,12 +104,13 @@ impl Calls {
         self.next_serial = serial.wrapping_add(1);
         let entry = self.calls.vacant_entry();
         let key = CallKey { index: entry.key(), serial };
-        entry.insert(Call { responder, head, state: state(key), serial });
+        entry.insert(Box::new(Call { responder, head, state: state(key), serial }));
         key
     }
 
     pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
-        self.calls.get_mut(key.index).filter(|call| call.serial == key.serial)
+        let call = self.calls.get_mut(key.index)?;
+        (call.serial == key.serial).then_some(call)
     }
 
     /// The stream of a call.
@@ -120,7 +122,7 @@ impl Calls {
     }
 
     /// Removes a call; returns `None` if it has already ended.
-    pub(crate) fn remove(&mut self, key: CallKey) -> Option<Call> {
+    pub(crate) fn remove(&mut self, key: CallKey) -> Option<Box<Call>> {
         self.get_mut(key)?;
         self.calls.try_remove(key.index)
     }

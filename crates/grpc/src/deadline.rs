@@ -45,6 +45,8 @@ pub(crate) fn parse_timeout(text: &[u8]) -> Option<Timeout> {
 pub(crate) struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     is_set: bool,
+    /// True if the timer wakes the connection when it expires.
+    has_waker: bool,
 }
 
 impl DeadlineTimer {
@@ -54,26 +56,31 @@ impl DeadlineTimer {
             None => self.sleep = Some(Box::pin(sleep_until(deadline))),
             Some(sleep) if !self.is_set || deadline < sleep.deadline() => {
                 sleep.as_mut().reset(deadline);
+                self.has_waker = false;
             }
             Some(_) => {}
         }
         self.is_set = true;
     }
 
-    /// Returns true if the timer has expired. It must then be set again.
+    /// Returns true if the timer has expired. It must then be set again. The waker is the same
+    /// each time.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.is_set {
+        let Some(sleep) = self.sleep.as_mut().filter(|_| self.is_set) else { return false };
+        if self.has_waker && !sleep.is_elapsed() {
             return false;
         }
-        let has_expired =
-            self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
-        self.is_set = !has_expired;
-        has_expired
+        self.has_waker = true;
+        self.is_set = sleep.as_mut().poll(cx).is_pending();
+        !self.is_set
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
     use super::*;
 
     fn check(text: &str, expected: Option<Timeout>) {
@@ -94,5 +101,24 @@ mod tests {
         for refused in ["", "S", "5", "5s", "-5S", "+5S", "5 S", "123456789S", "1e3S", "５S"] {
             check(refused, None);
         }
+    }
+
+    #[tokio::test]
+    async fn the_timer_wakes_for_each_deadline() {
+        let mut timer = DeadlineTimer::default();
+        for _ in 0..2 {
+            let now = Instant::now();
+            timer.set(now + Duration::from_hours(1));
+            assert!(!poll_fn(|cx| Poll::Ready(timer.poll(cx))).await);
+            timer.set(now + Duration::from_millis(1));
+            // The second poll has nothing new to register.
+            let expired = |cx: &mut Context<'_>| timer.poll(cx) || timer.poll(cx);
+            wait_until(expired).await;
+            assert!(!poll_fn(|cx| Poll::Ready(timer.poll(cx))).await);
+        }
+    }
+
+    async fn wait_until(mut is_over: impl FnMut(&mut Context<'_>) -> bool) {
+        poll_fn(|cx| if is_over(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use galatea_infer::Status;
-
+use galatea_codec::json::plain_length;
 use galatea_codec::limits::Limits;
+use galatea_infer::Status;
 
 use super::cursor::JsonReader;
 use super::number::{self, Number};
-use super::text::plain_length;
 
 /// The type of a value, by its first character.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,8 @@
 //! `Infinity` are numbers, and strings need not be UTF-8, because elements of tensors are bytes.
 
 mod double;
+mod plain;
 mod writer;
 
+pub use plain::plain_length;
 pub use writer::{push_double, push_list, push_signed, push_string, push_unsigned};

@@ -1,6 +1,7 @@
 //! Writes JSON in RapidJSON's format.
 
 use super::double;
+use super::plain::plain_length;
 
 /// Appends a whole number.
 pub fn push_unsigned(out: &mut Vec<u8>, value: u64) {
@@ -39,9 +40,7 @@ pub fn push_double(out: &mut Vec<u8>, value: f64) {
 pub fn push_string(out: &mut Vec<u8>, mut text: &[u8]) {
     out.push(b'"');
     loop {
-        let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-        let length = text.iter().position(special).unwrap_or(text.len());
-        let (plain, rest) = text.split_at_checked(length).unwrap_or((text, &[]));
+        let (plain, rest) = text.split_at_checked(plain_length(text)).unwrap_or((text, &[]));
         out.extend_from_slice(plain);
         let [byte, after @ ..] = rest else { break };
         push_escape(out, *byte);

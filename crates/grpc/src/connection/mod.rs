@@ -326,9 +326,8 @@ impl ConnectionTask {
     }
 
     fn handle_events(&mut self) -> Result<(), ConnectionClosed> {
-        let mut events = std::mem::take(&mut self.events);
-        self.inbox.take(&mut events);
-        for event in events.drain(..) {
+        self.inbox.take(&mut self.events);
+        while let Some(event) = self.events.pop_front() {
             match event {
                 ConnectionEvent::CallStarted { call, message, cancel } => {
                     self.start_inference(call, &message, cancel);
@@ -345,11 +344,11 @@ impl ConnectionTask {
                 }
                 ConnectionEvent::Close => {
                     self.cancel_calls();
+                    self.events.clear();
                     return Err(ConnectionClosed);
                 }
             }
         }
-        self.events = events;
         Ok(())
     }
 

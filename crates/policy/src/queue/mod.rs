@@ -197,8 +197,10 @@ impl PolicyQueue {
     }
 
     fn append(&mut self, level_id: u64, index: SlabIndex) {
-        let later_level_waits =
-            self.levels.range((Excluded(level_id), Unbounded)).any(|(_, level)| level.len() > 0);
+        // Most models have one level.
+        let has_later_levels = self.levels.last_key_value().is_some_and(|(id, _)| *id > level_id);
+        let later_level_waits = has_later_levels
+            && self.levels.range((Excluded(level_id), Unbounded)).any(|(_, level)| level.len() > 0);
         let level = self.levels.entry(level_id).or_default();
         let joins_at_the_end = level.delayed.is_empty() && !later_level_waits;
         level.in_time.push_back(&mut self.slab, index);
