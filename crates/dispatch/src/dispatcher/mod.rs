@@ -410,7 +410,7 @@ impl Dispatcher {
         let mut next = Some(event);
         while let Some(event) = next {
             if !state.is_broken {
-                delayed.extend(self.step_once(state, now, event, effects));
+                delayed.append(&mut self.step_once(state, now, event, effects));
             }
             if state.is_broken {
                 state.fail_all(now, effects);

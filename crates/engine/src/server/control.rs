@@ -155,7 +155,10 @@ impl ServerControl for Server {
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status> {
-        Ok(self.find(name, version)?.spec().decoupled)
+        match self.registry.snapshot().find(name, version) {
+            Ok(model) => Ok(model.spec().decoupled),
+            Err(status) => Err(self.check_initialized().err().unwrap_or(status)),
+        }
     }
 
     fn priority_levels(

@@ -57,6 +57,9 @@ impl ConnectionTask {
 
     /// Reads the available data of every incomplete message.
     pub(super) fn receive_messages(&mut self) {
+        if self.receiving.is_empty() {
+            return;
+        }
         let mut receiving = std::mem::take(&mut self.receiving);
         receiving.retain(|&key| self.receive_message(key));
         self.receiving = receiving;
