@@ -75,7 +75,7 @@ impl FreeList {
         block
     }
 
-    /// Puts a block into the list, unless it has so many.
+    /// Puts a block into the list, unless that is full.
     ///
     /// # Safety
     ///
