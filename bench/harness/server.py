@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 from . import process
 
-#: Under valgrind, and on a busy machine, a start takes more than a minute.
+#: Under valgrind, and on a busy machine, a start takes more than a minute, and an end twenty seconds.
 READY_DEADLINE_SECONDS = 300.0
-STOP_DEADLINE_SECONDS = 10.0
+STOP_DEADLINE_SECONDS = 120.0
 POLL_SECONDS = 0.001
 HOST = "127.0.0.1"
 
