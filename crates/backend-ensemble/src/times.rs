@@ -41,7 +41,7 @@ impl StepTimes {
     }
 }
 
-/// The same durations laid end to end, for the statistics of batches, which use nothing else.
+/// Lays the durations end to end, for the statistics of batches, which use nothing else.
 pub(crate) fn batch_times(execution: &ExecutionSummary) -> ExecutionTimes {
     let compute_start = execution.start + execution.input;
     let compute_end = compute_start + execution.infer;

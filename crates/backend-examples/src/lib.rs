@@ -6,8 +6,8 @@
 //! | `identity` | the smallest backend: outputs share the buffers of the inputs | `identity/mod.rs` |
 //! | `token_counter` | implicit state, decoupled responses, rescheduling | `token_counter/mod.rs` |
 //!
-//! They read no files and link no library. They have no queue and no thread: as for every backend,
-//! batches arrive ready-made from the scheduler.
+//! The backends read no files and link no library. They have no queue and no thread: as for every
+//! backend, batches arrive ready-made from the scheduler.
 //!
 //! ```
 //! use galatea_backend::{Backend, ExecutionPolicy};

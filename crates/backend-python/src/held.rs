@@ -105,7 +105,7 @@ struct HeldByKey {
     /// requests don't pay for it.
     is_ending: bool,
     last_key: u64,
-    /// The reason why no more requests are accepted: the worker is gone.
+    /// The reason why requests are no longer accepted: the worker is gone.
     gone: Option<Status>,
 }
 

@@ -16,14 +16,14 @@ pub trait BatchRule: Send {
     ///
     /// # Errors
     ///
-    /// Why the batch is formed without the rule.
+    /// The reason why the batch is formed without the rule.
     fn open(&mut self) -> Result<(), Status>;
 
     /// Returns true if this queued request, which has `batch_size` elements, may join.
     ///
     /// # Errors
     ///
-    /// Why the rule can't decide.
+    /// The reason why the rule can't decide.
     fn include(&mut self, request: &InferenceRequest, batch_size: u32) -> Result<bool, Status>;
 
     /// Closes the batch.

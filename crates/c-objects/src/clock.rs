@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use galatea_infer::ExecutionTimes;
 
-/// The same moment, as read from both clocks.
+/// One moment, as read from both clocks.
 #[derive(Copy, Clone, Debug)]
 pub struct Clock {
     instant: Instant,

@@ -71,8 +71,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         };
         // SAFETY: as above.
         infer.trace = unsafe { trace::begin(trace, &borrowed) };
-        // Its release callback may delete the trace before the handover returns.
-        // SAFETY: as above.
+        // The trace's release callback may delete it before the handover returns. SAFETY: as above.
         let handover = unsafe { trace::Handover::of(trace) };
         if !object.devices.is_empty() {
             infer.device_outputs = DeviceOutputs::All;

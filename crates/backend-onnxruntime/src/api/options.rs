@@ -301,8 +301,8 @@ pub(crate) struct RunOptions {
 
 // SAFETY: the options are not bound to a thread.
 unsafe impl Send for RunOptions {}
-// SAFETY: behind a shared reference runs read the options, and a flag is set that the library
-// documents to be set by other threads while a run goes on.
+// SAFETY: behind a shared reference, runs read the options, and the only other access is to a flag
+// that the library documents as settable by other threads during a run.
 unsafe impl Sync for RunOptions {}
 
 impl RunOptions {

@@ -147,8 +147,8 @@ impl Session {
                 raw.as_mut_ptr(),
             )
         };
-        // SAFETY: the run stored null or values that are ours now, also if it failed; each
-        // may refer to memory of the inputs, which live as long as `'data`.
+        // SAFETY: the run stored null or values that are ours now, even if it failed; each may
+        // refer to memory of the inputs, which live as long as `'data`.
         let values = raw.into_iter().map(|value| unsafe { OrtTensor::output(value, api) });
         let values: SmallVec<[Option<OrtTensor<'data>>; 4]> = values.collect();
         // SAFETY: the status is the run's.

@@ -143,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Fails all requests and calls that the worker holds, and gives it no more.
+    /// Fails all requests and calls that the worker holds, and closes it for new ones.
     pub(crate) fn give_up(&self, reason: &Status) {
         for one in self.held.close(reason) {
             one.fail(reason.clone());

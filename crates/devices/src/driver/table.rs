@@ -34,8 +34,8 @@ macro_rules! functions {
                 let library = std::mem::ManuallyDrop::new(library);
                 $(
                     let name = concat!(stringify!($function), "\0");
-                    // SAFETY: NVIDIA documents the function with these arguments and
-                    // result, and keeps the ABI of a name for ever.
+                    // SAFETY: NVIDIA documents the function with these arguments and result, and
+                    // keeps the ABI of a name forever.
                     let $function = *unsafe { library.get(name.as_bytes()) }.map_err(|_| {
                         concat!($library, " has no function ", stringify!($function)).to_owned()
                     })?;
