@@ -12,7 +12,7 @@ use galatea_fakes::FakeServer;
 use galatea_http::{
     HttpOptions, InferenceType, PathPattern, Ping, SageMakerOptions, VertexAiOptions,
 };
-use galatea_control::{ArchiveLayout, ModelArchives};
+use galatea_control::{ArchiveLayout, ArchiveInspector};
 use galatea_infer::{Pass, api};
 use tokio::runtime::{Builder, Handle};
 
@@ -101,7 +101,7 @@ impl Door {
 #[derive(Debug)]
 struct OneModel;
 
-impl ModelArchives for OneModel {
+impl ArchiveInspector for OneModel {
     fn layout(&self, _: Pass<api::ModelRepository>, _: &str) -> ArchiveLayout {
         ArchiveLayout::Model
     }

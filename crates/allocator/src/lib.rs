@@ -78,12 +78,12 @@ const MMAP_SHARE: usize = 256;
 
 /// Proof that the process's allocator is the server's to tune, and not a host program's.
 #[derive(Clone, Debug)]
-pub struct ServerAllocator {
+pub struct AllocatorTuning {
     /// The minimum size of blocks that come from `mmap`.
     mmap_threshold: usize,
 }
 
-impl ServerAllocator {
+impl AllocatorTuning {
     /// Limits the number of heaps to the number of processors, whereas glibc's limit is eight times
     /// as high, and keeps large blocks for reuse.
     ///
@@ -103,7 +103,7 @@ impl ServerAllocator {
     /// the place of a long one, so that the next long one needs another place: 64 clients with
     /// messages of 16 MiB made heaps of 430 MiB despite a limit of 256 MiB.
     #[must_use]
-    pub fn beside_limit(self, bytes_max: usize) -> Self {
+    pub fn for_memory_limit(self, bytes_max: usize) -> Self {
         let mmap_threshold =
             (bytes_max / MMAP_SHARE).clamp(MMAP_THRESHOLD_BYTES_MIN, MMAP_THRESHOLD_BYTES);
         let allocator = Self { mmap_threshold };
@@ -149,7 +149,7 @@ mod glibc {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    use super::ServerAllocator;
+    use super::AllocatorTuning;
 
     /// The size of a block whose release makes glibc examine the end of a heap; glibc does so at 64
     /// KiB or more.
@@ -176,13 +176,13 @@ mod glibc {
         fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
 
-    pub(super) fn configure(allocator: &ServerAllocator) {
+    pub(super) fn configure(allocator: &AllocatorTuning) {
         set(M_ARENA_MAX, heaps_max());
         set_thresholds(allocator);
     }
 
     /// Sets the thresholds. The end of a heap keeps as much memory as glibc itself would choose.
-    pub(super) fn set_thresholds(allocator: &ServerAllocator) {
+    pub(super) fn set_thresholds(allocator: &AllocatorTuning) {
         set(M_MMAP_THRESHOLD, allocator.mmap_threshold);
         set(M_TRIM_THRESHOLD, allocator.mmap_threshold.saturating_mul(2));
     }
@@ -224,7 +224,7 @@ mod glibc {
     }
 
     /// Frees a block in every heap while the heaps' ends must not keep any memory.
-    pub(super) fn release_ends_of_heaps(allocator: &ServerAllocator) {
+    pub(super) fn release_ends_of_heaps(allocator: &AllocatorTuning) {
         let blocks = blocks_of_all_heaps();
         set(M_TRIM_THRESHOLD, 0);
         drop(black_box(blocks));
@@ -288,7 +288,7 @@ mod glibc {
         /// live on.
         fn the_free_ends_of_all_heaps_go_back() {
             const KEPT_BYTES: usize = 20 << 20;
-            let allocator = ServerAllocator::configure();
+            let allocator = AllocatorTuning::configure();
             let before = resident_bytes();
             thread::scope(|scope| {
                 let (sender, receiver) = channel();
@@ -314,7 +314,7 @@ mod glibc {
 
         fn prefaulted_memory_is_populated_and_stays_in_the_heap() {
             let length = PREFAULT_BYTES / 2;
-            ServerAllocator::configure().prefault();
+            AllocatorTuning::configure().prefault();
             let (first, second) = (faults_of_writing(length), faults_of_writing(length));
             // SAFETY: for a range of no pages the call only checks whether it knows the advice.
             if unsafe { madvise(std::ptr::null_mut(), 0, MADV_POPULATE_WRITE) } == 0 {

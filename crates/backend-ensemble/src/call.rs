@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use galatea_infer::{
-    Backpressure, CancelToken, CongestionPoint, DeviceOutputs, ExecutionObserver, InferenceRequest,
-    InputTensor, Reply, ResponseSink, Status, Trace,
+    Backpressure, CancelToken, DeviceOutputs, ExecutionObserver, InferenceRequest, InputTensor,
+    Reply, ResponseCongestion, ResponseSink, Status, Trace,
 };
 use galatea_policy::{StepCallKey, StepIndex};
 
@@ -110,7 +110,7 @@ impl CallTemplate {
         if !ensemble.plan.step(step).decoupled {
             return Backpressure::default();
         }
-        let run: Arc<dyn CongestionPoint> = run.clone();
+        let run: Arc<dyn ResponseCongestion> = run.clone();
         let backpressure = self.request.backpressure.clone().with(run);
         match &ensemble.gates {
             None => backpressure,

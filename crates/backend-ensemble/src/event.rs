@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_infer::{CongestionPoint, Reply};
+use galatea_infer::{Reply, ResponseCongestion};
 use galatea_policy::{StepCallKey, StepIndex};
 
 /// An event of a run.
@@ -19,7 +19,7 @@ pub(crate) enum RunEvent {
 
 /// The inbox of a run, as gates and composing models see it. It is congested while too
 /// many responses, events and calls of the run are pending.
-pub(crate) trait RunInbox: CongestionPoint {
+pub(crate) trait RunInbox: ResponseCongestion {
     /// Adds an event. The calling thread handles it, unless another thread is driving the run.
     fn post(self: Arc<Self>, event: RunEvent);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_infer::{CongestionPoint, ResumeHook};
+use galatea_infer::{ResponseCongestion, ResumeHook};
 use galatea_policy::{EnsembleGraph, StepCallKey, StepGates, StepIndex};
 use galatea_stdx::Lock;
 
@@ -111,7 +111,7 @@ pub(crate) struct DownstreamCongestion {
     pub(crate) step: StepIndex,
 }
 
-impl CongestionPoint for DownstreamCongestion {
+impl ResponseCongestion for DownstreamCongestion {
     fn is_congested(&self) -> bool {
         self.gates.state.lock("read the congestion").gates.is_congested(self.step)
     }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_infer::{CancelToken, CongestionPoint, ResumeHook};
+use galatea_infer::{CancelToken, ResponseCongestion, ResumeHook};
 use galatea_stdx::{DriverSlot, Lock};
 
 use crate::driver::{RunDriver, RunProgress};
@@ -182,7 +182,7 @@ impl Task for Run {
 
 /// Reports the run's own pending work: events, responses of decoupled steps that wait for other
 /// tensors, and calls unless gates count them.
-impl CongestionPoint for Run {
+impl ResponseCongestion for Run {
     fn is_congested(&self) -> bool {
         self.state.lock("read the congestion").is_congested()
     }

@@ -33,5 +33,5 @@ mod identity;
 mod testing;
 mod token_counter;
 
-pub use crate::identity::{IdentityBackend, InputCounter, InputCounters};
+pub use crate::identity::{IdentityBackend, InputCounter, InputCounterFactory};
 pub use crate::token_counter::TokenCounterBackend;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use galatea_backend::{ModelFiles, advice_on_name};
+use galatea_backend::{ModelFiles, misnamed_file_hint_in};
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::{Code, Status};
 
@@ -59,7 +59,7 @@ pub(crate) fn model_path(
     let path = files.resolve(name).map_err(|status| {
         let unable = unable(status);
         let advice = match unable.code() {
-            Code::NotFound => advice_on_name(files.version_path(), name),
+            Code::NotFound => misnamed_file_hint_in(files.version_path(), name),
             _ => String::new(),
         };
         Status::new(unable.code(), format!("{}{advice}", unable.message()))

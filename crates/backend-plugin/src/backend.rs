@@ -10,7 +10,7 @@ use galatea_abi::{
     TRITONBACKEND_ExecutionPolicy, TRITONBACKEND_MemoryManager, TRITONSERVER_Message,
 };
 use galatea_backend::{BackendFingerprint, InstanceCreation};
-use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::error::{take_c, to_c_string};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, pointer};
 use galatea_config::PreferredInstances;
@@ -22,7 +22,7 @@ use crate::attributes::AttributesObject;
 use crate::library::BackendEntryPoints;
 use crate::memory::MemoryManagerObject;
 use crate::owned::Owned;
-use crate::settings::ServerAddress;
+use crate::settings::ServerPointer;
 
 /// A backend as C sees it.
 pub(crate) struct BackendObject {
@@ -45,7 +45,7 @@ pub(crate) struct Backend {
     parallel: AtomicBool,
     /// The GPUs that the server uses.
     pub(crate) devices: Devices,
-    pub(crate) server: ServerAddress,
+    pub(crate) server: ServerPointer,
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct BackendInfo<'a> {
     pub(crate) directory: &'a str,
     /// The command-line settings, as JSON.
     pub(crate) config: String,
-    pub(crate) server: ServerAddress,
+    pub(crate) server: ServerPointer,
     /// The GPUs that the backend may use.
     pub(crate) devices: Devices,
     /// `None` if a later version of the files would be indistinguishable from this one.
@@ -70,8 +70,8 @@ impl Backend {
     ) -> Result<Self, Status> {
         let backend = Self {
             object: Owned::new(BackendObject {
-                name: c_text(identity.name),
-                directory: c_text(identity.directory),
+                name: to_c_string(identity.name),
+                directory: to_c_string(identity.directory),
                 config: Owned::new(MessageObject::new(identity.config)),
                 memory_manager: Owned::new(MemoryManagerObject::new(identity.devices.clone())),
                 policy: AtomicU32::new(TRITONBACKEND_EXECUTION_BLOCKING.0),

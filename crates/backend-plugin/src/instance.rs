@@ -12,7 +12,7 @@ use galatea_abi::{
     TRITONSERVER_InstanceGroupKind, TRITONSERVER_Message,
 };
 use galatea_backend::{Device, ExecutionGuarantee, Placement};
-use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::error::{take_c, to_c_string};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, list, log, pointer};
 use galatea_config::{InstanceGroup, ModelSpec};
@@ -126,7 +126,7 @@ impl Instance {
         let host_policy = serde_json::json!({ at.host_policy(&spec): at.host_policy_settings });
         let instance = Self {
             object: Owned::new(InstanceObject {
-                name: c_text(&at.name),
+                name: to_c_string(&at.name),
                 kind,
                 device_id,
                 host_policy: Owned::new(MessageObject::new(host_policy.to_string())),
@@ -269,12 +269,12 @@ impl Drop for InstanceGuard {
 fn profiles(spec: &ModelSpec, group: Option<&InstanceGroup>) -> Vec<CString> {
     let groups = spec.message().instance_group.iter();
     let own = groups.filter(|one| group.is_some_and(|group| group.name == one.name));
-    own.flat_map(|group| group.profile.iter().map(|name| c_text(name))).collect()
+    own.flat_map(|group| group.profile.iter().map(|name| to_c_string(name))).collect()
 }
 
 fn secondary_devices(group: Option<&InstanceGroup>) -> Vec<(CString, i64)> {
     let devices = group.map_or(&[][..], |group| &group.secondary_devices);
-    devices.iter().map(|device| (c_text(device.kind), device.device_id)).collect()
+    devices.iter().map(|device| (to_c_string(device.kind), device.device_id)).collect()
 }
 
 /// # Safety

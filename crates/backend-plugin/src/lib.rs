@@ -129,8 +129,8 @@ mod tensor_shape;
 mod testing;
 
 pub use agent::{AgentChain, Agents, ModelCandidate};
-pub use cache::CacheLibrary;
+pub use cache::PluginCache;
 pub use exit::end_process;
 pub use library::search::SearchScope;
 pub use plugins::Plugins;
-pub use settings::{BackendSettings, PluginSettings, ServerAddress};
+pub use settings::{BackendSettingsLookup, PluginSettings, ServerPointer};

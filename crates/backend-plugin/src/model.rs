@@ -10,7 +10,7 @@ use galatea_abi::{
     TRITONBACKEND_Model, TRITONSERVER_BufferAttributes, TRITONSERVER_Message, TRITONSERVER_Server,
 };
 use galatea_backend::{AutoComplete, Host, LoadedVersion, ModelFiles};
-use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::error::{take_c, to_c_string};
 use galatea_c_objects::{handle, log, message, pointer};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::Status;
@@ -96,9 +96,9 @@ impl Model {
         support: &Support,
     ) -> Result<Self, Status> {
         let model = Self::initialize(ModelInfo {
-            name: c_text(draft.name()),
+            name: to_c_string(draft.name()),
             version: files.version(),
-            directory: c_text(&files.model_path().to_string_lossy()),
+            directory: to_c_string(&files.model_path().to_string_lossy()),
             backend,
             auto_complete,
             support: support.clone(),
@@ -123,9 +123,9 @@ impl Model {
         support: &Support,
     ) -> Result<Self, Status> {
         let model = Self::initialize(ModelInfo {
-            name: c_text(&loaded.spec.name),
+            name: to_c_string(&loaded.spec.name),
             version: loaded.files.version(),
-            directory: c_text(&loaded.files.model_path().to_string_lossy()),
+            directory: to_c_string(&loaded.files.model_path().to_string_lossy()),
             backend: Arc::new(backend),
             auto_complete: AutoComplete::Disabled,
             support: support.clone(),
@@ -198,7 +198,7 @@ impl ModelInfo {
         *self.config.lock("put the configuration in force") = ModelConfig::InForce(spec.to_json());
         let outputs: Vec<Arc<str>> =
             spec.outputs.iter().map(|output| Arc::from(output.name.as_str())).collect();
-        let mut all_outputs: Vec<CString> = outputs.iter().map(|name| c_text(name)).collect();
+        let mut all_outputs: Vec<CString> = outputs.iter().map(|name| to_c_string(name)).collect();
         all_outputs.sort();
         let shape_tensors: Arc<[String]> = spec
             .inputs

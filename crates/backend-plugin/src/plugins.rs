@@ -60,7 +60,7 @@ impl Plugins {
     /// A built-in backend whose models may have batching strategies in libraries, which are in the
     /// model's directories or in the backend directory.
     #[must_use]
-    pub fn with_strategies(
+    pub fn wrap_with_strategies(
         self: &Arc<Self>,
         backend: Arc<dyn BackendTrait>,
         scope: SearchScope,

@@ -16,9 +16,9 @@ const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
 /// of tritonserver.h can use. It is null until it is set, because backends are created
 /// before their server.
 #[derive(Clone, Debug, Default)]
-pub struct ServerAddress(Arc<AtomicPtr<TRITONSERVER_Server>>);
+pub struct ServerPointer(Arc<AtomicPtr<TRITONSERVER_Server>>);
 
-impl ServerAddress {
+impl ServerPointer {
     /// Sets the address. It must be set before the first model is loaded, because
     /// backends ask for it then.
     pub fn set(&self, address: *mut TRITONSERVER_Server) {
@@ -31,7 +31,7 @@ impl ServerAddress {
 }
 
 /// A function that returns the command-line settings of a backend.
-pub type BackendSettings = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
+pub type BackendSettingsLookup = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
 
 /// The facts about the server that plug-ins learn, and the places where plug-ins are installed.
 #[derive(Clone)]
@@ -39,13 +39,13 @@ pub struct PluginSettings {
     /// The directory that contains one directory per backend.
     pub backend_directory: PathBuf,
     /// The settings of each backend, merged with the settings for all backends.
-    pub settings_of: BackendSettings,
+    pub settings_of: BackendSettingsLookup,
     /// The processors that models may use.
     pub support: Support,
     /// The GPUs whose memory backends may allocate.
     pub devices: Devices,
     /// The server that backends may call.
-    pub server: ServerAddress,
+    pub server: ServerPointer,
 }
 
 impl PluginSettings {

@@ -8,7 +8,7 @@ use galatea_abi::{
     TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory, TRITONSERVER_Error,
 };
 use galatea_backend::{Host, ResponseOutcome, ResponseRecord};
-use galatea_c_objects::clock::Clock;
+use galatea_c_objects::clock::ClockConverter;
 use galatea_c_objects::error::status_of;
 use galatea_c_objects::{handle, pointer};
 use galatea_infer::{Code, Status};
@@ -103,7 +103,7 @@ functions! {
         // Padding is not counted.
         let Some(recorder) = recorder else { return Ok(()) };
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
-        let times = Clock::shared().times(times);
+        let times = ClockConverter::shared().times(times);
         recorder.record(success, &times);
         Ok(())
     }
@@ -119,7 +119,7 @@ functions! {
     ) {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
-        let times = Clock::shared().times(times);
+        let times = ClockConverter::shared().times(times);
         let host = &instance.model.serving()?.host;
         match instance.gpu() {
             Some(gpu) => host.record_gpu_batch(gpu, batch_size, &times),

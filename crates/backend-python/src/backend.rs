@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use galatea_backend::{
     Backend, Device, ExecutionPolicy, Host, InputMemory, Instance, InstanceCreation, LogLevel,
-    Model, ModelFiles, Placement, advice_on_name,
+    Model, ModelFiles, Placement, misnamed_file_hint_in,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_devices::Devices;
@@ -48,7 +48,7 @@ pub struct PythonOptions {
     /// The features that configurations may request.
     pub support: Support,
     /// The script and the settings that the models of a Python-based backend share.
-    pub runtime: Option<PythonRuntime>,
+    pub runtime: Option<PythonBasedBackend>,
     /// The maximum time until a worker sends its first message.
     pub start_timeout: Duration,
     /// The maximum time for an execution; a longer one costs the worker its life. `None` means no
@@ -67,7 +67,7 @@ pub struct PythonOptions {
 
 /// A backend that is written in Python: its file serves all models of that backend.
 #[derive(Clone, Debug)]
-pub struct PythonRuntime {
+pub struct PythonBasedBackend {
     /// The file, `model.py` in the backend's directory.
     pub script: PathBuf,
     /// The environment for models that name none.
@@ -178,7 +178,7 @@ impl Site {
         }
         let expected = self.model_path.file_name().unwrap_or_default().to_string_lossy();
         let advice = match (&self.options.runtime, self.model_path.parent()) {
-            (None, Some(directory)) => advice_on_name(directory, &expected),
+            (None, Some(directory)) => misnamed_file_hint_in(directory, &expected),
             _ => String::new(),
         };
         let text = format!(

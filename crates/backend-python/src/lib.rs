@@ -40,7 +40,7 @@ mod tensors;
 mod wire;
 mod worker;
 
-pub use backend::{PythonBackend, PythonOptions, PythonRuntime};
+pub use backend::{PythonBackend, PythonBasedBackend, PythonOptions};
 pub use confinement::Confinement;
 #[cfg(feature = "fuzzing")]
 pub use nonsense::serve as serve_nonsense;

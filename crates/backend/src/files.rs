@@ -93,7 +93,7 @@ pub trait ModelFiles: Send + Sync {
 /// The hint for a directory that lacks the expected file but has another of that kind, in
 /// parentheses and after a space. Empty if there is no such file.
 #[must_use]
-pub fn advice_on_name(directory: &Path, expected: &str) -> String {
+pub fn misnamed_file_hint_in(directory: &Path, expected: &str) -> String {
     /// The maximum number of names that are examined.
     const ENTRIES_MAX: usize = 1000;
     let entries = std::fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX).flatten();

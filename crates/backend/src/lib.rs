@@ -27,7 +27,7 @@ use galatea_infer::{ExecutionTimes, InferenceService, MemoryUsage, PendingReques
 pub use agents::ModelAgents;
 pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
-pub use files::{ExpectedFileSize, FileFingerprint, ModelFiles, advice_on_name};
+pub use files::{ExpectedFileSize, FileFingerprint, ModelFiles, misnamed_file_hint_in};
 pub use fingerprint::BackendFingerprint;
 pub use galatea_infer::LogLevel;
 pub use shared_library::is_library_truncated;
@@ -369,7 +369,7 @@ pub trait Instance: Send {
 
     /// The means to end an execution from another thread; `None` if the instance has none. The
     /// engine asks once, before the first execution.
-    fn terminator(&self) -> Option<Arc<dyn Terminator>> {
+    fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
         None
     }
 }
@@ -415,7 +415,7 @@ pub enum Begun {
 /// Ends an execution of an instance when all of its requests are cancelled.
 ///
 /// The engine calls this from a thread other than the one that executes. Neither call blocks.
-pub trait Terminator: Send + Sync {
+pub trait ExecutionTerminator: Send + Sync {
     /// Makes the execution in progress end soon. May be called repeatedly during one execution.
     fn terminate(&self);
 

@@ -9,7 +9,7 @@ use galatea_stdx::Lock;
 
 use crate::address::{Address, BucketPlace};
 use crate::client::BucketClient;
-use crate::credentials::Surroundings;
+use crate::credentials::BucketEnvironment;
 use crate::download::Permits;
 use crate::open::{Fallback, open};
 use crate::runtime::Runtime;
@@ -17,8 +17,8 @@ use crate::store::{BucketStore, Origin};
 
 /// Opens repositories in buckets. Costs next to nothing while there are none.
 #[derive(Debug)]
-pub struct Buckets {
-    around: Surroundings,
+pub struct BucketConnector {
+    around: BucketEnvironment,
     /// Started when the first repository is opened.
     shared: Lock<Option<ConnectorShared>>,
 }
@@ -31,10 +31,10 @@ struct ConnectorShared {
     permits: Permits,
 }
 
-impl Buckets {
+impl BucketConnector {
     /// A connector with these environment variables.
     #[must_use]
-    pub fn new(around: Surroundings) -> Self {
+    pub fn new(around: BucketEnvironment) -> Self {
         Self { around, shared: Lock::default() }
     }
 
@@ -84,7 +84,7 @@ impl Buckets {
     }
 }
 
-impl RemoteConnector for Buckets {
+impl RemoteConnector for BucketConnector {
     fn connect(&self, url: &str) -> Result<RemoteRepository, RemoteError> {
         let address = Address::parse(url).map_err(RemoteError::Failed)?;
         let copies = self.copies(&address.place)?;

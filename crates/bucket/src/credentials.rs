@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 /// Environment variables by name, and the other facts about the machine that matter.
 #[derive(Clone, Default)]
-pub struct Surroundings {
+pub struct BucketEnvironment {
     /// The environment variables. Only those named in [`Surroundings::VARIABLES`] matter.
     pub variables: BTreeMap<String, String>,
     /// The user's home directory.
@@ -22,13 +22,13 @@ pub struct Surroundings {
 }
 
 /// Omits the values, which may be secrets.
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for BucketEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
     }
 }
 
-impl Surroundings {
+impl BucketEnvironment {
     /// The names of the variables that matter.
     pub const VARIABLES: [&str; 39] = [
         "TRITON_CLOUD_CREDENTIAL_PATH",
@@ -112,7 +112,7 @@ pub(crate) struct GcsCredential {
 }
 
 impl S3Credential {
-    pub(crate) fn find(url: &str, around: &Surroundings) -> Result<Self, String> {
+    pub(crate) fn find(url: &str, around: &BucketEnvironment) -> Result<Self, String> {
         let mut found = match entry("s3", url, around)? {
             Some(entry) => Self {
                 key_id: field(&entry, "key_id"),
@@ -144,7 +144,7 @@ impl S3Credential {
 
     /// Takes keys and region from the files that Amazon's tools keep. A named profile must exist;
     /// `default` need not.
-    fn read_profile(&mut self, around: &Surroundings) -> Result<(), String> {
+    fn read_profile(&mut self, around: &BucketEnvironment) -> Result<(), String> {
         let name = if self.profile.is_empty() { "default" } else { &self.profile };
         let file = |variable: &str, inside: &str| match around.get(variable) {
             Some(path) => Some(PathBuf::from(path)),
@@ -174,7 +174,7 @@ impl S3Credential {
 }
 
 impl AzureCredential {
-    pub(crate) fn find(url: &str, around: &Surroundings) -> Result<Self, String> {
+    pub(crate) fn find(url: &str, around: &BucketEnvironment) -> Result<Self, String> {
         Ok(match entry("as", url, around)? {
             Some(entry) => Self {
                 account: field(&entry, "account_str"),
@@ -193,7 +193,7 @@ impl AzureCredential {
 }
 
 impl GcsCredential {
-    pub(crate) fn find(url: &str, around: &Surroundings) -> Result<Self, String> {
+    pub(crate) fn find(url: &str, around: &BucketEnvironment) -> Result<Self, String> {
         Ok(match entry("gs", url, around)? {
             Some(Value::String(path)) => Self { path },
             Some(_) => Self::default(),
@@ -203,7 +203,7 @@ impl GcsCredential {
 }
 
 /// The credential file's entry for an address; `None` if there is no such file.
-fn entry(cloud: &str, url: &str, around: &Surroundings) -> Result<Option<Value>, String> {
+fn entry(cloud: &str, url: &str, around: &BucketEnvironment) -> Result<Option<Value>, String> {
     let Some(path) = around.get("TRITON_CLOUD_CREDENTIAL_PATH") else { return Ok(None) };
     let text = std::fs::read_to_string(Path::new(path))
         .map_err(|error| format!("failed to open text file for read {path}: {error}"))?;
@@ -250,9 +250,12 @@ fn profile(text: &str, name: &str) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
 
-    fn around(variables: &[(&str, &str)]) -> Surroundings {
+    fn around(variables: &[(&str, &str)]) -> BucketEnvironment {
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        Surroundings { variables: variables.iter().map(pair).collect(), ..Surroundings::default() }
+        BucketEnvironment {
+            variables: variables.iter().map(pair).collect(),
+            ..BucketEnvironment::default()
+        }
     }
 
     fn scratch(name: &str, text: &str) -> String {

@@ -34,5 +34,5 @@ mod open;
 mod runtime;
 mod store;
 
-pub use connector::Buckets;
-pub use credentials::Surroundings;
+pub use connector::BucketConnector;
+pub use credentials::BucketEnvironment;

@@ -12,7 +12,7 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 use crate::address::{Address, BucketPlace};
 use crate::client::BucketClient;
-use crate::credentials::{AzureCredential, GcsCredential, S3Credential, Surroundings};
+use crate::credentials::{AzureCredential, BucketEnvironment, GcsCredential, S3Credential};
 
 /// The address at which clouds tell their machines about roles.
 const METADATA: ([u8; 4], u16) = ([169, 254, 169, 254], 80);
@@ -36,7 +36,7 @@ pub(crate) enum Fallback {
 pub(crate) fn open(
     url: &str,
     address: &Address,
-    around: &Surroundings,
+    around: &BucketEnvironment,
     client: &BucketClient,
     fallback: Fallback,
 ) -> Result<Arc<dyn ObjectStore>, String> {
@@ -70,7 +70,7 @@ fn open_s3(
     url: &str,
     endpoint: Option<&str>,
     bucket: &str,
-    around: &Surroundings,
+    around: &BucketEnvironment,
     client: &BucketClient,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
@@ -128,7 +128,7 @@ fn open_s3(
 fn open_gcs(
     url: &str,
     bucket: &str,
-    around: &Surroundings,
+    around: &BucketEnvironment,
     client: &BucketClient,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
@@ -156,7 +156,7 @@ fn open_azure(
     url: &str,
     account: &str,
     container: &str,
-    around: &Surroundings,
+    around: &BucketEnvironment,
     client: &BucketClient,
 ) -> Result<Arc<dyn ObjectStore>, String> {
     /// The variables that Microsoft's tools read for their chain of credentials.

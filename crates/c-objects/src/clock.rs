@@ -7,15 +7,15 @@ use galatea_infer::ExecutionTimes;
 
 /// One moment, as read from both clocks.
 #[derive(Copy, Clone, Debug)]
-pub struct Clock {
+pub struct ClockConverter {
     instant: Instant,
     ns: u64,
 }
 
-impl Clock {
+impl ClockConverter {
     /// The process's clock. Passing a time to C and back does not change it.
     pub fn shared() -> &'static Self {
-        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        static CLOCK: OnceLock<ClockConverter> = OnceLock::new();
         CLOCK.get_or_init(Self::now)
     }
 
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn nanoseconds_are_converted_to_instants_and_back() {
-        let clock = Clock::now();
+        let clock = ClockConverter::now();
         let later = clock.instant(clock.ns + 5_000);
         assert_eq!(later.duration_since(clock.instant), Duration::from_nanos(5_000));
         let earlier = clock.instant(clock.ns - 7);

@@ -23,7 +23,7 @@ crate::object!(ErrorObject as TRITONSERVER_Error, kind 1);
 pub fn into_c(status: Status) -> *mut TRITONSERVER_Error {
     handle::into_raw(ErrorObject {
         code: code_to_c(status.code()),
-        message: c_text(status.message()),
+        message: to_c_string(status.message()),
     })
 }
 
@@ -47,7 +47,7 @@ pub unsafe fn take_c(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
 
 /// A C string. Zero bytes, which would terminate it, become spaces.
 #[must_use]
-pub fn c_text(text: &str) -> CString {
+pub fn to_c_string(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 

@@ -16,7 +16,7 @@ use galatea_abi::{
 use galatea_infer::{Trace, TraceIdentity};
 use galatea_stdx::Lock;
 
-use crate::error::c_text;
+use crate::error::to_c_string;
 use crate::handle;
 
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -40,7 +40,7 @@ pub struct TraceObject {
     /// The receiver of the trace's reports.
     pub target: TraceTarget,
     /// The subject, once it is known.
-    pub subject: Lock<OwnedSubject>,
+    pub subject: Lock<OwnedTraceSubject>,
     /// A string that the caller attaches. The names of custom activities are added to it.
     pub context: Lock<CString>,
 }
@@ -73,7 +73,7 @@ pub struct TraceCallbacks {
 }
 
 /// The subject of a trace, as C strings.
-pub struct OwnedSubject {
+pub struct OwnedTraceSubject {
     /// The model's name.
     pub model_name: CString,
     /// The version that serves the request.
@@ -88,7 +88,7 @@ impl TraceObject {
         parent_id: u64,
         callbacks: TraceCallbacks,
     ) -> *mut TRITONSERVER_InferenceTrace {
-        let subject = OwnedSubject {
+        let subject = OwnedTraceSubject {
             model_name: CString::default(),
             model_version: -1,
             request_id: CString::default(),
@@ -106,13 +106,13 @@ impl TraceObject {
     fn of_server(trace: Arc<Trace>) -> *mut TRITONSERVER_InferenceTrace {
         let TraceIdentity { id, parent_id, context, model_name, model_version, request_id } =
             trace.identity();
-        let (model_name, request_id) = (c_text(&model_name), c_text(&request_id));
+        let (model_name, request_id) = (to_c_string(&model_name), to_c_string(&request_id));
         handle::into_raw(Self {
             id,
             parent_id,
             target: TraceTarget::Server(trace),
-            subject: Lock::new(OwnedSubject { model_name, model_version, request_id }),
-            context: Lock::new(c_text(&context)),
+            subject: Lock::new(OwnedTraceSubject { model_name, model_version, request_id }),
+            context: Lock::new(to_c_string(&context)),
         })
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
-use galatea_codec::raw::{GivenRaw, raw_input};
+use galatea_codec::raw::{RawInputInfo, raw_input};
 use galatea_control::ServerControl;
 use galatea_devices::Devices;
 use galatea_infer::{
@@ -184,7 +184,7 @@ fn raw_tensor(
 ) -> Result<InputTensor, Status> {
     let name = &object.model_name;
     let config = control.config_for_inference(Pass::in_process(), name, object.model_version)?;
-    let given = GivenRaw { name: given_name, input_count: object.inputs.len() };
+    let given = RawInputInfo { name: given_name, input_count: object.inputs.len() };
     raw_input(data, given, name, &config, None)
 }
 

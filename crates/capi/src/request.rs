@@ -6,7 +6,7 @@ use std::ffi::CString;
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::error::c_text;
+use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::pointer::OutPointer;
 use galatea_c_objects::{guard, handle, pointer};
@@ -334,7 +334,7 @@ request_functions! { reads {
 
 request_functions! { changes {
     TRITONSERVER_InferenceRequestSetId(id: text) |request, id| {
-        request.id = c_text(id);
+        request.id = to_c_string(id);
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetFlags(flags: u32) |request, flags| {
@@ -352,7 +352,7 @@ request_functions! { changes {
                 id.len()
             )));
         }
-        request.correlation = Correlation::Text(c_text(id));
+        request.correlation = Correlation::Text(to_c_string(id));
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetPriority(priority: u32) |request, priority| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::error::c_text;
+use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{guard, handle, list, pointer};
 use galatea_infer::{InferenceResponse, ModelClasses, Parameter, ParameterValue, Status};
@@ -58,9 +58,9 @@ impl ResponseObject {
     ) -> Self {
         let mut object = Self {
             status: Ok(()),
-            model_name: c_text(&request.model_name),
+            model_name: to_c_string(&request.model_name),
             model_version: request.model_version,
-            id: c_text(&request.id),
+            id: to_c_string(&request.id),
             parameters: Vec::new(),
             outputs: Vec::new(),
             classes,
@@ -79,7 +79,7 @@ impl ResponseObject {
         self.model_version = response.model_version;
         self.parameters = response.parameters.iter().map(ResponseParameter::new).collect();
         for output in &response.outputs {
-            let name = c_text(&output.name);
+            let name = to_c_string(&output.name);
             let buffer = allocator.copy_output(&name, &output.data)?;
             self.outputs.push(ResponseOutput {
                 name,
@@ -106,9 +106,9 @@ impl ResponseParameter {
             ParameterValue::Bool(value) => ResponseValue::Bool(*value),
             ParameterValue::Int64(value) => ResponseValue::Int64(*value),
             ParameterValue::Double(value) => ResponseValue::Double(*value),
-            ParameterValue::String(value) => ResponseValue::String(c_text(value)),
+            ParameterValue::String(value) => ResponseValue::String(to_c_string(value)),
         };
-        Self { name: c_text(&parameter.name), value }
+        Self { name: to_c_string(&parameter.name), value }
     }
 }
 

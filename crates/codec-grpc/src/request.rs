@@ -37,7 +37,7 @@ impl InferMessage<'_> {
         self.take_inputs(&mut request, access)?;
         let replaced = self.read_outputs(&mut request.outputs, &request.inputs, access)?;
         request.classes = replaced.classification().map(Classification::cell);
-        request.device_outputs = replaced.on_devices();
+        request.device_outputs = replaced.device_outputs();
         Ok((request, replaced))
     }
 

@@ -19,7 +19,7 @@ pub fn trace_change(request: &message::TraceSettingRequest) -> Result<Option<Tra
         return Ok(None);
     }
     if request.settings.contains_key("trace_file") {
-        return Err(trace_fields::file_is_fixed());
+        return Err(trace_fields::fixed_trace_file_error());
     }
     let mut change = TraceChange::default();
     if let Some(RequestValue { value }) = request.settings.get("trace_level") {

@@ -14,14 +14,14 @@ use super::repository::read_object;
 
 /// A request to load an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ArchiveRequest {
+pub struct LoadArchiveRequest {
     /// The name by which SageMaker knows the model.
     pub model_name: String,
     /// The directory of the archive.
     pub url: String,
 }
 
-impl ArchiveRequest {
+impl LoadArchiveRequest {
     /// Decodes the body. As in Triton, a name or directory that is not there is empty.
     ///
     /// # Errors
@@ -75,12 +75,12 @@ impl ArchivePath {
     /// # Errors
     ///
     /// If it is no archive's.
-    pub fn of(url: &str) -> Result<Self, UrlError> {
-        let Some(directory) = normalized(url) else { return Err(UrlError::form(url)) };
+    pub fn of(url: &str) -> Result<Self, ArchiveUrlError> {
+        let Some(directory) = normalized(url) else { return Err(ArchiveUrlError::form(url)) };
         if ["/dev/", "/proc/", "/sys/"].iter().any(|start| directory.starts_with(start)) {
-            return Err(UrlError::System);
+            return Err(ArchiveUrlError::System);
         }
-        let parent = parent(&directory).ok_or_else(|| UrlError::form(url))?;
+        let parent = parent(&directory).ok_or_else(|| ArchiveUrlError::form(url))?;
         Ok(Self { parent: parent.to_owned(), directory })
     }
 }
@@ -116,20 +116,20 @@ fn normalized(url: &str) -> Option<String> {
 
 /// Why a directory isn't taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UrlError {
+pub enum ArchiveUrlError {
     /// It is the system's. The client gets no text.
     System,
     /// It isn't where archives are.
     Form(String),
 }
 
-impl UrlError {
+impl ArchiveUrlError {
     fn form(url: &str) -> Self {
         Self::Form(url.to_owned())
     }
 }
 
-impl fmt::Display for UrlError {
+impl fmt::Display for ArchiveUrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System => f.write_str("\"url\" can't start with /dev/, /proc/, or /sys/"),
@@ -143,7 +143,7 @@ impl fmt::Display for UrlError {
     }
 }
 
-impl std::error::Error for UrlError {}
+impl std::error::Error for ArchiveUrlError {}
 
 /// The beginning of a text, as long as texts of errors quote.
 fn shown(text: &str) -> &str {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn decoded(body: &str) -> Result<(String, String), String> {
-        ArchiveRequest::decode(body.as_bytes(), &Limits::default())
+        LoadArchiveRequest::decode(body.as_bytes(), &Limits::default())
             .map(|request| (request.model_name, request.url))
             .map_err(|status| status.message().to_owned())
     }
@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(error.to_string(), text);
         }
         for url in ["/dev/shm", "/proc/self/root/opt/ml/models/h/model", "/a/../sys/x", "//dev/x"] {
-            assert_eq!(ArchivePath::of(url), Err(UrlError::System), "{url}");
+            assert_eq!(ArchivePath::of(url), Err(ArchiveUrlError::System), "{url}");
         }
         let long = ArchivePath::of(&"ü".repeat(1 << 20)).unwrap_err().to_string();
         assert!(long.len() < 2 * Limits::NAME_BYTES_MAX);

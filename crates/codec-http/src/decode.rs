@@ -63,7 +63,7 @@ pub fn decode_infer(
     request.classes = classification.as_ref().map(Classification::cell);
     let encoding = OutputEncoding::new(default, &request.outputs, &forms);
     let replaced = ReplacedOutputs::new(classification, regions, &request.inputs);
-    request.device_outputs = replaced.on_devices();
+    request.device_outputs = replaced.device_outputs();
     Ok((request, encoding.replacing(replaced)))
 }
 

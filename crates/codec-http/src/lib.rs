@@ -63,7 +63,8 @@ mod trace;
 mod tests;
 
 pub use archive::{
-    ArchivePath, ArchiveRequest, ListedArchive, UrlError, encode_archive, encode_archives,
+    ArchivePath, ArchiveUrlError, ListedArchive, LoadArchiveRequest, encode_archive,
+    encode_archives,
 };
 pub use bounds::DecodeBounds;
 pub use decode::{TargetModel, decode_infer};
@@ -71,7 +72,7 @@ pub use encode::{EncodedResponse, encode_infer_response, json_bytes_estimate};
 pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
 pub use generate::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
 pub use header::{parse_header_length, parse_length_in_type};
-pub use load_report::{LoadReport, LoadReportFormat};
+pub use load_report::{OrcaLoadReport, OrcaLoadReportFormat};
 pub use log::{decode_log_request, encode_log_settings};
 pub use output::{OutputEncoding, OutputForm};
 pub use raw::decode_raw_infer;

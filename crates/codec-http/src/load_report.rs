@@ -4,14 +4,14 @@ use super::json::push_double;
 
 /// The spelling of a report.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum LoadReportFormat {
+pub enum OrcaLoadReportFormat {
     /// A list of names and values.
     Text,
     /// A JSON object.
     Json,
 }
 
-impl LoadReportFormat {
+impl OrcaLoadReportFormat {
     /// The format that the header `endpoint-load-metrics-format` names. As in Triton, only these
     /// two spellings are known.
     #[must_use]
@@ -26,24 +26,24 @@ impl LoadReportFormat {
 
 /// The load of a language model's cache of keys and values.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub struct LoadReport {
+pub struct OrcaLoadReport {
     /// The share of the cache's blocks that are in use, from 0 to 1.
     pub kv_cache_utilization: f64,
     /// The maximum number of tokens in the cache.
     pub max_token_capacity: u64,
 }
 
-impl LoadReport {
+impl OrcaLoadReport {
     /// The value of the header `endpoint-load-metrics`.
     #[must_use]
-    pub fn encode(&self, format: LoadReportFormat) -> String {
+    pub fn encode(&self, format: OrcaLoadReportFormat) -> String {
         let Self { kv_cache_utilization, max_token_capacity } = self;
         match format {
-            LoadReportFormat::Text => format!(
+            OrcaLoadReportFormat::Text => format!(
                 "TEXT named_metrics.kv_cache_utilization={kv_cache_utilization:.6}, \
                  named_metrics.max_token_capacity={max_token_capacity}"
             ),
-            LoadReportFormat::Json => {
+            OrcaLoadReportFormat::Json => {
                 let mut share = Vec::new();
                 push_double(&mut share, *kv_cache_utilization);
                 format!(
@@ -62,8 +62,9 @@ mod tests {
 
     #[test]
     fn reports_are_spelled_as_in_triton() {
-        let report = LoadReport { kv_cache_utilization: 0.25, max_token_capacity: 6400 };
-        let encoded = |name: &[u8]| LoadReportFormat::parse(name).map(|form| report.encode(form));
+        let report = OrcaLoadReport { kv_cache_utilization: 0.25, max_token_capacity: 6400 };
+        let encoded =
+            |name: &[u8]| OrcaLoadReportFormat::parse(name).map(|form| report.encode(form));
         let text = "TEXT named_metrics.kv_cache_utilization=0.250000, named_metrics.max_token_capacity=6400";
         assert_eq!(encoded(b"text").as_deref(), Some(text));
         let json =

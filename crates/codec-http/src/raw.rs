@@ -1,7 +1,7 @@
 //! Decodes raw requests: the body is the bytes of the only input.
 
 use bytes::Bytes;
-use galatea_codec::raw::{GivenRaw, raw_input};
+use galatea_codec::raw::{RawInputInfo, raw_input};
 use galatea_control::ModelConfigDocument;
 use galatea_infer::{InferenceRequest, Status};
 
@@ -33,7 +33,7 @@ pub fn decode_raw_infer(
     let mut request = Box::<InferenceRequest>::default();
     request.model_name = target.model_name;
     request.model_version = target.model_version;
-    let given = GivenRaw { name: RAW_INPUT, input_count: 1 };
+    let given = RawInputInfo { name: RAW_INPUT, input_count: 1 };
     let input = raw_input(body, given, &request.model_name, config, Some(bounds.account))
         .map_err(|status| status.prefixed(request.log_prefix()))?;
     request.inputs.push(input);

@@ -57,7 +57,7 @@ pub fn decode_trace_change(body: &[u8], limits: &Limits) -> Result<TraceChange, 
         Ok(())
     })?;
     if fields.file.is_some() {
-        return Err(trace_fields::file_is_fixed());
+        return Err(trace_fields::fixed_trace_file_error());
     }
     Ok(TraceChange {
         levels: levels(fields.levels)?,

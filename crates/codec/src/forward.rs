@@ -16,7 +16,7 @@ const RESERVED: [&str; 7] = [
 
 /// The form in which values arrive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ValueForm {
+pub enum HeaderValueForm {
     /// As in a line of an HTTP head. The spaces before the value don't belong to it, all
     /// other blanks do, and an empty value is a space: so Triton reads it.
     HttpLine,
@@ -24,7 +24,7 @@ pub enum ValueForm {
     Exact,
 }
 
-impl ValueForm {
+impl HeaderValueForm {
     fn value(self, sent: &[u8]) -> String {
         let value = match self {
             Self::Exact => sent,
@@ -64,7 +64,7 @@ impl HeaderForward {
     pub fn parameters<'a>(
         &self,
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
-        form: ValueForm,
+        form: HeaderValueForm,
     ) -> Result<Vec<Parameter>, Status> {
         let mut parameters: Vec<Parameter> = Vec::new();
         for (name, value) in headers.filter(|(name, _)| self.pattern.is_match(name)) {
@@ -100,15 +100,17 @@ mod tests {
     #[track_caller]
     fn check(pattern: &str, headers: &[(&str, &str)], expected: &str) {
         let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-        let forwarded =
-            match HeaderForward::new(pattern).unwrap().parameters(headers, ValueForm::Exact) {
-                Ok(parameters) => parameters
-                    .iter()
-                    .map(|parameter| format!("{}={:?}", parameter.name, parameter.value))
-                    .collect::<Vec<_>>()
-                    .join(" "),
-                Err(status) => status.message().to_owned(),
-            };
+        let forwarded = match HeaderForward::new(pattern)
+            .unwrap()
+            .parameters(headers, HeaderValueForm::Exact)
+        {
+            Ok(parameters) => parameters
+                .iter()
+                .map(|parameter| format!("{}={:?}", parameter.name, parameter.value))
+                .collect::<Vec<_>>()
+                .join(" "),
+            Err(status) => status.message().to_owned(),
+        };
         assert_eq!(forwarded, expected);
     }
 
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn values_of_lines_keep_their_blanks() {
-        let value = |sent: &str| ValueForm::HttpLine.value(sent.as_bytes());
+        let value = |sent: &str| HeaderValueForm::HttpLine.value(sent.as_bytes());
         assert_eq!(value(" abc "), "abc ");
         assert_eq!(value("   x  y  "), "x  y  ");
         assert_eq!(value("\ta\tb\t "), "\ta\tb\t ");
@@ -140,8 +142,8 @@ mod tests {
         for empty in ["", " ", "   "] {
             assert_eq!(value(empty), " ");
         }
-        assert_eq!(ValueForm::HttpLine.value(b" \xe9"), "\u{fffd}");
-        assert_eq!(ValueForm::Exact.value(b" a "), " a ");
+        assert_eq!(HeaderValueForm::HttpLine.value(b" \xe9"), "\u{fffd}");
+        assert_eq!(HeaderValueForm::Exact.value(b" a "), " a ");
     }
 
     #[test]

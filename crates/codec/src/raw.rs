@@ -13,7 +13,7 @@ use galatea_gate::ledger::{Account, Charge};
 
 /// The form of a raw input in its request.
 #[derive(Copy, Clone, Debug)]
-pub struct GivenRaw<'a> {
+pub struct RawInputInfo<'a> {
     /// The name that the caller gave it, which need not be that of the model's input.
     pub name: &'a str,
     /// The number of the request's inputs.
@@ -29,7 +29,7 @@ pub struct GivenRaw<'a> {
 /// the number of bytes.
 pub fn raw_input(
     body: &Bytes,
-    given: GivenRaw<'_>,
+    given: RawInputInfo<'_>,
     model_name: &str,
     config: &ModelConfigDocument,
     account: Option<&Arc<Account>>,

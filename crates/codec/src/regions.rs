@@ -94,7 +94,7 @@ impl ReplacedOutputs {
     }
 
     /// The outputs that are wanted in a GPU's memory.
-    pub fn on_devices(&self) -> DeviceOutputs {
+    pub fn device_outputs(&self) -> DeviceOutputs {
         let on_device = |region: &ForeignRegion| region.memory.device_address().is_some();
         let outputs = self.regions.iter().flat_map(|used| &used.outputs);
         let mut names = outputs.filter(|(_, region)| on_device(region)).peekable();

@@ -73,7 +73,7 @@ pub fn add_level(
 }
 
 /// The refusal of a change of the file.
-pub fn file_is_fixed() -> Status {
+pub fn fixed_trace_file_error() -> Status {
     Status::unsupported("trace file location can not be updated through network protocol")
 }
 

@@ -4,7 +4,7 @@ use crate::ConfigDraft;
 
 /// Code that a configuration names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedCode {
+pub struct CodeReference {
     /// The field.
     pub field: &'static str,
     /// Its value; of an agent or an accelerator its parameters too.
@@ -18,9 +18,9 @@ impl ConfigDraft {
     /// All code that the configuration names, whatever its backend is: libraries, repository
     /// agents, and accelerators, whose options may name libraries.
     #[must_use]
-    pub fn named_code(&self) -> Vec<NamedCode> {
+    pub fn code_references(&self) -> Vec<CodeReference> {
         let message = self.message();
-        let code = |field, value: String| NamedCode { field, value };
+        let code = |field, value: String| CodeReference { field, value };
         let libraries = self.op_library_filenames().iter().cloned();
         let libraries = libraries.map(|name| code("model_operations.op_library_filename", name));
         let agents = self.repository_agents().into_iter();
@@ -66,7 +66,7 @@ mod tests {
             optimization { execution_accelerators { \
             gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'p' value: '1' } } \
             cpu_execution_accelerator { name: 'openvino' } } }";
-        let found = read_config("f", text).unwrap().named_code();
+        let found = read_config("f", text).unwrap().code_references();
         let found: Vec<_> = found.iter().map(|one| (one.field, one.value.as_str())).collect();
         let expected = [
             ("model_operations.op_library_filename", "a.so"),
@@ -78,6 +78,6 @@ mod tests {
         ];
         assert_eq!(found, expected);
         let usual = "backend: 'x' runtime: 'libtriton_x.so'";
-        assert_eq!(read_config("f", usual).unwrap().named_code(), []);
+        assert_eq!(read_config("f", usual).unwrap().code_references(), []);
     }
 }

@@ -258,13 +258,13 @@ impl ConfigDraft {
     /// The same, compared with the configuration of a loaded model, which its backend may
     /// have completed.
     #[must_use]
-    pub fn matches_loaded(&self, loaded: &ModelSpec, support: &Support) -> bool {
+    pub fn matches_loaded_except_instances(&self, loaded: &ModelSpec, support: &Support) -> bool {
         without_instances(&self.message, support) == without_instances(&loaded.message, support)
     }
 
     /// The configuration of a loaded model with the instances of this draft.
     #[must_use]
-    pub fn based_on(&self, loaded: &ModelSpec) -> Self {
+    pub fn apply_instances_to(&self, loaded: &ModelSpec) -> Self {
         let instance_group = self.message.instance_group.clone();
         let message = ModelConfig { instance_group, ..loaded.message.clone() };
         Self { message, map: SourceMap::default(), is_provided: self.is_provided }

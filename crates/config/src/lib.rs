@@ -50,7 +50,7 @@ mod validate;
 mod warmup;
 mod without_effect;
 
-pub use code::NamedCode;
+pub use code::CodeReference;
 pub use composing::{ComposingModel, validate_ensemble};
 pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};

@@ -5,7 +5,7 @@ use std::fmt;
 use galatea_gate::access::{Pass, api};
 
 /// Reads the layout of archives.
-pub trait ModelArchives: Send + Sync + fmt::Debug {
+pub trait ArchiveInspector: Send + Sync + fmt::Debug {
     /// The layout of an archive's directory. The path is absolute and has been checked against the
     /// permitted places. May block for disk I/O.
     fn layout(&self, pass: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout;

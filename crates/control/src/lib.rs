@@ -26,7 +26,7 @@ mod trace_control;
 mod traffic;
 mod watch;
 
-pub use archives::{ArchiveLayout, ModelArchives};
+pub use archives::{ArchiveInspector, ArchiveLayout};
 pub use log_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
 pub use measurements::{
     CountsByReason, DistributionReadings, HistogramReading, Measurements, SummaryReading,
@@ -46,7 +46,7 @@ pub use trace_control::{
     ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, TraceChange, TraceControl,
     TraceHeaders, TraceLevels, TraceMode, TraceSettings,
 };
-pub use traffic::{TrafficControl, TrafficRecording};
+pub use traffic::{TrafficRecording, TrafficRecordingControl};
 pub use watch::{
     CloseReasons, Reading, Recording, WATCHED_VERSIONS_MAX, Watch, WatchedExecution,
     WatchedInstance, WatchedQueue, WatchedSequences, WatchedVersion,

@@ -10,7 +10,7 @@ use galatea_infer::Status;
 ///
 /// It belongs to the API `trace`: like traces, a recording tells a client of other clients'
 /// requests.
-pub trait TrafficControl: fmt::Debug + Send + Sync {
+pub trait TrafficRecordingControl: fmt::Debug + Send + Sync {
     /// Begins to record the requests to a version of a model, until the returned value is dropped.
     /// If no version is given, the newest ready version is recorded.
     ///

@@ -14,11 +14,11 @@ const SHOWN_BYTES_MAX: usize = 256;
 
 /// The names of a server, in addition to `localhost` and addresses.
 #[derive(Clone, Debug, Default)]
-pub struct Hosts {
+pub struct AllowedHosts {
     names: Vec<String>,
 }
 
-impl Hosts {
+impl AllowedHosts {
     /// Creates the hosts of a server with these names.
     #[must_use]
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
@@ -86,7 +86,7 @@ mod tests {
 
     #[track_caller]
     fn check(host: &str, origin: &str, is_let_in: bool) {
-        let hosts = Hosts::new(["gpu-7".to_owned(), String::new()]);
+        let hosts = AllowedHosts::new(["gpu-7".to_owned(), String::new()]);
         let given = |text: &'static str| (text != "-").then_some(text.as_bytes());
         let (host, origin): (&'static str, &'static str) =
             (host.to_owned().leak(), origin.to_owned().leak());
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn long_names_are_not_repeated_as_a_whole() {
-        let reason = Hosts::default().check(Some(&[b'x'; 1 << 16]), None).unwrap_err();
+        let reason = AllowedHosts::default().check(Some(&[b'x'; 1 << 16]), None).unwrap_err();
         assert!(reason.len() < 512, "{}", reason.len());
-        assert!(Hosts::default().check(Some(&[0xff]), None).is_err());
+        assert!(AllowedHosts::default().check(Some(&[0xff]), None).is_err());
     }
 }

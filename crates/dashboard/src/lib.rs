@@ -50,7 +50,7 @@ use galatea_infer::{Pass, Status, api};
 
 use self::audience::Audience;
 pub use self::audience::{WATCHERS_MAX, Watcher};
-pub use self::hosts::Hosts;
+pub use self::hosts::AllowedHosts;
 pub use self::page::Page;
 use self::sampler::Sampler;
 
@@ -59,7 +59,7 @@ use self::sampler::Sampler;
 pub struct Dashboard {
     page: Arc<Page>,
     audience: Arc<Audience>,
-    hosts: Arc<Hosts>,
+    hosts: Arc<AllowedHosts>,
     /// Ends when the last clone is dropped.
     sampler: Arc<Sampler>,
 }
@@ -70,7 +70,7 @@ impl Dashboard {
     pub fn new(
         server: Arc<dyn Watch>,
         ledger: Arc<Ledger>,
-        hosts: Hosts,
+        hosts: AllowedHosts,
         devices: Devices,
     ) -> Self {
         let audience = Arc::new(Audience::new(server, ledger, devices));
@@ -84,7 +84,7 @@ impl Dashboard {
 
     /// The names under which the dashboard is served.
     #[must_use]
-    pub fn hosts(&self) -> &Hosts {
+    pub fn hosts(&self) -> &AllowedHosts {
         &self.hosts
     }
 

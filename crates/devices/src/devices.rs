@@ -171,7 +171,7 @@ impl Devices {
     /// are loaded. It is [`GrowableBuffer::BYTES_MAX_DEFAULT`] for other devices.
     ///
     /// [`GrowableBuffer::BYTES_MAX_DEFAULT`]: crate::GrowableBuffer::BYTES_MAX_DEFAULT
-    pub fn limit_growth(&self, bytes_max: &BTreeMap<i32, u64>) {
+    pub fn limit_growable_buffers(&self, bytes_max: &BTreeMap<i32, u64>) {
         for device in self.iter() {
             let number = i32::try_from(device.number()).unwrap_or(i32::MAX);
             if let Some(&bytes) = bytes_max.get(&number) {

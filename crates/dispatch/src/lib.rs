@@ -84,8 +84,8 @@ pub use cache::LocalCache;
 pub use host_policy::{HostPolicies, HostPolicySetting};
 pub use instances::GpuMemoryCheck;
 pub use loader::{
-    InstanceChange, Loader, LoaderOptions, ModelDefinition, NeededModel, ResourceLimitCheck,
-    VersionCheck, VersionProblem,
+    InstanceChange, LoadProblem, Loader, LoaderOptions, ModelDefinition, NeededModel,
+    ResourceLimitCheck, TrialLoad,
 };
 pub use log::{LogSink, refuse};
 pub use rate_limiter::{RateLimit, ResourceLimit};

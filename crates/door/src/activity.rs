@@ -1,7 +1,7 @@
 //! The activity of a connection: the event that it waits for, and the start of the wait.
 //!
 //! Code that reads from a client or writes to it reports the start and the end of each wait
-//! ([`Activity::client`]). That costs two stores in memory, and no timer: once a second a task of
+//! ([`Activity::wait_for_client`]). That costs two stores in memory, and no timer: once a second a task of
 //! the I/O thread checks all of its connections (`watch.rs`), and ends the waits that have taken
 //! too long. The same state tells which connections can be closed when there are too many.
 
@@ -225,20 +225,20 @@ impl Activity {
     /// # Errors
     ///
     /// If it takes too long, or the connection has to make room for another one.
-    pub async fn client<T>(
+    pub async fn wait_for_client<T>(
         &self,
         waiting: Waiting,
         future: impl Future<Output = T>,
     ) -> Result<T, Overdue> {
-        self.client_since(waiting, self.now(), future).await
+        self.wait_for_client_since(waiting, self.now(), future).await
     }
 
     /// Like [`Self::client`], for an action that the client should have begun at `since`.
     ///
     /// # Errors
     ///
-    /// As [`Activity::client`].
-    pub async fn client_since<T>(
+    /// As [`Activity::wait_for_client`].
+    pub async fn wait_for_client_since<T>(
         &self,
         waiting: Waiting,
         since: Tick,
@@ -309,7 +309,7 @@ mod tests {
             let is_there = happens && !std::mem::replace(&mut is_first, false);
             if is_there { Poll::Ready(()) } else { Poll::Pending }
         });
-        let mut waiting = pin!(activity.client(Waiting::Idle, future));
+        let mut waiting = pin!(activity.wait_for_client(Waiting::Idle, future));
         assert!(waiting.as_mut().poll(context).is_pending());
         meanwhile();
         match waiting.as_mut().poll(context) {
@@ -351,7 +351,7 @@ mod tests {
     fn what_is_there_already_is_no_wait() {
         let it = activity();
         let context = &mut Context::from_waker(Waker::noop());
-        let mut ready = pin!(it.client(Waiting::Idle, std::future::ready(5)));
+        let mut ready = pin!(it.wait_for_client(Waiting::Idle, std::future::ready(5)));
         assert_eq!(ready.as_mut().poll(context), Poll::Ready(Ok(5)));
         assert_eq!(it.idle_since(), None);
     }

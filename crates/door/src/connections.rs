@@ -15,9 +15,9 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Counts a connection.
-    pub(crate) fn open(self: &Arc<Self>) -> OpenConnection {
+    pub(crate) fn open(self: &Arc<Self>) -> CountedConnection {
         self.open.fetch_add(1, Ordering::AcqRel);
-        OpenConnection(self.clone())
+        CountedConnection(self.clone())
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -39,9 +39,9 @@ impl Connections {
 
 /// A connection that was accepted while its door was serving. It counts until this is dropped.
 #[must_use = "the connection counts until this is dropped"]
-pub struct OpenConnection(Arc<Connections>);
+pub struct CountedConnection(Arc<Connections>);
 
-impl Drop for OpenConnection {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.emptied.notify_waiters();
@@ -49,7 +49,7 @@ impl Drop for OpenConnection {
     }
 }
 
-impl std::fmt::Debug for OpenConnection {
+impl std::fmt::Debug for CountedConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("OpenConnection")
     }

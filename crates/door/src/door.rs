@@ -10,14 +10,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
 use crate::activity::{Tick, Timeouts};
-use crate::connections::{Connections, OpenConnection};
+use crate::connections::{Connections, CountedConnection};
 use crate::limit::{ConnectionLimit, take_places};
 use crate::phase::{Phase, PhaseSender, PhaseWatch};
 use crate::refusal::Refusals;
 use crate::scarcity::Scarcity;
 use crate::stream::Stream;
 use crate::tls::Tls;
-use crate::watch::{Place, Watch, Watched};
+use crate::watch::{ConnectionPlace, Watch, Watched};
 
 /// The maximum number of clients that are being refused at the same time.
 const REFUSED_MAX: usize = 64;
@@ -66,9 +66,9 @@ pub struct Connection {
     pub phase: PhaseWatch,
     /// The drain counter's share; `None` if the connection was made while the door was draining, so
     /// that its requests are refused, and the drain doesn't wait for it.
-    pub open: Option<OpenConnection>,
+    pub open: Option<CountedConnection>,
     /// The connection's place. Dropped last: a place becomes free only when the socket is closed.
-    pub place: Place,
+    pub place: ConnectionPlace,
 }
 
 /// The settings for a door's connections.
@@ -217,7 +217,7 @@ impl RunningDoor {
 
     /// Begins to drain: new connections are not counted from now on, and the protocol decides when
     /// the others end.
-    pub fn stop_accepting(&self) {
+    pub fn begin_drain(&self) {
         self.advance(Phase::Draining);
     }
 
@@ -230,7 +230,7 @@ impl RunningDoor {
 
     /// Closes all connections if each has been idle for this many seconds. A connection on which a
     /// request arrives at this moment stays.
-    pub fn close_if_idle(&self, seconds: u32) {
+    pub fn close_if_all_idle(&self, seconds: u32) {
         let mut idle = Vec::new();
         self.watches.iter().for_each(|watch| watch.add_idle(&mut idle));
         let is_old = |(since, watch): &(Tick, Watched)| watch.activity.has_passed(*since, seconds);
@@ -409,14 +409,14 @@ mod tests {
         check(|door, phases| {
             let mut early = net::TcpStream::connect(door.address()).unwrap();
             text_of(&mut early);
-            door.stop_accepting();
+            door.begin_drain();
             let mut late = net::TcpStream::connect(door.address()).unwrap();
             assert_eq!(text_of(&mut late), "1 Draining\n");
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(door.drained());
             assert_eq!(door.connections(), 0);
             let address = door.address();
-            door.stop_accepting();
+            door.begin_drain();
             drop(door);
             while net::TcpStream::connect(address).is_ok() {
                 std::thread::yield_now();

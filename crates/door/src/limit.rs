@@ -112,7 +112,7 @@ pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<Places> {
 #[cfg(test)]
 mod tests {
     use crate::activity::{Timeouts, Waiting};
-    use crate::watch::Place;
+    use crate::watch::ConnectionPlace;
 
     use super::*;
 
@@ -132,7 +132,7 @@ mod tests {
         }
 
         /// Opens a connection that is idle since then, or busy.
-        fn open(&self, idle_since: Option<u32>) -> Option<Place> {
+        fn open(&self, idle_since: Option<u32>) -> Option<ConnectionPlace> {
             let places = take_places(&[self.door.clone(), self.all.clone()])?;
             let place = self.watch.open(places);
             if let Some(since) = idle_since {

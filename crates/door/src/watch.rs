@@ -38,7 +38,7 @@ pub(crate) struct Watched {
 
 /// The place of a watched connection, held until this is dropped.
 #[must_use = "the connection's place is free when this is dropped"]
-pub struct Place {
+pub struct ConnectionPlace {
     watch: Arc<Watch>,
     key: usize,
     watched: Watched,
@@ -57,14 +57,14 @@ impl Watch {
     }
 
     /// Watches a connection that has these places.
-    pub(crate) fn open(self: &Arc<Self>, places: Places) -> Place {
+    pub(crate) fn open(self: &Arc<Self>, places: Places) -> ConnectionPlace {
         // The task may have been asleep until now.
         self.read_clock();
         let activity = Arc::new(Activity::new(self.now.clone()));
         let watched = Watched { activity, places: Arc::new(places) };
         let key = self.connections.lock("watch a connection").insert(watched.clone());
         self.opened.notify_one();
-        Place { watch: self.clone(), key, watched }
+        ConnectionPlace { watch: self.clone(), key, watched }
     }
 
     fn read_clock(&self) -> Tick {
@@ -110,7 +110,7 @@ impl Watch {
     }
 }
 
-impl Place {
+impl ConnectionPlace {
     /// The activity of the connection.
     #[must_use]
     pub fn activity(&self) -> &Arc<Activity> {
@@ -118,14 +118,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         drop(self.watch.connections.lock("forget a connection").try_remove(self.key));
         self.watched.places.release();
     }
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for ConnectionPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.watched.activity.fmt(f)
     }

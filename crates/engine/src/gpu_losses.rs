@@ -62,7 +62,7 @@ impl GpuLosses {
             let models: Vec<_> = snapshot.ready().cloned().collect();
             drop(snapshot);
             // Versions that are being loaded or unloaded find out after their next batch.
-            models.iter().for_each(|model| model.settle_lost_gpus());
+            models.iter().for_each(|model| model.retire_lost_gpus());
         }
     }
 

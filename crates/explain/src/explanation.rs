@@ -13,7 +13,7 @@ use galatea_infer::{
 };
 use galatea_stdx::{Lock, len64};
 
-use crate::{Detail, Facts, Mark, STEPS_MAX, WaitTimes};
+use crate::{DetailLevel, Facts, Mark, STEPS_MAX, WaitTimes};
 
 /// The maximum depth of nested steps that are explained.
 const DEPTH_MAX: u32 = 8;
@@ -23,7 +23,7 @@ const DEPTH_MAX: u32 = 8;
 pub struct Explanation {
     /// The instant from which its times are counted.
     epoch: Instant,
-    detail: Detail,
+    detail: DetailLevel,
     writer: ExplanationWriter,
     depth: u32,
     gathered: Lock<Gathered>,
@@ -46,7 +46,7 @@ pub struct ExplanationText {
 }
 
 /// Writes the explanation of a request from its facts.
-pub type ExplanationWriter = fn(&Facts, Detail) -> ExplanationText;
+pub type ExplanationWriter = fn(&Facts, DetailLevel) -> ExplanationText;
 
 /// The main cause of the durations of requests, in words.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct CauseText {
 
 /// Finds the main cause of the durations of all requests of a model together, from their waits in
 /// the queue and the time of executions in nanoseconds.
-pub type MainCause = fn(&WaitTimes, u64) -> CauseText;
+pub type MainCauseFinder = fn(&WaitTimes, u64) -> CauseText;
 
 impl Explanation {
     /// The header, and over gRPC the metadata, that asks for an explanation and carries it.
@@ -78,7 +78,7 @@ impl Explanation {
 
     /// Begins the explanation of a request whose head arrived at this time.
     #[must_use]
-    pub fn begin(detail: Detail, at: Instant, writer: ExplanationWriter) -> Arc<Self> {
+    pub fn begin(detail: DetailLevel, at: Instant, writer: ExplanationWriter) -> Arc<Self> {
         Arc::new(Self { epoch: at, detail, writer, depth: 0, gathered: Lock::default() })
     }
 
@@ -226,10 +226,10 @@ mod tests {
 
     fn begin() -> (Arc<Explanation>, Instant) {
         let now = Instant::now();
-        (Explanation::begin(Detail::Schedule, now, write), now)
+        (Explanation::begin(DetailLevel::Schedule, now, write), now)
     }
 
-    fn write(facts: &Facts, detail: Detail) -> ExplanationText {
+    fn write(facts: &Facts, detail: DetailLevel) -> ExplanationText {
         let json = format!("{} version {}", facts.model, facts.version);
         ExplanationText { json, server_timing: format!("{detail:?}") }
     }

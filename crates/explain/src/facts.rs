@@ -111,7 +111,7 @@ impl Stage {
 
 /// The level of detail in which a request is explained.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
+pub enum DetailLevel {
     /// Only its own stages, for callers who may not read statistics: nothing about other requests.
     #[default]
     Own,

@@ -28,7 +28,7 @@ mod tests;
 mod waits;
 
 pub use explanation::{
-    CauseText, ExplainingObserver, Explanation, ExplanationText, ExplanationWriter, MainCause,
+    CauseText, ExplainingObserver, Explanation, ExplanationText, ExplanationWriter, MainCauseFinder,
 };
-pub use facts::{BatchFacts, Detail, Facts, Mark, Queued, STEPS_MAX, Stage};
+pub use facts::{BatchFacts, DetailLevel, Facts, Mark, Queued, STEPS_MAX, Stage};
 pub use waits::{QueueWaits, Wait, WaitClock, WaitTimes};

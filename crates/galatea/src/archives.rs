@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use galatea_control::{ArchiveLayout, ModelArchives};
+use galatea_control::{ArchiveInspector, ArchiveLayout};
 use galatea_infer::{Pass, api};
 use galatea_pbtxt::CONFIG_TEXT_BYTES_MAX;
 
@@ -15,7 +15,7 @@ const CONFIGURATION: &str = "config.pbtxt";
 #[derive(Debug)]
 pub(crate) struct DiskArchives;
 
-impl ModelArchives for DiskArchives {
+impl ArchiveInspector for DiskArchives {
     fn layout(&self, _: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout {
         layout(Path::new(path))
     }

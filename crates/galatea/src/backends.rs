@@ -6,13 +6,13 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_allocator::ServerAllocator;
+use galatea_allocator::AllocatorTuning;
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
-use galatea_backend_python::{PythonBackend, PythonOptions, PythonRuntime};
+use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
 use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_devices::Devices;
@@ -60,7 +60,7 @@ const PYTHON_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
 pub(crate) struct Backends {
     settings: Arc<Settings>,
     environment: Environment,
-    allocator: Option<ServerAllocator>,
+    allocator: Option<AllocatorTuning>,
     log: LogSink,
     built_in: Lock<BTreeMap<String, BuiltInBackend>>,
     /// The replaced backends that the log has mentioned.
@@ -108,7 +108,7 @@ impl Backends {
     pub(crate) fn new(
         settings: Arc<Settings>,
         environment: Environment,
-        allocator: Option<ServerAllocator>,
+        allocator: Option<AllocatorTuning>,
         log: LogSink,
         reserved: &ReservedAddress,
         python: Arc<PythonAccess>,
@@ -172,7 +172,7 @@ impl Backends {
             return self.plugins.backend(name, scope);
         }
         let built_in = self.built_in(name);
-        if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, scope) }
+        if name == ENSEMBLE { built_in } else { self.plugins.wrap_with_strategies(built_in, scope) }
     }
 
     /// The advice for a model whose backend is found nowhere.
@@ -221,7 +221,7 @@ impl Backends {
             Some(script) => self.built_in_or(name, |backends| backends.python(name, Some(script))),
             None => {
                 let built_in = self.built_in(name);
-                self.plugins.with_strategies(built_in, SearchScope::BackendDirectory)
+                self.plugins.wrap_with_strategies(built_in, SearchScope::BackendDirectory)
             }
         }
     }
@@ -299,7 +299,11 @@ impl Backends {
     }
 
     /// The backend for models in Python, or one that is written in Python itself.
-    fn python(&self, name: &str, runtime: Option<PythonRuntime>) -> Result<BuiltInBackend, Status> {
+    fn python(
+        &self,
+        name: &str,
+        runtime: Option<PythonBasedBackend>,
+    ) -> Result<BuiltInBackend, Status> {
         let (own, python) = (self.own_settings(name), self.own_settings(PYTHON));
         let settings = PythonSettings::new(&own, &python, &|line| self.python.log_error(line))?;
         let options = PythonOptions {
@@ -322,13 +326,13 @@ impl Backends {
     }
 
     /// The backend with this name, if it is written in Python and Galatea executes it.
-    fn written_in_python(&self, name: &str) -> Option<PythonRuntime> {
+    fn written_in_python(&self, name: &str) -> Option<PythonBasedBackend> {
         let uses_library = python::uses_library(&self.own_settings(PYTHON));
         if uses_library { None } else { self.script(name) }
     }
 
     /// The script that makes a backend one that is written in Python.
-    fn script(&self, name: &str) -> Option<PythonRuntime> {
+    fn script(&self, name: &str) -> Option<PythonBasedBackend> {
         let directory = self.settings.backend_directory.join(name);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
         let script = directory.join(PYTHON_FILE);
@@ -339,7 +343,7 @@ impl Backends {
             return None;
         }
         let environment = Some(directory.join(PYTHON_ENVIRONMENT)).filter(|path| path.exists());
-        Some(PythonRuntime { script, environment })
+        Some(PythonBasedBackend { script, environment })
     }
 
     fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
@@ -372,7 +376,7 @@ fn plugin_settings(
     let all = settings.clone();
     // Triton's, where no GPU is used, is that of its build.
     let min_capability = settings.gpus.shown_minimum(!support.gpus.is_empty(), 6.0);
-    let server = galatea_backend_plugin::ServerAddress::default();
+    let server = galatea_backend_plugin::ServerPointer::default();
     server.set(reserved.address());
     PluginSettings {
         backend_directory: settings.backend_directory.clone(),

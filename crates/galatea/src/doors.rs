@@ -13,7 +13,9 @@ use galatea_engine::Server;
 use galatea_gate::access::Gate;
 use galatea_gate::ledger::Ledger;
 use galatea_grpc::{GrpcOptions, TestDelays};
-use galatea_http::{Dashboard, Hosts, HttpOptions, LoadReportSource, RequestLog, TrafficRecorder};
+use galatea_http::{
+    AllowedHosts, Dashboard, HttpOptions, LoadReportSource, RequestLog, TrafficRecorder,
+};
 use galatea_infer::{LogLevel, Status};
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_trace::Tracer;
@@ -312,16 +314,16 @@ impl OpenDoors {
     pub(crate) async fn stop(&self, timeout_secs: u32, logger: &Logger) -> u32 {
         let mut remaining = timeout_secs;
         // As in Triton, the stop doesn't wait for connections of clouds, which stay open.
-        self.clouds.iter().for_each(RunningDoor::stop_accepting);
+        self.clouds.iter().for_each(RunningDoor::begin_drain);
         self.dashboard.iter().for_each(Dashboard::end);
         self.recorder.iter().for_each(TrafficRecorder::end);
         if let Some(http) = &self.http {
-            http.stop_accepting();
+            http.begin_drain();
             let what = "HTTP service connections";
             remaining = wait_for_connections(logger, remaining, what, http).await;
         }
         if let Some(grpc) = &self.grpc {
-            grpc.stop_accepting();
+            grpc.begin_drain();
             let what = "gRPC service connections and inference handlers";
             remaining = wait_for_connections(logger, remaining, what, grpc).await;
         }
@@ -370,7 +372,7 @@ async fn wait_for_connections(
 ) -> u32 {
     for remaining in (1..=timeout_secs).rev() {
         if timeout_secs - remaining >= PATIENCE_SECS {
-            door.close_if_idle(PATIENCE_SECS);
+            door.close_if_all_idle(PATIENCE_SECS);
         }
         let count = door.connections();
         if count == 0 {
@@ -396,7 +398,7 @@ fn dashboard(
     let given = settings.dashboard_hosts.iter().cloned();
     // The endpoint may listen at a name that the machine does not call itself.
     let listens = [settings.http.address.clone(), machine];
-    Dashboard::new(server, ledger, Hosts::new(given.chain(listens)), devices)
+    Dashboard::new(server, ledger, AllowedHosts::new(given.chain(listens)), devices)
 }
 
 /// The name that this machine calls itself; empty if the system doesn't tell.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use galatea_bucket::Surroundings;
+use galatea_bucket::BucketEnvironment;
 use galatea_grpc::TestDelays;
 use galatea_tools::console::Colours;
 
@@ -40,7 +40,7 @@ pub(crate) struct Environment {
     /// The collector of spans, and the attributes that all of them have.
     pub(crate) collector: CollectorVariables,
     /// The parts of the environment that repositories in buckets need.
-    pub(crate) buckets: Surroundings,
+    pub(crate) buckets: BucketEnvironment,
     /// `TMPDIR`, where files of clients' models are kept while they are loaded.
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
@@ -249,8 +249,8 @@ impl Environment {
             clouds: CloudVariables::of(&variable),
             span_batches: SpanBatchVariables::of(text),
             collector: CollectorVariables::of(text),
-            buckets: Surroundings {
-                variables: Surroundings::VARIABLES
+            buckets: BucketEnvironment {
+                variables: BucketEnvironment::VARIABLES
                     .iter()
                     .filter_map(|name| Some(((*name).to_owned(), text(name)?)))
                     .collect(),

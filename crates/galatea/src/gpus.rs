@@ -28,7 +28,7 @@ pub(crate) fn prepare(devices: &Devices, settings: &Settings, logger: &Logger) {
     if settings.gpus.peer_access {
         log(&devices.enable_peer_access(), logger);
     }
-    devices.limit_growth(&settings.gpus.growing_bytes);
+    devices.limit_growable_buffers(&settings.gpus.growing_bytes);
 }
 
 /// Logs what was noticed.

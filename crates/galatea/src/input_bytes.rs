@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend_examples::{InputCounter, InputCounters};
+use galatea_backend_examples::{InputCounter, InputCounterFactory};
 use galatea_capi::metric::{Metric, MetricFamily, MetricKind};
 use galatea_infer::Status;
 
@@ -21,7 +21,7 @@ impl InputBytes {
     }
 }
 
-impl InputCounters for InputBytes {
+impl InputCounterFactory for InputBytes {
     fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status> {
         let labels = [("model", model.to_owned()), ("version", version.to_string())];
         let labels = labels.map(|(name, value)| (name.to_owned(), value));

@@ -57,7 +57,7 @@ use std::process::ExitCode;
 
 use environment::Environment;
 use flags::{Request, UsageError};
-use galatea_allocator::ServerAllocator;
+use galatea_allocator::AllocatorTuning;
 use galatea_tools::console::print_line;
 use startup::{Failure, LogOnly};
 
@@ -71,7 +71,7 @@ const TRITON: &str = "tritonserver";
 /// Runs the program with the arguments of its command line, of which the first is its name.
 #[must_use]
 pub fn program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let allocator = ServerAllocator::configure();
+    let allocator = AllocatorTuning::configure();
     let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let name = arguments.next().unwrap_or_default();
     let has_commands = Path::new(&name).file_name().is_none_or(|name| name != TRITON);

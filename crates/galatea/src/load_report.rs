@@ -1,7 +1,7 @@
 //! The load of the server, as language models report it in their metrics.
 
-use galatea_codec_http::LoadReport;
-use galatea_telemetry::{CustomFamily, CustomValue};
+use galatea_codec_http::OrcaLoadReport;
+use galatea_telemetry::{CustomFamily, SeriesValue};
 
 /// The gauges of TensorRT-LLM's cache of keys and values, which the label
 /// `kv_cache_block_type` tells apart.
@@ -9,7 +9,7 @@ const FAMILY: &str = "nv_trt_llm_kv_cache_block_metrics";
 
 /// The report that these families allow; `None` unless all three gauges of the cache are there.
 /// Of several models, the last one counts, as in Triton.
-pub(crate) fn load_report(families: &[CustomFamily]) -> Option<LoadReport> {
+pub(crate) fn load_report(families: &[CustomFamily]) -> Option<OrcaLoadReport> {
     let family = families.iter().find(|family| family.name == FAMILY)?;
     let gauge = |wanted: &str| {
         let is_wanted =
@@ -17,15 +17,15 @@ pub(crate) fn load_report(families: &[CustomFamily]) -> Option<LoadReport> {
         let mut series = family.series.iter().rev();
         let (_, value) = series.find(|(labels, _)| labels.iter().any(is_wanted))?;
         match value {
-            CustomValue::Number(number) => Some(*number).filter(|number| *number >= 0.0),
-            CustomValue::Histogram(_) => None,
+            SeriesValue::Number(number) => Some(*number).filter(|number| *number >= 0.0),
+            SeriesValue::Histogram(_) => None,
         }
     };
     let (tokens, used, all) = (gauge("tokens_per")?, gauge("used")?, gauge("max")?);
     let kv_cache_utilization = if all > 0.0 { used / all } else { 0.0 };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let max_token_capacity = (all * tokens) as u64;
-    Some(LoadReport { kv_cache_utilization, max_token_capacity })
+    Some(OrcaLoadReport { kv_cache_utilization, max_token_capacity })
 }
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod tests {
         let label = |value: &str| (String::from("kv_cache_block_type"), String::from(value));
         let series = gauges.iter().map(|(kind, value)| {
             let model = (String::from("model"), String::from("m"));
-            (vec![label(kind), model], CustomValue::Number(*value))
+            (vec![label(kind), model], SeriesValue::Number(*value))
         });
         let family = CustomFamily {
             name: String::from(FAMILY),

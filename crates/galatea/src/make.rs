@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use galatea_allocator::ServerAllocator;
+use galatea_allocator::AllocatorTuning;
 use galatea_backend_plugin::Agents;
-use galatea_bucket::Buckets;
+use galatea_bucket::BucketConnector;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_control::{HistogramReading, NoRegions, RegionControl, ServerControl};
 use galatea_devices::{Devices, Found};
@@ -18,7 +18,7 @@ use galatea_repository::{Overlays, Repository, RepositoryError};
 use galatea_shm::SharedRegions;
 use galatea_stdx::Lock;
 use galatea_telemetry::{
-    CustomFamily, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
+    CustomFamily, LogOptions, Logger, MetricKind, MetricsExporter, SeriesValue,
 };
 
 use crate::backends::{BackendInUse, Backends};
@@ -44,9 +44,9 @@ pub(crate) struct ServerParts<'a> {
     /// The process's surroundings.
     pub(crate) environment: Environment,
     /// The way to repositories in buckets.
-    pub(crate) buckets: &'a Arc<Buckets>,
+    pub(crate) buckets: &'a Arc<BucketConnector>,
     /// The process's allocator; `None` if the process belongs to a host program.
-    pub(crate) allocator: Option<ServerAllocator>,
+    pub(crate) allocator: Option<AllocatorTuning>,
     /// The server's log.
     pub(crate) logger: &'a Logger,
     /// The GPUs that models may use.
@@ -152,7 +152,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         host_policies: settings.host_policies.clone(),
         rate_limit: settings.rate_limit(),
         measurements: measurements(settings),
-        main_cause: Some(galatea_verdict::main_cause),
+        main_cause_text: Some(galatea_verdict::main_cause_text),
         ledger: parts.ledger.clone(),
         log,
     })?);
@@ -228,15 +228,15 @@ fn measurements(settings: &Settings) -> MeasurementOptions {
 }
 
 /// The way to repositories in buckets.
-pub(crate) fn buckets(environment: &Environment) -> Arc<Buckets> {
-    Arc::new(Buckets::new(environment.buckets.clone()))
+pub(crate) fn buckets(environment: &Environment) -> Arc<BucketConnector> {
+    Arc::new(BucketConnector::new(environment.buckets.clone()))
 }
 
 /// The repositories; none, and why, if the server goes on without them. As in Triton, it is never
 /// live then.
 fn open_or_empty(
     settings: &Settings,
-    buckets: &Arc<Buckets>,
+    buckets: &Arc<BucketConnector>,
 ) -> Result<(Repository, Option<Status>), Status> {
     check_startup_models(settings)?;
     match open_repository(settings, buckets.clone()) {
@@ -246,7 +246,10 @@ fn open_or_empty(
     }
 }
 
-fn open_repository(settings: &Settings, buckets: Arc<Buckets>) -> Result<Repository, Status> {
+fn open_repository(
+    settings: &Settings,
+    buckets: Arc<BucketConnector>,
+) -> Result<Repository, Status> {
     if settings.model_repositories.is_empty() {
         return Err(Status::invalid_argument("--model-repository must be specified"));
     }
@@ -286,7 +289,7 @@ fn log_sink(logger: Logger) -> LogSink {
 /// The server as C code uses it.
 fn running(
     server: &Arc<Server>,
-    buckets: &Arc<Buckets>,
+    buckets: &Arc<BucketConnector>,
     settings: &Arc<Settings>,
     logger: &Logger,
     exporter: &Arc<MetricsExporter>,
@@ -354,9 +357,9 @@ pub(crate) fn made_in_c() -> Vec<CustomFamily> {
 
 fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
     let value = |value| match value {
-        metric::MetricValue::Number(number) => CustomValue::Number(number),
+        metric::MetricValue::Number(number) => SeriesValue::Number(number),
         metric::MetricValue::Histogram(metric::Histogram { bounds, counts, sum }) => {
-            CustomValue::Histogram(HistogramReading { bounds, counts, sum })
+            SeriesValue::Histogram(HistogramReading { bounds, counts, sum })
         }
     };
     let series = family.series.into_iter().map(|(labels, one)| (labels, value(one)));

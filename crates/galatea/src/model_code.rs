@@ -72,8 +72,8 @@ impl ModelCode {
 impl LoadWithoutCode {
     /// Refuses code that the configuration names and the repository's doesn't.
     pub(crate) fn check_named(&self, draft: &ConfigDraft) -> Result<(), ConfigErrors> {
-        let known = self.own.as_ref().map(ConfigDraft::named_code).unwrap_or_default();
-        let named = draft.named_code();
+        let known = self.own.as_ref().map(ConfigDraft::code_references).unwrap_or_default();
+        let named = draft.code_references();
         match named.iter().find(|code| !known.contains(code)) {
             None => Ok(()),
             Some(code) => {

@@ -12,9 +12,9 @@
 //!    the system does. A second signal changes nothing.
 //! 2. **HTTP.** `OpenDoors::stop` ends the streams of the dashboard and of traffic recordings,
 //!    which have no end of their own. It moves the doors of clouds and the HTTP door to
-//!    `Phase::Draining`. A connection accepted from now on gets no `OpenConnection` and is closed
+//!    `Phase::Draining`. A connection accepted from now on gets no `CountedConnection` and is closed
 //!    unserved. Open ones are served as before, health checks included. `wait_for_connections`
-//!    waits until their clients have closed them, or until `RunningDoor::close_if_idle` finds all
+//!    waits until their clients have closed them, or until `RunningDoor::close_if_all_idle` finds all
 //!    of them idle for [`PATIENCE_SECS`]. Connections of clouds are not waited for.
 //! 3. **gRPC.** After that, the gRPC door drains. `ConnectionEvent::Drain` has each connection
 //!    send GOAWAY and end the streams without requests in progress. `refuse_while_stopping`
@@ -24,7 +24,7 @@
 //!    `Server::give_up_loads` closes the plan. No load begins, warmups end, and orders that wait
 //!    fail with `Server exiting`. Models serve on.
 //! 5. **Readiness.** `Server::begin_exit`: the server is not ready, and `Server::infer` refuses
-//!    every new request. `Buckets::give_up` ends the waits for object stores.
+//!    every new request. `BucketConnector::give_up` ends the waits for object stores.
 //! 6. **Models.** [`count_down`] calls `Server::unload` second by second, on a thread that may
 //!    block, while the I/O threads write responses. Each call takes all models out of service, and
 //!    waits for the pool of loads and for the reaper. Repository agents are told before, on a thread
@@ -64,7 +64,7 @@
 //! | a request that arrives, waits or is executed | the exit timeout |
 //! | a connection without a request | [`PATIENCE_SECS`] after the door's last request |
 //! | a gRPC connection without a call, beside busy ones | `GOAWAY_TIME_MAX` of the door |
-//! | a handshake of TLS or HTTP/2 | not at all: it gives its `OpenConnection` back |
+//! | a handshake of TLS or HTTP/2 | not at all: it gives its `CountedConnection` back |
 //! | a load: `initialize`, a download, a slow disk | [`PATIENCE_SECS`] of step 6 |
 //! | a model or instance that is being destroyed | the exit timeout |
 //! | a response that its client does not read | the exit timeout, or a second in step 9 |
@@ -122,7 +122,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use galatea_engine::Remainder;
+use galatea_engine::UnloadRemainder;
 use galatea_telemetry::Logger;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -200,12 +200,12 @@ pub(crate) fn count_down(
     logger: &Logger,
     timeout_secs: u32,
     loads_in_progress: Loads,
-    mut unload: impl FnMut(Duration) -> Remainder,
+    mut unload: impl FnMut(Duration) -> UnloadRemainder,
 ) -> Result<Stopped, Expired> {
     let patience_secs = PATIENCE_SECS.min(timeout_secs);
     let mut wait = Duration::ZERO;
     for waited in 0..=timeout_secs {
-        let Remainder { loads, versions } = unload(wait);
+        let UnloadRemainder { loads, versions } = unload(wait);
         let (remaining, busy) = (timeout_secs - waited, loads.saturating_add(versions));
         logger.info(format_args!(
             "Timeout {remaining}: Found {busy} model versions that have in-flight inferences"
@@ -235,7 +235,7 @@ mod tests {
         let result = count_down(&Logger::discarding(), timeout_secs, loads_in_progress, |wait| {
             waited.push(wait.as_secs());
             let (loads, versions) = left.next().unwrap();
-            Remainder { loads, versions }
+            UnloadRemainder { loads, versions }
         });
         assert_eq!(result, expected);
         assert_eq!(waited.iter().position(|wait| *wait != 0).unwrap_or(1), 1, "{waited:?}");

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_allocator::ServerAllocator;
+use galatea_allocator::AllocatorTuning;
 use galatea_backend_plugin::end_process;
-use galatea_bucket::Buckets;
+use galatea_bucket::BucketConnector;
 use galatea_capi::ReservedAddress;
 use galatea_engine::{ControlMode, Server};
 use galatea_gate::ledger::Ledger;
@@ -86,9 +86,9 @@ impl Watch for LogOnly {
 }
 
 /// The allocator of a server whose requests and responses may hold as much as the ledger says.
-fn beside(ledger: &Ledger, allocator: ServerAllocator) -> ServerAllocator {
+fn beside(ledger: &Ledger, allocator: AllocatorTuning) -> AllocatorTuning {
     match ledger.limit() {
-        Some(bytes_max) => allocator.beside_limit(bytes_max),
+        Some(bytes_max) => allocator.for_memory_limit(bytes_max),
         None => allocator,
     }
 }
@@ -120,7 +120,7 @@ fn end(code: i32) -> ExitCode {
 pub(crate) fn run(
     settings: Settings,
     environment: Environment,
-    allocator: ServerAllocator,
+    allocator: AllocatorTuning,
     watch: &mut dyn Watch,
 ) -> Result<Stopped, Failure> {
     let logger = open_log(&settings, &environment)?;
@@ -241,7 +241,7 @@ pub(crate) async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) ->
 async fn stop(
     server: &Arc<Server>,
     doors: &OpenDoors,
-    buckets: &Buckets,
+    buckets: &BucketConnector,
     timeout_secs: u32,
     logger: &Logger,
 ) -> Result<Stopped, Failure> {

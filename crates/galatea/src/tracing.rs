@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_c_objects::clock::Clock;
+use galatea_c_objects::clock::ClockConverter;
 use galatea_control::ServerControl;
 use galatea_engine::Server;
 use galatea_infer::{Pass, Status};
@@ -91,7 +91,7 @@ pub(crate) fn make(
         output,
         further: flags.further.clone(),
         // Backends report times of their own, so there is one clock for all.
-        clock: |at| Clock::shared().ns(at),
+        clock: |at| ClockConverter::shared().ns(at),
         check_model: Box::new(move |model| {
             if asked.model_ready(Pass::in_process(), model, None)? {
                 return Ok(());

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let door = galatea_grpc::start(&workers, listener, server.clone(), server, options)?;
     runtime.block_on(async {
         let _ = tokio::signal::ctrl_c().await;
-        door.stop_accepting();
+        door.begin_drain();
         door.drained().await;
     });
     Ok(())

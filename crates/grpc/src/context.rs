@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_codec::forward::{HeaderForward, ValueForm};
+use galatea_codec::forward::{HeaderForward, HeaderValueForm};
 use galatea_control::ServerControl;
 use galatea_door::{BlockingPermits, Phase, PhaseWatch, RepositoryPermits};
 use galatea_infer::{InferenceService, Parameter, Status};
@@ -75,7 +75,7 @@ impl DoorContext {
         };
         let headers = headers.iter();
         let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
-        forwarding.parameters(headers, ValueForm::Exact)
+        forwarding.parameters(headers, HeaderValueForm::Exact)
     }
 
     /// Announces to every connection that the door has moved on to `phase`.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use galatea_codec::compression::Coding;
 use galatea_codec_grpc::GrpcCode;
-use galatea_explain::Detail;
-use galatea_gate::access::{Admission, Category, Gate};
+use galatea_explain::DetailLevel;
+use galatea_gate::access::{Admission, ApiCategory, Gate};
 use http::header::{HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
@@ -50,26 +50,26 @@ impl Method {
     }
 
     /// The category of APIs that the method belongs to.
-    const fn category(self) -> Category {
+    const fn category(self) -> ApiCategory {
         match self {
             Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady => {
-                Category::Health
+                ApiCategory::Health
             }
-            Self::ModelMetadata | Self::ServerMetadata => Category::Metadata,
-            Self::ModelInfer | Self::ModelStreamInfer => Category::Inference,
+            Self::ModelMetadata | Self::ServerMetadata => ApiCategory::Metadata,
+            Self::ModelInfer | Self::ModelStreamInfer => ApiCategory::Inference,
             Self::CudaSharedMemoryRegister
             | Self::CudaSharedMemoryStatus
             | Self::CudaSharedMemoryUnregister
             | Self::SystemSharedMemoryRegister
             | Self::SystemSharedMemoryStatus
-            | Self::SystemSharedMemoryUnregister => Category::SharedMemory,
-            Self::ModelConfig => Category::ModelConfig,
+            | Self::SystemSharedMemoryUnregister => ApiCategory::SharedMemory,
+            Self::ModelConfig => ApiCategory::ModelConfig,
             Self::RepositoryIndex | Self::RepositoryModelLoad | Self::RepositoryModelUnload => {
-                Category::ModelRepository
+                ApiCategory::ModelRepository
             }
-            Self::ModelStatistics => Category::Statistics,
-            Self::LogSettings => Category::Logging,
-            Self::TraceSetting => Category::Trace,
+            Self::ModelStatistics => ApiCategory::Statistics,
+            Self::LogSettings => ApiCategory::Logging,
+            Self::TraceSetting => ApiCategory::Trace,
         }
     }
 }
@@ -79,11 +79,11 @@ enum KnownMethod {
     Offered(Method),
     /// The server doesn't offer it, for this reason, which callers without access to its category
     /// must not learn.
-    NotOffered(Category, &'static str),
+    NotOffered(ApiCategory, &'static str),
 }
 
 impl KnownMethod {
-    const fn category(&self) -> Category {
+    const fn category(&self) -> ApiCategory {
         match self {
             Self::Offered(method) => method.category(),
             Self::NotOffered(category, _) => *category,
@@ -141,9 +141,9 @@ fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admis
 
 /// The detail for a call that asks for explanations: callers that may not read statistics learn
 /// nothing about others.
-pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> Detail {
+pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> DetailLevel {
     let statistics = KnownMethod::Offered(Method::ModelStatistics);
-    if admit(gate, &statistics, headers).is_ok() { Detail::Schedule } else { Detail::Own }
+    if admit(gate, &statistics, headers).is_ok() { DetailLevel::Schedule } else { DetailLevel::Own }
 }
 
 /// The time limit of the call. A call without any time left is refused.
@@ -216,7 +216,7 @@ fn health_method(path: &str) -> Option<KnownMethod> {
         "Check" => Some(KnownMethod::Offered(Method::HealthCheck)),
         "Watch" => {
             let reason = "watching the health status is not supported";
-            Some(KnownMethod::NotOffered(Category::Health, reason))
+            Some(KnownMethod::NotOffered(ApiCategory::Health, reason))
         }
         _ => None,
     }
@@ -288,17 +288,17 @@ mod tests {
     }
 
     /// Triton's category for a method of the protocol.
-    fn category_of_triton(name: &str) -> Category {
+    fn category_of_triton(name: &str) -> ApiCategory {
         match name {
-            "Check" | "Watch" | "ServerLive" | "ServerReady" | "ModelReady" => Category::Health,
-            "ServerMetadata" | "ModelMetadata" => Category::Metadata,
-            "ModelInfer" | "ModelStreamInfer" => Category::Inference,
-            "ModelConfig" => Category::ModelConfig,
-            "ModelStatistics" => Category::Statistics,
-            "TraceSetting" => Category::Trace,
-            "LogSettings" => Category::Logging,
-            name if name.contains("SharedMemory") => Category::SharedMemory,
-            name if name.starts_with("Repository") => Category::ModelRepository,
+            "Check" | "Watch" | "ServerLive" | "ServerReady" | "ModelReady" => ApiCategory::Health,
+            "ServerMetadata" | "ModelMetadata" => ApiCategory::Metadata,
+            "ModelInfer" | "ModelStreamInfer" => ApiCategory::Inference,
+            "ModelConfig" => ApiCategory::ModelConfig,
+            "ModelStatistics" => ApiCategory::Statistics,
+            "TraceSetting" => ApiCategory::Trace,
+            "LogSettings" => ApiCategory::Logging,
+            name if name.contains("SharedMemory") => ApiCategory::SharedMemory,
+            name if name.starts_with("Repository") => ApiCategory::ModelRepository,
             name => panic!("the category of {name} is to be looked up in Triton"),
         }
     }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn every_method_is_behind_the_gate_of_its_category() {
         let descriptors = DescriptorPool::decode(galatea_protocol::DESCRIPTOR_SET).unwrap();
-        for restricted in Category::ALL {
+        for restricted in ApiCategory::ALL {
             let mut rules = galatea_gate::access::Rules::default();
             rules.add(&format!("{restricted}:key=value"), "p-").unwrap();
             let gate = Gate::new(rules);

@@ -165,7 +165,7 @@ async fn a_stopping_door_finishes_its_calls() {
     idle.check_echo("inline", Bytes::new()).await;
     let client = fixture.client().await;
     let (call, held) = begin_held!(fixture, client, infer_head());
-    fixture.door.stop_accepting();
+    fixture.door.begin_drain();
     // Connections without calls are closed at once.
     idle.task.await.unwrap();
     // A later client gets the reason why it is not served.
@@ -201,7 +201,7 @@ async fn a_busy_connection_announces_at_once_that_the_door_stops() {
     }));
     let call = client.begin(infer_head(), held_body()).await;
     starting.await.unwrap();
-    fixture.door.stop_accepting();
+    fixture.door.begin_drain();
     stopped.send(()).unwrap();
     let held = fixture.held.recv().await.unwrap();
     let announced = async {
@@ -223,7 +223,7 @@ async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
     while fixture.door.connections() == 0 {
         tokio::task::yield_now().await;
     }
-    fixture.door.stop_accepting();
+    fixture.door.begin_drain();
     let (_send, connection) = h2::client::handshake(silent).await.unwrap();
     let _ = connection.await;
     fixture.door.drained().await;
@@ -237,7 +237,7 @@ async fn a_drain_does_not_wait_for_a_silent_client() {
     while fixture.door.connections() == 0 {
         tokio::task::yield_now().await;
     }
-    fixture.door.stop_accepting();
+    fixture.door.begin_drain();
     fixture.door.drained().await;
     drop(silent);
 }

@@ -383,7 +383,7 @@ async fn a_stopping_door_finishes_the_requests_of_streams() {
     busy.infer("decoupled", "2");
     let held = fixture.held.recv().await.unwrap();
     let (request, mut sender) = fixture.held.recv().await.unwrap();
-    fixture.door.stop_accepting();
+    fixture.door.begin_drain();
     idle.check(&format!("end 14 {STOPPING}")).await;
     busy.infer("inline", "3");
     sender.send(Ok(echo(request)));

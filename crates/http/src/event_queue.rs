@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use galatea_gate::ledger::Charge;
-use galatea_infer::{CongestionPoint, ResumeHook, Status};
+use galatea_infer::{ResponseCongestion, ResumeHook, Status};
 use galatea_stdx::{Lock, wake_batch};
 
 /// The number of bytes of a generate request's events that may wait until its client reads
@@ -160,7 +160,7 @@ pub(crate) fn weight(event: &Event) -> usize {
     event.bytes.len().saturating_add(EVENT_BYTES)
 }
 
-impl CongestionPoint for EventQueue {
+impl ResponseCongestion for EventQueue {
     fn is_congested(&self) -> bool {
         self.0.lock("see whether events pile up").is_congested()
     }

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use galatea_codec_http::{GenerateForm, encode_generate, encode_generate_error};
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{Account, Charge};
-use galatea_infer::{CancelToken, CongestionPoint, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{
+    CancelToken, InferenceResponse, Reply, ResponseCongestion, ResponseSink, Status,
+};
 
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue, Phase, State, weight};
 use crate::single_response::CancelOnDrop;
@@ -134,7 +136,7 @@ impl EventStream {
     }
 
     /// The place where the events pile up.
-    pub(crate) fn congestion_point(&self) -> Arc<dyn CongestionPoint> {
+    pub(crate) fn congestion_point(&self) -> Arc<dyn ResponseCongestion> {
         self.queue.clone()
     }
 

@@ -75,8 +75,8 @@ mod server;
 mod single_response;
 mod traffic;
 
-pub use clouds::{InferenceType, Notices, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
-pub use galatea_dashboard::{Dashboard, Hosts};
+pub use clouds::{InferenceType, NoticeSink, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
+pub use galatea_dashboard::{AllowedHosts, Dashboard};
 pub use galatea_door::RunningDoor;
 pub use options::{HttpOptions, LoadReportSource};
 pub use request_log::RequestLog;

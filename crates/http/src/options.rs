@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::limits::Limits;
-use galatea_codec_http::{LoadReport, LoadReportFormat};
+use galatea_codec_http::{OrcaLoadReport, OrcaLoadReportFormat};
 use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::DoorOptions;
@@ -30,18 +30,18 @@ const REFUSED_BODY_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Finds out how loaded the server is.
 #[derive(Clone)]
-pub struct LoadReportSource(Arc<dyn Fn() -> Option<LoadReport> + Send + Sync>);
+pub struct LoadReportSource(Arc<dyn Fn() -> Option<OrcaLoadReport> + Send + Sync>);
 
 impl LoadReportSource {
     /// A source that asks this function. It is called for each request that wants a report.
     #[must_use]
-    pub fn new(report: impl Fn() -> Option<LoadReport> + Send + Sync + 'static) -> Self {
+    pub fn new(report: impl Fn() -> Option<OrcaLoadReport> + Send + Sync + 'static) -> Self {
         Self(Arc::new(report))
     }
 
     /// The value of the header, if `format` is one and there is a report.
     pub(crate) fn header(&self, format: &[u8]) -> Option<HeaderValue> {
-        let format = LoadReportFormat::parse(format)?;
+        let format = OrcaLoadReportFormat::parse(format)?;
         HeaderValue::try_from(self.0()?.encode(format)).ok()
     }
 }

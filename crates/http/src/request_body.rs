@@ -156,7 +156,7 @@ where
     let mut length: u64 = 0;
     let mut chunks: u32 = 0;
     loop {
-        let frame = activity.client(Waiting::Body, body.frame()).await;
+        let frame = activity.wait_for_client(Waiting::Body, body.frame()).await;
         let Some(frame) = frame.map_err(|Overdue| BodyError::Overdue)? else { break };
         let frame = frame.map_err(Into::into)?;
         let Ok(data) = frame.into_data() else { continue };

@@ -4,7 +4,7 @@
 //! can't be reached. Every path is matched as a whole.
 
 use galatea_control::RegionKind;
-use galatea_gate::access::Category;
+use galatea_gate::access::ApiCategory;
 use hyper::Method;
 
 /// An endpoint with the names in its path.
@@ -61,14 +61,14 @@ pub(crate) enum ModelAction {
 }
 
 impl ModelAction {
-    const fn category(self) -> Category {
+    const fn category(self) -> ApiCategory {
         match self {
-            Self::Metadata => Category::Metadata,
-            Self::Infer | Self::Generate | Self::GenerateStream => Category::Inference,
-            Self::Ready => Category::Health,
-            Self::Config => Category::ModelConfig,
-            Self::Statistics | Self::Scheduler => Category::Statistics,
-            Self::Traffic => Category::Trace,
+            Self::Metadata => ApiCategory::Metadata,
+            Self::Infer | Self::Generate | Self::GenerateStream => ApiCategory::Inference,
+            Self::Ready => ApiCategory::Health,
+            Self::Config => ApiCategory::ModelConfig,
+            Self::Statistics | Self::Scheduler => ApiCategory::Statistics,
+            Self::Traffic => ApiCategory::Trace,
         }
     }
 }
@@ -109,18 +109,18 @@ impl<'a> Route<'a> {
     }
 
     /// The category of APIs that it belongs to.
-    pub(crate) const fn category(&self) -> Category {
+    pub(crate) const fn category(&self) -> ApiCategory {
         match self {
-            Self::Live | Self::Ready => Category::Health,
-            Self::ServerMetadata => Category::Metadata,
+            Self::Live | Self::Ready => ApiCategory::Health,
+            Self::ServerMetadata => ApiCategory::Metadata,
             Self::Model { action, .. } => action.category(),
-            Self::AllStatistics => Category::Statistics,
+            Self::AllStatistics => ApiCategory::Statistics,
             Self::RepositoryIndex { .. } | Self::Load { .. } | Self::Unload { .. } => {
-                Category::ModelRepository
+                ApiCategory::ModelRepository
             }
-            Self::SharedMemory { .. } => Category::SharedMemory,
-            Self::Logging => Category::Logging,
-            Self::TraceSetting { .. } => Category::Trace,
+            Self::SharedMemory { .. } => ApiCategory::SharedMemory,
+            Self::Logging => ApiCategory::Logging,
+            Self::TraceSetting { .. } => ApiCategory::Trace,
         }
     }
 
@@ -307,24 +307,27 @@ mod tests {
     }
 
     /// Every endpoint below `/v2`, by the category that Triton gives it.
-    const PATHS: [(Category, &str); 9] = [
-        (Category::Health, "/health/live /health/ready /models/m/ready /models/m/versions/1/ready"),
-        (Category::Metadata, " /models/m /models/m/versions/1"),
-        (Category::Inference, "/models/m/infer /models/m/generate /models/m/generate_stream"),
-        (Category::ModelConfig, "/models/m/config /models/m/versions/1/config"),
-        (Category::Statistics, "/models/stats /models/m/stats /models/m/scheduler"),
+    const PATHS: [(ApiCategory, &str); 9] = [
         (
-            Category::ModelRepository,
+            ApiCategory::Health,
+            "/health/live /health/ready /models/m/ready /models/m/versions/1/ready",
+        ),
+        (ApiCategory::Metadata, " /models/m /models/m/versions/1"),
+        (ApiCategory::Inference, "/models/m/infer /models/m/generate /models/m/generate_stream"),
+        (ApiCategory::ModelConfig, "/models/m/config /models/m/versions/1/config"),
+        (ApiCategory::Statistics, "/models/stats /models/m/stats /models/m/scheduler"),
+        (
+            ApiCategory::ModelRepository,
             "/repository/index /repository/r/index /repository/models/m/load \
              /repository/r/models/m/unload",
         ),
         (
-            Category::SharedMemory,
+            ApiCategory::SharedMemory,
             "/systemsharedmemory/status /systemsharedmemory/region/r/register \
              /cudasharedmemory/unregister /cudasharedmemory/region/r/status",
         ),
-        (Category::Trace, "/trace/setting /models/m/trace/setting /models/m/traffic"),
-        (Category::Logging, "/logging"),
+        (ApiCategory::Trace, "/trace/setting /models/m/trace/setting /models/m/traffic"),
+        (ApiCategory::Logging, "/logging"),
     ];
 
     #[test]

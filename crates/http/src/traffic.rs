@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_control::{TrafficControl, TrafficRecording};
+use galatea_control::{TrafficRecording, TrafficRecordingControl};
 use galatea_infer::{Pass, Status, api};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -24,14 +24,14 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Records traffic for clients. Clones are the same recorder.
 #[derive(Clone)]
 pub struct TrafficRecorder {
-    server: Arc<dyn TrafficControl>,
+    server: Arc<dyn TrafficRecordingControl>,
     has_ended: Arc<AtomicBool>,
 }
 
 impl TrafficRecorder {
     /// A recorder of this server's traffic.
     #[must_use]
-    pub fn new(server: Arc<dyn TrafficControl>) -> Self {
+    pub fn new(server: Arc<dyn TrafficRecordingControl>) -> Self {
         Self { server, has_ended: Arc::default() }
     }
 
@@ -144,7 +144,7 @@ mod tests {
         left: usize,
     }
 
-    impl TrafficControl for FakeServer {
+    impl TrafficRecordingControl for FakeServer {
         fn record_traffic(
             &self,
             _: Pass<api::Trace>,

@@ -14,7 +14,7 @@ pub type ResumeHook = Box<dyn FnOnce() + Send>;
 /// a client that reads slowly.
 ///
 /// Both methods are called on any thread that sends, so neither may block.
-pub trait CongestionPoint: Send + Sync {
+pub trait ResponseCongestion: Send + Sync {
     /// Returns true if the sender of responses should pause.
     fn is_congested(&self) -> bool;
 
@@ -32,7 +32,7 @@ pub trait CongestionPoint: Send + Sync {
 /// never congested and costs no allocation.
 #[derive(Clone, Default)]
 pub struct Backpressure {
-    points: Vec<Arc<dyn CongestionPoint>>,
+    points: Vec<Arc<dyn ResponseCongestion>>,
 }
 
 /// The interval at which a waiting thread checks whether its request is cancelled.
@@ -45,7 +45,7 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 impl Backpressure {
     /// Adds a point where responses may pile up.
     #[must_use]
-    pub fn with(mut self, point: Arc<dyn CongestionPoint>) -> Self {
+    pub fn with(mut self, point: Arc<dyn ResponseCongestion>) -> Self {
         self.points.push(point);
         self
     }
@@ -107,7 +107,7 @@ mod tests {
     #[derive(Default)]
     struct Buffer(Mutex<(bool, Vec<ResumeHook>)>);
 
-    impl CongestionPoint for Buffer {
+    impl ResponseCongestion for Buffer {
         fn is_congested(&self) -> bool {
             self.0.lock().unwrap().0
         }

@@ -39,9 +39,9 @@
 //! 6. **A long run is terminated if all clients have disconnected.** `LaneWatch` checks an
 //!    execution on a lane's thread every 0.1 s, unless the execution is certainly short, or
 //!    contains a request that can't be cancelled or that belongs to a sequence, whose state it
-//!    changes. If the flags of all requests are set, it calls `Terminator::terminate`, and the
+//!    changes. If the flags of all requests are set, it calls `ExecutionTerminator::terminate`, and the
 //!    requests fail with `request cancelled during its execution`. Only ONNX models have a
-//!    `Terminator`.
+//!    `ExecutionTerminator`.
 //! 7. **An ensemble fails at once and ends later.** `EnsembleRun::cancel` replies, starts no
 //!    further step, and cancels its calls: a call that waits at its gate is withdrawn, and a call
 //!    that was sent begins at step 3. The run ends after its last call. The calls of a Python model

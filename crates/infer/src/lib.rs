@@ -50,7 +50,7 @@ mod trace;
 #[cfg(all(test, loom_models))]
 mod models;
 
-pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
+pub use backpressure::{Backpressure, ResponseCongestion, ResumeHook};
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesCell, ModelClasses};
 pub use deadline::{Deadline, TimeoutHeaders};

@@ -63,7 +63,7 @@ pub fn interface(target: &Target, model: &str) -> Result<Interface, String> {
             let metadata: ModelMetadataResponse = call(address, "ModelMetadata", &request).await?;
             let request = ModelConfigRequest { name, ..Default::default() };
             let config: ModelConfigResponse = call(address, "ModelConfig", &request).await?;
-            Interface::from_messages(metadata, &config.config.unwrap_or_default())
+            Interface::from_grpc(metadata, &config.config.unwrap_or_default())
         }),
     }
 }

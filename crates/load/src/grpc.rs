@@ -54,7 +54,7 @@ impl serial::Client for Client {
 
     async fn attack(&mut self, _: &Options, number: u64) -> (&'static str, String) {
         // Half of the attacks use connections without a handshake.
-        if self.0.is_bare() && number.is_multiple_of(2) {
+        if self.0.has_bare_stream() && number.is_multiple_of(2) {
             let attack = hostile::http2(number / 2);
             return (attack.kind, self.attack_connection(&attack.bytes).await);
         }

@@ -62,7 +62,7 @@ impl Interface {
     /// # Errors
     ///
     /// If a datatype is unknown.
-    pub fn from_messages(
+    pub fn from_grpc(
         metadata: ModelMetadataResponse,
         config: &ModelConfig,
     ) -> Result<Self, String> {
@@ -178,7 +178,7 @@ mod tests {
             model_transaction_policy: Some(ModelTransactionPolicy { decoupled: true }),
             ..Default::default()
         };
-        assert_eq!(Interface::from_messages(metadata, &config), Ok(expected()));
+        assert_eq!(Interface::from_grpc(metadata, &config), Ok(expected()));
     }
 
     #[test]

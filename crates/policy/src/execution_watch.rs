@@ -13,7 +13,7 @@ pub const WATCH_INTERVAL_NS: u64 = 100_000_000;
 
 /// Watches the executions of one instance, one at a time.
 #[derive(Debug, Default)]
-pub struct ExecutionWatch {
+pub struct CancellationWatch {
     /// When the execution in progress began.
     begun: Option<Time>,
     /// True if it was told to end.
@@ -31,7 +31,7 @@ pub struct Look {
     pub next: Option<Time>,
 }
 
-impl ExecutionWatch {
+impl CancellationWatch {
     /// An execution begins. Returns when to look at it, unless an alarm is set already.
     pub fn begin(&mut self, now: Time) -> Option<Time> {
         assert!(self.begun.is_none(), "an instance executes one batch at a time");
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn an_execution_without_clients_is_ended_until_it_is_over() {
-        let mut watch = ExecutionWatch::default();
+        let mut watch = CancellationWatch::default();
         assert_eq!(watch.begin(at(5)), Some(at(105)));
         assert_eq!(watch.look(at(105), false), look(false, Some(at(205))));
         assert_eq!(watch.look(at(210), true), look(true, Some(at(310))));
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_short_execution_is_left_alone() {
-        let mut watch = ExecutionWatch::default();
+        let mut watch = CancellationWatch::default();
         assert_eq!(watch.begin(at(0)), Some(at(100)));
         assert!(!watch.end());
         // The alarm of the first one finds another, which has not lasted long.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn an_idle_instance_has_no_alarm() {
-        let mut watch = ExecutionWatch::default();
+        let mut watch = CancellationWatch::default();
         assert_eq!(watch.begin(at(0)), Some(at(100)));
         assert!(!watch.end());
         assert_eq!(watch.look(at(100), true), look(false, None));

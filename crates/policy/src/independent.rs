@@ -24,7 +24,7 @@ use crate::lane_pool::LanePool;
 use crate::padding::PaddedChooser;
 use crate::queue::{PolicyQueue, QueueFull, SlabIndex};
 use crate::spec::{DeadlineSpec, DynamicSpec};
-use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
+use crate::status::{LevelStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
 
 /// The queue, its chooser, and the hold of the test hook.
@@ -290,7 +290,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     }
 
     /// The waiting requests by level.
-    pub(crate) fn status(&self) -> Vec<QueueStatus> {
+    pub(crate) fn status(&self) -> Vec<LevelStatus> {
         self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 

@@ -116,7 +116,7 @@ pub use ensemble::{
     StepGates, StepIndex, StepSpec, TensorIndex,
 };
 pub use event::{Action, Actions, Event, FailReason, MeasuredExecution, Release};
-pub use execution_watch::{ExecutionWatch, Look, WATCH_INTERVAL_NS};
+pub use execution_watch::{CancellationWatch, Look, WATCH_INTERVAL_NS};
 pub use ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition, ShapeClassId};
 pub use lifecycle::{
     BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,
@@ -131,7 +131,7 @@ pub use spec::{
     SequenceSpec, SequenceStrategy, TimeoutAction,
 };
 pub use status::{
-    LaneCounts, LaneStatus, QueueStatus, QueueWaitReason, RequestWait, SchedulerStatus,
+    LaneCounts, LaneStatus, LevelStatus, QueueWaitReason, RequestWait, SchedulerStatus,
     SequencesStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus,
 };
 pub use template_life::{

@@ -3,7 +3,7 @@ use crate::batch_strategy::{BatchStrategy, Inclusion};
 use crate::ids::ShapeClassId;
 use crate::script::{check, play};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
-use crate::status::{LaneStatus, QueueStatus, QueueWaitReason};
+use crate::status::{LaneStatus, LevelStatus, QueueWaitReason};
 
 fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
     SchedulingSpec {
@@ -337,7 +337,7 @@ fn the_status_shows_what_requests_and_lanes_wait_for() {
         next_preferred_batch_size: 3,
         until: Some(Time(101)),
     };
-    let queue = |priority, oldest, waits_for| QueueStatus {
+    let queue = |priority, oldest, waits_for| LevelStatus {
         priority,
         waiting: 1,
         delayed: 0,

@@ -10,7 +10,7 @@ use crate::time::Time;
 pub struct SchedulerStatus {
     /// Levels with waiting requests, in the order of service: the first
     /// [`SchedulerStatus::ROWS_MAX`].
-    pub queues: Vec<QueueStatus>,
+    pub queues: Vec<LevelStatus>,
     /// Instances by id.
     pub lanes: Vec<LaneStatus>,
     /// The sequence batcher's slots and backlog, if the model has one.
@@ -26,7 +26,7 @@ impl SchedulerStatus {
 
 /// Requests waiting at one level.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct QueueStatus {
+pub struct LevelStatus {
     /// The level; 0 if the model has none.
     pub priority: u64,
     /// Number of waiting requests, with the delayed ones.

@@ -45,7 +45,12 @@ impl LinkedRepository {
     /// # Errors
     ///
     /// If files or links can't be made.
-    pub fn add_version(&self, name: &str, directory: &Path, config: &str) -> io::Result<()> {
+    pub fn add_single_version_model(
+        &self,
+        name: &str,
+        directory: &Path,
+        config: &str,
+    ) -> io::Result<()> {
         let model = self.path().join(name);
         std::fs::create_dir(&model)?;
         std::fs::write(model.join(CONFIG_FILE), config)?;
@@ -57,7 +62,7 @@ impl LinkedRepository {
     /// # Errors
     ///
     /// If directories or the link can't be made.
-    pub fn add_file(&self, name: &str, file: &Path, known_as: &str) -> io::Result<()> {
+    pub fn add_single_file_model(&self, name: &str, file: &Path, known_as: &str) -> io::Result<()> {
         let version = self.path().join(name).join("1");
         std::fs::create_dir_all(&version)?;
         symlink(std::path::absolute(file)?, version.join(known_as))
@@ -77,8 +82,12 @@ mod tests {
         scratch.file("folder/net.onnx", "b");
         scratch.file("model/3/model.onnx", "c");
         let linked = LinkedRepository::create(scratch.path()).unwrap();
-        linked.add_file("a", &scratch.path().join("files/a.onnx"), "model.onnx").unwrap();
-        linked.add_version("b", &scratch.path().join("folder"), "platform: \"x\"").unwrap();
+        linked
+            .add_single_file_model("a", &scratch.path().join("files/a.onnx"), "model.onnx")
+            .unwrap();
+        linked
+            .add_single_version_model("b", &scratch.path().join("folder"), "platform: \"x\"")
+            .unwrap();
         linked.add_model("c", &scratch.path().join("model")).unwrap();
         let scan = Repository::open([linked.path()]).unwrap().scan(&ScanOptions::default());
         let found: Vec<_> = scan

@@ -133,7 +133,7 @@ impl ModelSource {
         let listing = &found.copy.listing;
         for folder in listing.directories.iter().filter(|folder| !folder.contains('/')) {
             if !OTHER_FOLDERS.contains(&folder.as_str()) {
-                source.add_version(folder, || Ok(listing.names_in(folder)))?;
+                source.add_single_version_model(folder, || Ok(listing.names_in(folder)))?;
             }
         }
         source.versions.sort_by_key(|version| version.number);
@@ -167,7 +167,7 @@ impl ModelSource {
                 continue;
             }
             let directory = self.directory.clone();
-            self.add_version(name, || {
+            self.add_single_version_model(name, || {
                 let names = list(&directory, Path::new(name))?;
                 Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
             })?;
@@ -177,7 +177,7 @@ impl ModelSource {
     }
 
     /// Adds the version in a directory of the model, or notes that it is not a version.
-    fn add_version(
+    fn add_single_version_model(
         &mut self,
         name: &str,
         files: impl FnOnce() -> Result<Vec<String>, String>,

@@ -87,7 +87,7 @@ pub use random::Random;
 pub use random_setup::Mode;
 pub use setup::Setup;
 pub use sharing::{Shares, check_sharing};
-pub use timed::{Promises, check_deadlines, check_padded_deadlines, check_padding};
+pub use timed::{DeadlinePromises, check_deadlines, check_padded_deadlines, check_padding};
 pub use trace::Trace;
 pub use workers::check_workers;
 pub use world::{Config, Occurrence, OccurrenceCounts, RunResult, Violation, run};

@@ -28,6 +28,6 @@ mod table;
 pub use galatea_control::{LogFormat, LogSettings};
 pub use log::{LogOptions, Logger, SourcePosition};
 pub use metrics::{
-    CustomFamily, CustomValue, MetricKind, MetricsExporter, MetricsOptions, SettingNote,
+    CustomFamily, MetricKind, MetricsExporter, MetricsOptions, SeriesValue, SettingNote,
 };
 pub use table::Table;

@@ -1,6 +1,6 @@
 //! The main cause of a request's duration: the cause of the largest part of it.
 
-use galatea_explain::{Detail, Facts, Stage, Wait, WaitTimes};
+use galatea_explain::{DetailLevel, Facts, Stage, Wait, WaitTimes};
 
 /// Starting at this size, stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
@@ -142,7 +142,7 @@ impl<'a> Verdict<'a> {
     /// The verdict on a request. The main cause is the largest sum over the stages and waits that
     /// it explains. If several are equal, the first counts.
     #[must_use]
-    pub fn of(facts: &'a Facts, detail: Detail) -> Self {
+    pub fn of(facts: &'a Facts, detail: DetailLevel) -> Self {
         let mut verdict = Self { cause: Cause::Execution, ns: 0, step: None };
         for (cause, ns) in Cause::ALL.into_iter().zip(sums(facts, detail)) {
             if ns > verdict.ns {
@@ -166,7 +166,7 @@ fn longest_step(facts: &Facts) -> Option<&Facts> {
 }
 
 /// Nanoseconds by cause. They add up to the time of all stages.
-fn sums(facts: &Facts, detail: Detail) -> [u64; Cause::COUNT] {
+fn sums(facts: &Facts, detail: DetailLevel) -> [u64; Cause::COUNT] {
     let mut sums = Sums([0; Cause::COUNT]);
     let (input_bytes, output_bytes) = (facts.input_bytes, facts.output_bytes);
     for (stage, ns) in facts.stages() {
@@ -202,8 +202,8 @@ const fn of_copying(bytes: u64, otherwise: Cause) -> Cause {
     if bytes >= LARGE_BYTES_MIN { Cause::LargeCopy } else { otherwise }
 }
 
-fn add_waits(sums: &mut Sums, facts: &Facts, ns: u64, detail: Detail) {
-    if detail == Detail::Own {
+fn add_waits(sums: &mut Sums, facts: &Facts, ns: u64, detail: DetailLevel) {
+    if detail == DetailLevel::Own {
         return sums.add(Cause::Queue, ns);
     }
     let mut left = ns;
@@ -230,8 +230,8 @@ fn of_waiting(facts: &Facts, wait: Wait) -> Cause {
     }
 }
 
-fn add_execution(sums: &mut Sums, facts: &Facts, ns: u64, detail: Detail) {
-    let batch = facts.batch.filter(|_| detail == Detail::Schedule);
+fn add_execution(sums: &mut Sums, facts: &Facts, ns: u64, detail: DetailLevel) {
+    let batch = facts.batch.filter(|_| detail == DetailLevel::Schedule);
     let Some(batch) = batch else { return sums.add(Cause::Execution, ns) };
     let padding = ns
         .checked_div(batch.rows)

@@ -30,7 +30,7 @@ pub use text::text;
 
 /// Describes the main cause of all requests of a model together: see [`overall`].
 #[must_use]
-pub fn main_cause(waits: &WaitTimes, execution_ns: u64) -> CauseText {
+pub fn main_cause_text(waits: &WaitTimes, execution_ns: u64) -> CauseText {
     let (cause, _) = overall(waits, execution_ns);
     CauseText { name: cause.name(), words: cause.words() }
 }

@@ -1,4 +1,4 @@
-use galatea_explain::{BatchFacts, Detail, Facts, Mark, Queued, STEPS_MAX, Wait};
+use galatea_explain::{BatchFacts, DetailLevel, Facts, Mark, Queued, STEPS_MAX, Wait};
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn executed(closed: u64) -> Facts {
 
 #[track_caller]
 fn check_cause(facts: &Facts, expected: &str) {
-    let verdict = Verdict::of(facts, Detail::Schedule);
+    let verdict = Verdict::of(facts, DetailLevel::Schedule);
     assert_eq!(format!("{} {}", verdict.cause.name(), verdict.ns / MS), expected, "{facts:?}");
 }
 
@@ -61,7 +61,7 @@ fn each_wait_has_a_cause() {
     ] {
         check_cause(&waited(wait), expected);
         // A client that may not see others' work learns only that it waited.
-        assert_eq!(Verdict::of(&waited(wait), Detail::Own).cause, Cause::Queue);
+        assert_eq!(Verdict::of(&waited(wait), DetailLevel::Own).cause, Cause::Queue);
     }
     check_cause(&executed(101), "queue 100");
 }
@@ -149,12 +149,12 @@ fn an_ensemble_is_explained_by_its_longest_step() {
     ensemble.steps = vec![executed(2), waited(Wait::Permit)];
     ensemble.steps[0].model = String::from("short");
     ensemble.steps[1].model = String::from("long");
-    let verdict = Verdict::of(&ensemble, Detail::Schedule);
+    let verdict = Verdict::of(&ensemble, DetailLevel::Schedule);
     assert_eq!((verdict.cause, verdict.step), (Cause::RateLimiter, Some("long")));
     // Time spent around the steps counts if it is longer.
     let mut waiting = waited(Wait::BatchDelay);
     waiting.steps = ensemble.steps;
-    let verdict = Verdict::of(&waiting, Detail::Schedule);
+    let verdict = Verdict::of(&waiting, DetailLevel::Schedule);
     assert_eq!((verdict.cause, verdict.step), (Cause::QueueDelay, None));
 }
 
@@ -190,13 +190,16 @@ fn texts_are_headers() {
         \"waits_us\":{\"batch_delay\":100000},\
         \"ahead\":{\"requests\":3,\"instances\":2,\"busy\":1,\"running_us\":0},\
         \"batch\":{\"requests\":4,\"rows\":8,\"closed\":\"delay\"}}";
-    assert_eq!(text::json(&told, Detail::Schedule), expected);
-    let own = text::json(&told, Detail::Own);
+    assert_eq!(text::json(&told, DetailLevel::Schedule), expected);
+    let own = text::json(&told, DetailLevel::Own);
     for hidden in ["waits_us", "ahead", "batch", "delay"] {
         assert!(!own.contains(hidden), "{own}");
     }
     assert_eq!(
-        text::server_timing(&facts(&[(Mark::Received, 1), (Mark::Started, 4)]), Detail::Schedule),
+        text::server_timing(
+            &facts(&[(Mark::Received, 1), (Mark::Started, 4)]),
+            DetailLevel::Schedule
+        ),
         "receive;dur=1.000, hand_over;dur=3.000, total;dur=4.000, \
          cause;dur=3.000;desc=\"thread_starvation\""
     );
@@ -206,12 +209,12 @@ fn texts_are_headers() {
 fn long_explanations_leave_steps_out() {
     let mut ensemble = executed(2);
     ensemble.steps = vec![executed(2); STEPS_MAX];
-    let json = text::json(&ensemble, Detail::Schedule);
+    let json = text::json(&ensemble, DetailLevel::Schedule);
     assert!(json.len() <= 4096 && json.contains("\"steps_omitted\":"), "{}", json.len());
     assert_eq!(json.matches('{').count(), json.matches('}').count());
     ensemble.model = "\u{1}".repeat(256);
     ensemble.steps.iter_mut().for_each(|step| step.model.clone_from(&ensemble.model));
-    let json = text::json(&ensemble, Detail::Schedule);
+    let json = text::json(&ensemble, DetailLevel::Schedule);
     assert!(json.len() <= 4096 && json.is_ascii(), "{}", json.len());
 }
 

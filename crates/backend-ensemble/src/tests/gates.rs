@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use galatea_infer::{
-    Backpressure, CongestionPoint, InferenceRequest, ResponseSender, ResumeHook, Status,
+    Backpressure, InferenceRequest, ResponseCongestion, ResponseSender, ResumeHook, Status,
 };
 
 use super::{TestEnsemble, request, response};
@@ -184,7 +184,7 @@ fn a_paused_step_resumes_when_its_request_fails() {
 #[derive(Default)]
 struct SlowClient(Mutex<(bool, Vec<ResumeHook>)>);
 
-impl CongestionPoint for SlowClient {
+impl ResponseCongestion for SlowClient {
     fn is_congested(&self) -> bool {
         self.0.lock().unwrap().0
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use galatea_infer::Status;
 
 /// Creates the counter for each version of a model.
-pub trait InputCounters: Send + Sync {
+pub trait InputCounterFactory: Send + Sync {
     /// Returns the counter for this version of the model. It is published until its last owner
     /// drops it.
     ///

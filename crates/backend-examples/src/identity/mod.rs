@@ -40,7 +40,7 @@ use galatea_infer::{ResponseParameters, Status};
 
 use crate::checks::refused;
 use crate::identity::activities::Activities;
-pub use crate::identity::counters::{InputCounter, InputCounters};
+pub use crate::identity::counters::{InputCounter, InputCounterFactory};
 use crate::identity::delays::Delays;
 use crate::identity::instance::{IdentityInstance, example_parameters};
 use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
@@ -48,13 +48,13 @@ use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
 /// The backend `identity`.
 #[derive(Clone, Default)]
 pub struct IdentityBackend {
-    counters: Option<Arc<dyn InputCounters>>,
+    counters: Option<Arc<dyn InputCounterFactory>>,
 }
 
 impl IdentityBackend {
     /// Creates a backend that counts the bytes of its models' inputs.
     #[must_use]
-    pub fn counting(counters: Arc<dyn InputCounters>) -> Self {
+    pub fn counting(counters: Arc<dyn InputCounterFactory>) -> Self {
         Self { counters: Some(counters) }
     }
 }

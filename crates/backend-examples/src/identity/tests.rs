@@ -14,7 +14,7 @@ use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::identity::delays::Delays;
-use crate::identity::{IdentityBackend, InputCounter, InputCounters};
+use crate::identity::{IdentityBackend, InputCounter, InputCounterFactory};
 use crate::testing::{NoFiles, RecordingHost, placement, spec};
 
 const INPUT: &str = "name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ]";
@@ -117,7 +117,7 @@ fn outputs_share_the_buffers_of_the_inputs() {
 #[derive(Clone, Default)]
 struct Sum(Arc<AtomicUsize>);
 
-impl InputCounters for Sum {
+impl InputCounterFactory for Sum {
     fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status> {
         assert_eq!((model, version), ("m", 3));
         Ok(Arc::new(self.clone()))

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, Device, ExecutionPolicy, Instance, Model};
 use galatea_infer::{
-    Backpressure, CancelToken, CongestionPoint, CorrelationId, InferenceRequest, InputTensor,
-    PendingRequest, Reply, RequestTimes, ResponseSender, ResumeHook, SequenceContext,
-    SequenceFlags, SequenceOwner, StateTensor, Status,
+    Backpressure, CancelToken, CorrelationId, InferenceRequest, InputTensor, PendingRequest, Reply,
+    RequestTimes, ResponseCongestion, ResponseSender, ResumeHook, SequenceContext, SequenceFlags,
+    SequenceOwner, StateTensor, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -236,7 +236,7 @@ fn requests_join_and_leave_at_every_execution() {
 #[derive(Default)]
 struct TestCongestion(Mutex<(bool, Vec<ResumeHook>)>);
 
-impl CongestionPoint for TestCongestion {
+impl ResponseCongestion for TestCongestion {
     fn is_congested(&self) -> bool {
         self.0.lock().unwrap().0
     }

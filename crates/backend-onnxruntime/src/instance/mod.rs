@@ -12,7 +12,7 @@ mod strings;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{ExecutionGuarantee, Host, Instance, RefusedBatch, Terminator};
+use galatea_backend::{ExecutionGuarantee, ExecutionTerminator, Host, Instance, RefusedBatch};
 use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status};
 use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
@@ -233,13 +233,13 @@ impl Instance for OnnxInstance {
         self.guarantee
     }
 
-    fn terminator(&self) -> Option<Arc<dyn Terminator>> {
+    fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
         Some(self.run_options.clone())
     }
 }
 
 /// Ends the run that an instance makes with its options. Only that instance uses them.
-impl Terminator for RunOptions {
+impl ExecutionTerminator for RunOptions {
     fn terminate(&self) {
         Self::terminate(self);
     }

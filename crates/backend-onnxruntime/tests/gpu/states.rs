@@ -174,7 +174,7 @@ fn address(store: &StateStore, sequence: u64) -> (u32, u64, usize) {
 fn a_state_grows_in_place() {
     with_stand_ins("states::a_state_grows_in_place", &[], || {
         let gpus = Gpus::new();
-        gpus.devices.limit_growth(&[(0, 2 * BLOCK as u64 - 1)].into());
+        gpus.devices.limit_growable_buffers(&[(0, 2 * BLOCK as u64 - 1)].into());
         let mut loaded = gpus.load(&Files::model(growing_list()), &growing_config());
         let store = StateStore::new(vec![state(DataType::Int32, &[1, 1], int32s(&[7]))]);
         let mut places = Vec::new();

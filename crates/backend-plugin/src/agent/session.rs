@@ -15,7 +15,7 @@ use galatea_abi::{
     TRITONREPOAGENT_ACTION_UNLOAD_COMPLETE, TRITONREPOAGENT_ARTIFACT_FILESYSTEM,
     TRITONREPOAGENT_ActionType, TRITONREPOAGENT_ArtifactType,
 };
-use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::error::{take_c, to_c_string};
 use galatea_c_objects::log;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -92,7 +92,8 @@ impl AgentModel {
         parameters: &BTreeMap<String, String>,
         directories: Arc<AgentDirectories>,
     ) -> Self {
-        let parameters = parameters.iter().map(|(name, value)| (c_text(name), c_text(value)));
+        let parameters =
+            parameters.iter().map(|(name, value)| (to_c_string(name), to_c_string(value)));
         Self {
             state: AtomicPtr::default(),
             parameters: parameters.collect(),

@@ -21,7 +21,7 @@ use galatea_abi::cache::{
 };
 use galatea_abi::{TRITONCACHE_Cache, TRITONSERVER_Error};
 use galatea_backend::{CacheKey, ResponseCache};
-use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::error::{take_c, to_c_string};
 use galatea_c_objects::log;
 use galatea_infer::{Code, InferenceResponse, Status};
 use galatea_stdx::{Lock, run_foreign};
@@ -35,7 +35,7 @@ use entry::{AllocatorObject, EntryObject};
 use format::EncodedResponse;
 
 /// A response cache in a library. Dropping it finalises it.
-pub struct CacheLibrary {
+pub struct PluginCache {
     name: String,
     entry_points: CacheEntryPoints,
     cache: *mut TRITONCACHE_Cache,
@@ -45,9 +45,9 @@ pub struct CacheLibrary {
 
 // SAFETY: the interface requires caches that can be called from any thread. The other
 // fields are an address that never changes and counters.
-unsafe impl Send for CacheLibrary {}
+unsafe impl Send for PluginCache {}
 // SAFETY: as above, by several threads at a time.
-unsafe impl Sync for CacheLibrary {}
+unsafe impl Sync for PluginCache {}
 
 /// The functions of a cache. Its library is never closed, just like that of a backend.
 struct CacheEntryPoints {
@@ -57,7 +57,7 @@ struct CacheEntryPoints {
     insert: TRITONCACHE_CacheInsert,
 }
 
-impl CacheLibrary {
+impl PluginCache {
     /// The path of the library of the cache `name`, if it exists.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl CacheLibrary {
     }
 }
 
-impl ResponseCache for CacheLibrary {
+impl ResponseCache for PluginCache {
     fn lookup(&self, key: &CacheKey) -> Option<InferenceResponse> {
         self.try_lookup(key).unwrap_or_else(|status| {
             self.log_failure("a lookup", &self.failed_lookups, &status);
@@ -168,7 +168,7 @@ impl ResponseCache for CacheLibrary {
     }
 }
 
-impl Drop for CacheLibrary {
+impl Drop for PluginCache {
     fn drop(&mut self) {
         // SAFETY: it was initialised, and no other caller is left.
         if let Err(status) = unsafe { take_c((self.entry_points.finalize)(self.cache)) } {
@@ -210,7 +210,7 @@ impl CacheEntryPoints {
     }
 
     fn initialize(&self, config: &str) -> Result<*mut TRITONCACHE_Cache, Status> {
-        let (config, mut cache) = (c_text(config), core::ptr::null_mut());
+        let (config, mut cache) = (to_c_string(config), core::ptr::null_mut());
         // SAFETY: text and pointer live longer than the call.
         let error: *mut TRITONSERVER_Error =
             unsafe { (self.initialize)(&raw mut cache, config.as_ptr()) };
@@ -229,7 +229,7 @@ fn path(directory: &Path, name: &str) -> PathBuf {
 
 /// The text form of a key, which is the form that caches take.
 fn key_text(key: &CacheKey) -> CString {
-    c_text(&blake3::Hash::from_bytes(key.0).to_hex())
+    to_c_string(&blake3::Hash::from_bytes(key.0).to_hex())
 }
 
 #[cfg(test)]

@@ -54,9 +54,9 @@ macro_rules! attempt {
     };
 }
 
-fn library(behaviour: FakeBehaviour) -> CacheLibrary {
+fn library(behaviour: FakeBehaviour) -> PluginCache {
     let fake = Box::into_raw(Box::new(FakeCache { behaviour, kept: Lock::default() }));
-    CacheLibrary {
+    PluginCache {
         name: String::from("fake"),
         entry_points: CacheEntryPoints { initialize, finalize, lookup, insert },
         cache: fake.cast(),
@@ -256,18 +256,18 @@ fn objects_are_invalid_after_the_call() {
 #[test]
 fn a_library_is_found_by_its_name() {
     let folder = Folder::new();
-    assert_eq!(CacheLibrary::find(folder.path(), "a"), Ok(None));
+    assert_eq!(PluginCache::find(folder.path(), "a"), Ok(None));
     folder.file("a/libtritoncache_a.so");
     let expected = folder.path().join("a/libtritoncache_a.so");
-    assert_eq!(CacheLibrary::find(folder.path(), "a"), Ok(Some(expected)));
+    assert_eq!(PluginCache::find(folder.path(), "a"), Ok(Some(expected)));
     folder.directory("l");
     let link = folder.path().join("l/libtritoncache_l.so");
     std::os::unix::fs::symlink("nowhere", &link).unwrap();
-    assert_eq!(CacheLibrary::find(folder.path(), "l"), Ok(Some(link)));
+    assert_eq!(PluginCache::find(folder.path(), "l"), Ok(Some(link)));
     for name in ["..", "../a", "a/../a", "/a", ""] {
-        assert!(CacheLibrary::find(folder.path(), name).is_err(), "{name}");
+        assert!(PluginCache::find(folder.path(), name).is_err(), "{name}");
     }
-    let Err(status) = CacheLibrary::open(folder.path(), "b", "{}") else { panic!("opened") };
+    let Err(status) = PluginCache::open(folder.path(), "b", "{}") else { panic!("opened") };
     let expected = folder.path().join("b/libtritoncache_b.so");
     assert!(status.message().contains(&expected.display().to_string()), "{status}");
 }

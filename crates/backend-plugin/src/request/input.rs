@@ -9,7 +9,7 @@ use galatea_abi::{
     TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU, TRITONSERVER_MemoryType,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::error::c_text;
+use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{handle, list, pointer};
 use galatea_infer::{InputTensor, Status};
@@ -107,9 +107,10 @@ impl InputObject {
     /// `shared` is the memory of a state that is also written.
     pub(super) fn new(tensor: &InputTensor, shared: Option<MemoryView>) -> Self {
         let own = shared.map_or_else(|| tensor.data.host_policies(), |_| &[]);
-        let host_policies = own.iter().map(|(name, data)| (c_text(name), MemoryView::of(data)));
+        let host_policies =
+            own.iter().map(|(name, data)| (to_c_string(name), MemoryView::of(data)));
         Self {
-            name: c_text(&tensor.name),
+            name: to_c_string(&tensor.name),
             host_policies: host_policies.collect(),
             datatype: data_type_to_c(tensor.datatype),
             shape: tensor.shape.clone(),

@@ -12,7 +12,7 @@ use galatea_abi::{
     TRITONSERVER_InferenceTrace, TRITONSERVER_PARAMETER_BOOL, TRITONSERVER_PARAMETER_DOUBLE,
     TRITONSERVER_PARAMETER_INT, TRITONSERVER_PARAMETER_STRING, TRITONSERVER_ParameterType,
 };
-use galatea_c_objects::error::c_text;
+use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::log;
 use galatea_c_objects::output_query::OutputQuery;
 use galatea_c_objects::trace::{LentTrace, TraceAddress};
@@ -216,7 +216,7 @@ impl RequestObject {
     }
 
     fn id(&self) -> *const c_char {
-        self.id.get_or_init(|| c_text(&self.pending.request().id)).as_ptr()
+        self.id.get_or_init(|| to_c_string(&self.pending.request().id)).as_ptr()
     }
 
     fn sequence(&self) -> (&CorrelationId, SequenceFlags) {
@@ -231,7 +231,7 @@ impl RequestObject {
 
     fn correlation_text(&self) -> Option<*const c_char> {
         let CorrelationId::Text(text) = self.sequence().0 else { return None };
-        Some(self.correlation_id.get_or_init(|| c_text(text)).as_ptr())
+        Some(self.correlation_id.get_or_init(|| to_c_string(text)).as_ptr())
     }
 
     fn tensors(&self) -> &[InputTensor] {
@@ -262,7 +262,8 @@ impl RequestObject {
             return &serving.all_outputs;
         }
         self.outputs.get_or_init(|| {
-            let mut names: Vec<CString> = request.outputs.iter().map(|name| c_text(name)).collect();
+            let mut names: Vec<CString> =
+                request.outputs.iter().map(|name| to_c_string(name)).collect();
             names.sort();
             names.dedup();
             names
@@ -282,9 +283,9 @@ impl ParameterView {
             ParameterValue::Bool(value) => ValueView::Bool(*value),
             ParameterValue::Int64(value) => ValueView::Int64(*value),
             ParameterValue::Double(value) => ValueView::Double(*value),
-            ParameterValue::String(text) => ValueView::String(c_text(text)),
+            ParameterValue::String(text) => ValueView::String(to_c_string(text)),
         };
-        Self { name: c_text(&parameter.name), value }
+        Self { name: to_c_string(&parameter.name), value }
     }
 
     /// The type, and the address of the value.

@@ -9,7 +9,7 @@ use galatea_abi::{
     TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU, TRITONSERVER_MemoryType,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::error::c_text;
+use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{handle, pointer};
 use galatea_devices::Devices;
@@ -104,7 +104,7 @@ impl OutputObject {
     }
 
     pub(super) fn c_name(&self) -> *const c_char {
-        self.c_name.get_or_init(|| c_text(&self.name)).as_ptr()
+        self.c_name.get_or_init(|| to_c_string(&self.name)).as_ptr()
     }
 
     /// The tensor, provided that its byte size matches its shape. Doors rely on that.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::error::c_text;
+use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::trace::{TraceCallbacks, TraceObject, TraceTarget};
 use galatea_c_objects::{guard, handle, log, pointer};
 use galatea_infer::{Status, Trace};
@@ -32,7 +32,7 @@ fn record_activity_name(object: &TraceObject, timestamp_ns: u64, name: &str) {
         serde_json::Map::new()
     });
     names.insert(timestamp_ns.to_string(), name.into());
-    *context = c_text(&serde_json::Value::Object(names).to_string());
+    *context = to_c_string(&serde_json::Value::Object(names).to_string());
 }
 
 /// Checks a trace that is handed over with a request.

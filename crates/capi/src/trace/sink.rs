@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_abi::*;
-use galatea_c_objects::clock::Clock;
-use galatea_c_objects::error::c_text;
+use galatea_c_objects::clock::ClockConverter;
+use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::handle;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::trace::{OwnedSubject, TraceAddress, TraceObject};
+use galatea_c_objects::trace::{OwnedTraceSubject, TraceAddress, TraceObject};
 use galatea_infer::{
     TensorTracePoint, Trace, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
@@ -50,7 +50,7 @@ impl CTraceSink {
 
     fn report(&self, activity: TRITONSERVER_InferenceTraceActivity, at: Instant) {
         if let Some(object) = self.object() {
-            report(self.trace.0, object, activity, Clock::shared().ns(at));
+            report(self.trace.0, object, activity, ClockConverter::shared().ns(at));
         }
     }
 }
@@ -70,10 +70,10 @@ impl TraceSink for CTraceSink {
 
     fn begin(&self, subject: &TraceSubject<'_>) {
         if let Some(object) = self.object() {
-            *object.subject.lock("set the subject") = OwnedSubject {
-                model_name: c_text(subject.model_name),
+            *object.subject.lock("set the subject") = OwnedTraceSubject {
+                model_name: to_c_string(subject.model_name),
                 model_version: subject.model_version,
-                request_id: c_text(subject.request_id),
+                request_id: to_c_string(subject.request_id),
             };
         }
     }
@@ -102,7 +102,7 @@ impl TraceSink for CTraceSink {
             TensorTracePoint::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
             TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
         };
-        let name = c_text(tensor.name);
+        let name = to_c_string(tensor.name);
         // SAFETY: the caller set a function that takes these from any thread; all
         // pointers are valid during the call.
         run_foreign(|| unsafe {
@@ -137,7 +137,7 @@ impl TraceSink for CTraceSink {
     fn record_activity(&self, name: &str, at: Instant) {
         let Some(object) = self.object() else { return };
         if object.callbacks().is_some_and(|callbacks| callbacks.wants_times) {
-            let at_ns = Clock::shared().ns(at);
+            let at_ns = ClockConverter::shared().ns(at);
             record_activity_name(object, at_ns, name);
             report(self.trace.0, object, TRITONSERVER_TRACE_CUSTOM_ACTIVITY, at_ns);
         }

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use galatea_control::{DurationStatistic, InferenceStatistics};
-use galatea_explain::{MainCause, Wait, WaitTimes};
+use galatea_explain::{MainCauseFinder, Wait, WaitTimes};
 use galatea_policy::{
-    InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequencesStatus, SlotStatus,
+    InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SequencesStatus, SlotStatus,
     SlotWaitReason, Time, WaitingSequenceStatus,
 };
 use serde_json::{Map, Value, json};
@@ -34,7 +34,7 @@ impl DispatcherReport {
         name: &str,
         version: i64,
         executed: &InferenceStatistics,
-        main_cause: Option<MainCause>,
+        main_cause_text: Option<MainCauseFinder>,
     ) -> String {
         let status = &self.status;
         let document = json!({
@@ -44,18 +44,22 @@ impl DispatcherReport {
             "instances": status.lanes.iter().map(|lane| self.lane(lane)).collect::<Vec<_>>(),
             "queues": status.queues.iter().map(|queue| self.queue(queue)).collect::<Vec<_>>(),
             "sequences": status.sequences.as_ref().map(|sequences| self.sequences(sequences)),
-            "totals": self.totals(executed, main_cause),
+            "totals": self.totals(executed, main_cause_text),
         });
         document.to_string()
     }
 
     /// The sums over all requests since the load.
-    fn totals(&self, executed: &InferenceStatistics, main_cause: Option<MainCause>) -> Value {
+    fn totals(
+        &self,
+        executed: &InferenceStatistics,
+        main_cause_text: Option<MainCauseFinder>,
+    ) -> Value {
         let us = |statistic: &DurationStatistic| statistic.ns / 1_000;
         let stages = [&executed.compute_input, &executed.compute_infer, &executed.compute_output];
         let execution_ns = stages.iter().map(|stage| stage.ns).fold(0, u64::saturating_add);
-        let cause = self.waits.as_ref().zip(main_cause);
-        let cause = cause.map(|(waits, main_cause)| main_cause(waits, execution_ns));
+        let cause = self.waits.as_ref().zip(main_cause_text);
+        let cause = cause.map(|(waits, main_cause_text)| main_cause_text(waits, execution_ns));
         let waits = self.waits.as_ref().map(|waits| {
             let waited = Wait::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
             waited
@@ -86,7 +90,7 @@ impl DispatcherReport {
         })
     }
 
-    fn queue(&self, queue: &QueueStatus) -> Value {
+    fn queue(&self, queue: &LevelStatus) -> Value {
         json!({
             "priority": queue.priority,
             "waiting": queue.waiting,

@@ -10,7 +10,7 @@ use super::observation::{Recorder, TakenTraffic, VariableDims};
 impl Dispatcher {
     /// Records requests and executions from now on, until [`Dispatcher::end_traffic`]. Returns
     /// false if another client is recording them.
-    pub(crate) fn begin_traffic(&self, variable: VariableDims) -> bool {
+    pub(crate) fn begin_traffic_recording(&self, variable: VariableDims) -> bool {
         let now = self.now();
         let mut state = self.lock("begin to record traffic");
         let recorder = &mut state.views.begin().recorder;
@@ -31,7 +31,7 @@ impl Dispatcher {
     }
 
     /// Stops recording.
-    pub(crate) fn end_traffic(&self) {
+    pub(crate) fn end_traffic_recording(&self) {
         let recorder = self.lock("end recorded traffic").views.end(|views| views.recorder.take());
         drop(recorder);
     }

@@ -37,7 +37,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Begun, ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel, RefusedBatch, Terminator,
+    Begun, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Instance, LogLevel,
+    RefusedBatch,
 };
 use galatea_infer::{FailureReason, PendingRequest, Status};
 use galatea_policy::InstanceId;
@@ -96,7 +97,7 @@ enum LaneKind {
         instance: Arc<Lock<LaneInstance>>,
         guarantee: ExecutionGuarantee,
         is_resumable: bool,
-        terminator: Option<Arc<dyn Terminator>>,
+        terminator: Option<Arc<dyn ExecutionTerminator>>,
         thread: Lock<Option<JoinHandle<()>>>,
         /// A stack size for tests, so large that the thread can't be started.
         #[cfg(test)]

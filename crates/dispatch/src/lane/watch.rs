@@ -9,16 +9,16 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use galatea_backend::Terminator;
+use galatea_backend::ExecutionTerminator;
 use galatea_infer::{CancelToken, PendingRequest};
-use galatea_policy::{ExecutionWatch, Time};
+use galatea_policy::{CancellationWatch, Time};
 use galatea_stdx::Lock;
 
 use crate::timer::{AlarmHandler, Timer};
 
 /// Watches the executions of one lane.
 pub(super) struct LaneWatch {
-    terminator: Arc<dyn Terminator>,
+    terminator: Arc<dyn ExecutionTerminator>,
     timer: Timer,
     /// The start of the watch's time.
     epoch: Instant,
@@ -29,7 +29,7 @@ pub(super) struct LaneWatch {
 
 #[derive(Default)]
 struct WatchState {
-    decision: ExecutionWatch,
+    decision: CancellationWatch,
     /// The tokens of the execution in progress. Kept for its memory.
     tokens: Vec<CancelToken>,
 }
@@ -40,7 +40,7 @@ pub(super) struct WatchedExecution<'w> {
 }
 
 impl LaneWatch {
-    pub(super) fn new(terminator: Arc<dyn Terminator>, timer: Timer) -> Arc<Self> {
+    pub(super) fn new(terminator: Arc<dyn ExecutionTerminator>, timer: Timer) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             terminator,
             timer,

@@ -17,7 +17,7 @@ struct Flag {
     terminations: AtomicU32,
 }
 
-impl Terminator for Flag {
+impl ExecutionTerminator for Flag {
     fn terminate(&self) {
         self.is_set.store(true, Ordering::SeqCst);
         self.terminations.fetch_add(1, Ordering::SeqCst);

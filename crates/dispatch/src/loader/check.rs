@@ -18,16 +18,16 @@ use crate::warmup::Warmup;
 
 /// The result of a check of a version.
 #[derive(Debug, Default)]
-pub struct VersionCheck {
+pub struct TrialLoad {
     /// The completed configuration, if it has no errors.
     pub spec: Option<Arc<ModelSpec>>,
     /// The problems.
-    pub problems: Vec<VersionProblem>,
+    pub problems: Vec<LoadProblem>,
 }
 
 /// A reason why a version would not load.
 #[derive(Debug)]
-pub enum VersionProblem {
+pub enum LoadProblem {
     /// Errors of its configuration.
     Config(ConfigErrors),
     /// The error of its files or its backend.
@@ -93,10 +93,10 @@ impl ModelDefinition {
     ///
     /// For an ensemble only the configuration is checked.
     #[must_use]
-    pub fn check(&self, files: &dyn ModelFiles) -> VersionCheck {
-        let mut checked = VersionCheck::default();
+    pub fn check(&self, files: &dyn ModelFiles) -> TrialLoad {
+        let mut checked = TrialLoad::default();
         if let Err(status) = files.fetch() {
-            checked.problems.push(VersionProblem::Load(status));
+            checked.problems.push(LoadProblem::Load(status));
             return checked;
         }
         let is_ensemble = !self.draft.composing_models().is_empty();
@@ -111,18 +111,18 @@ impl ModelDefinition {
         let spec = match (draft.finish(&self.support), &unconfigured) {
             (Ok(spec), _) => Arc::new(spec),
             (Err(errors), Ok(_)) => {
-                checked.problems.push(VersionProblem::Config(errors));
+                checked.problems.push(LoadProblem::Config(errors));
                 return checked;
             }
             (Err(errors), Err(status)) => {
-                checked.problems.push(VersionProblem::Load(status.clone()));
+                checked.problems.push(LoadProblem::Load(status.clone()));
                 // A setting without a position may be missing merely because the configuration
                 // could not be completed.
                 let mut written = errors.diagnostics;
                 written.retain(|diagnostic| diagnostic.position.is_some());
                 if !written.is_empty() {
                     let errors = ConfigErrors { diagnostics: written };
-                    checked.problems.push(VersionProblem::Config(errors));
+                    checked.problems.push(LoadProblem::Config(errors));
                 }
                 return checked;
             }
@@ -148,7 +148,7 @@ impl ModelDefinition {
             }
         });
         let failed = [assembler, warmup, classes, loaded].into_iter().filter_map(Result::err);
-        checked.problems.extend(failed.map(VersionProblem::Load));
+        checked.problems.extend(failed.map(LoadProblem::Load));
         checked.spec = Some(spec);
         checked
     }

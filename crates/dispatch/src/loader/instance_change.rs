@@ -60,7 +60,7 @@ impl Loader {
         model: &LoadedModel,
         definition: &ModelDefinition,
     ) -> bool {
-        definition.draft.matches_loaded(&model.spec, &definition.support)
+        definition.draft.matches_loaded_except_instances(&model.spec, &definition.support)
     }
 
     /// Returns true if the instances that a definition requests can be added to a loaded version. A
@@ -120,7 +120,7 @@ impl Loader {
         surplus.retain(|(instance, _)| Some(*instance) != staying);
         let added_count = added.len().saturating_add(added_passive.len());
         let removed_count = surplus.len().saturating_add(surplus_passive.len());
-        model.settle_lost_gpus();
+        model.retire_lost_gpus();
         if staying.is_some() {
             let line = format_args!(
                 "'{}' version {}: one instance stays that would have been removed, because the \
@@ -201,7 +201,8 @@ impl Loader {
         model: &LoadedModel,
         definition: &ModelDefinition,
     ) -> Result<ModelSpec, Status> {
-        let spec = definition.draft.based_on(&model.spec).finish(&self.support(definition));
+        let spec =
+            definition.draft.apply_instances_to(&model.spec).finish(&self.support(definition));
         spec.map_err(|errors| Status::invalid_argument(errors.to_string()))
     }
 }

@@ -29,7 +29,7 @@ use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{RequestObserver, Status};
 use galatea_policy::InstanceId;
 
-pub use self::check::{ResourceLimitCheck, VersionCheck, VersionProblem};
+pub use self::check::{LoadProblem, ResourceLimitCheck, TrialLoad};
 pub use self::definition::{ModelDefinition, NeededModel};
 use self::ensemble::fingerprints_of;
 pub use self::instance_change::InstanceChange;

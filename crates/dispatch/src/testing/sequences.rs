@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, Begun, ExecutionGuarantee, ExecutionPolicy, Host, Instance, LogLevel, Model,
-    ModelFiles, Placement, RefusedBatch, ResumableInstance, Terminator,
+    Backend, Begun, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Host, Instance,
+    LogLevel, Model, ModelFiles, Placement, RefusedBatch, ResumableInstance,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::{
@@ -58,7 +58,7 @@ type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + S
 pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
     guarantee: ExecutionGuarantee,
-    terminator: Option<Arc<dyn Terminator>>,
+    terminator: Option<Arc<dyn ExecutionTerminator>>,
     /// Returns true for batches whose executions outlast their first call; `None` if there are
     /// none.
     leaves: Option<fn(&PendingRequest) -> bool>,
@@ -82,7 +82,7 @@ impl ScriptedBackend {
         Self { guarantee, ..self }
     }
 
-    pub(crate) fn with_terminator(self, terminator: Arc<dyn Terminator>) -> Self {
+    pub(crate) fn with_terminator(self, terminator: Arc<dyn ExecutionTerminator>) -> Self {
         Self { terminator: Some(terminator), ..self }
     }
 
@@ -133,7 +133,7 @@ impl Instance for ScriptedBackend {
         self.guarantee
     }
 
-    fn terminator(&self) -> Option<Arc<dyn Terminator>> {
+    fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
         self.terminator.clone()
     }
 

@@ -58,7 +58,7 @@ impl TestServer {
         self.report_lost_gpu(gpu, reason);
         let models = self.models.lock("tell of a loss");
         let models: Vec<_> = models.values().flat_map(BTreeMap::values).cloned().collect();
-        models.iter().for_each(|model| model.settle_lost_gpus());
+        models.iter().for_each(|model| model.retire_lost_gpus());
     }
 
     /// Loses a GPU, of which the models are not notified yet.

@@ -274,7 +274,7 @@ impl LoadedModel {
     /// version is no longer ready, and refuses every request.
     ///
     /// Must not be called on the thread of an instance, for which this may wait.
-    pub fn settle_lost_gpus(&self) {
+    pub fn retire_lost_gpus(&self) {
         self.placements.settle(&self.dispatcher);
         self.dispatcher.join_removed();
     }

@@ -31,7 +31,7 @@ use galatea_control::{
     BatchStatistics, Measurements, ModelConfigDocument, ModelMetadata, ModelStatistics,
     TensorMetadata,
 };
-use galatea_explain::{ExplainingObserver, Explanation, Facts, MainCause, Mark};
+use galatea_explain::{ExplainingObserver, Explanation, Facts, MainCauseFinder, Mark};
 use galatea_infer::{
     InferenceRequest, ModelClasses, PendingRequest, RequestObserver, RequestTimes, ResponseSender,
     Status, Trace, TraceSubject,
@@ -318,11 +318,11 @@ impl LoadedModel {
     }
 
     /// The status of queues and instances, as JSON: the reason for each wait, and the main cause of
-    /// the requests' durations if `main_cause` is given.
+    /// the requests' durations if `main_cause_text` is given.
     #[must_use]
-    pub fn scheduler_status(&self, main_cause: Option<MainCause>) -> String {
+    pub fn scheduler_status(&self, main_cause_text: Option<MainCauseFinder>) -> String {
         let executed = self.host.statistics.durations();
-        self.dispatcher.report().to_json(&self.name, self.version, &executed, main_cause)
+        self.dispatcher.report().to_json(&self.name, self.version, &executed, main_cause_text)
     }
 
     /// A copy of the counters.

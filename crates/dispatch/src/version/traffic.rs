@@ -13,11 +13,11 @@ impl LoadedModel {
     /// header of the traffic file; `None` if another client is recording them. `began_ms` is the
     /// time since 1970.
     #[must_use]
-    pub fn begin_traffic(&self, began_ms: u64, processors: u32) -> Option<String> {
+    pub fn begin_traffic_recording(&self, began_ms: u64, processors: u32) -> Option<String> {
         let first = usize::from(self.spec.max_batch_size > 0);
         let variable: VariableDims =
             self.spec.inputs.iter().filter_map(|input| variable_dims(input, first)).collect();
-        if !self.dispatcher.begin_traffic(Arc::clone(&variable)) {
+        if !self.dispatcher.begin_traffic_recording(Arc::clone(&variable)) {
             return None;
         }
         let dims = |(name, places): &(String, Vec<usize>)| {
@@ -37,13 +37,13 @@ impl LoadedModel {
 
     /// The lines recorded since the last call; `None` if nothing is being recorded.
     #[must_use]
-    pub fn read_traffic(&self) -> Option<String> {
+    pub fn read_traffic_recording(&self) -> Option<String> {
         self.dispatcher.take_traffic().map(|taken| taken.to_lines())
     }
 
     /// Stops recording.
-    pub fn end_traffic(&self) {
-        self.dispatcher.end_traffic();
+    pub fn end_traffic_recording(&self) {
+        self.dispatcher.end_traffic_recording();
     }
 }
 

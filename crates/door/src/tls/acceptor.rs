@@ -13,9 +13,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server};
 
 use super::config::{ApplicationProtocol, TlsConfig};
-use super::failure::{FailureKind, HandshakeFailure};
+use super::failure::{HandshakeFailure, HandshakeFailureKind};
 use super::socket::Socket;
-use crate::connections::OpenConnection;
+use crate::connections::CountedConnection;
 use crate::in_progress::InProgress;
 use crate::phase::PhaseWatch;
 
@@ -71,7 +71,7 @@ impl Tls {
         &self,
         stream: TcpStream,
         phase: &mut PhaseWatch,
-        open: &mut Option<OpenConnection>,
+        open: &mut Option<CountedConnection>,
         reply_to_plain_text: &[u8],
     ) -> Option<Box<TlsStream>> {
         let mut handshake = std::pin::pin!(self.handshake(stream, reply_to_plain_text));
@@ -104,11 +104,11 @@ impl Tls {
             biased;
             shaken = shaken => shaken.unwrap_or_else(|_| {
                 let reason = format!("it took longer than {} s", time_max.as_secs());
-                Err(HandshakeFailure::new(FailureKind::Timeout, reason))
+                Err(HandshakeFailure::new(HandshakeFailureKind::Timeout, reason))
             }),
             () = in_progress.given_up() => {
                 let reason = "it was given up because too many others were in progress";
-                Err(HandshakeFailure::new(FailureKind::GivenUp, reason))
+                Err(HandshakeFailure::new(HandshakeFailureKind::GivenUp, reason))
             }
         }
     }
@@ -121,7 +121,7 @@ impl Tls {
         if begins_with_a_letter(&stream).await {
             refuse_plain_text(&mut stream, reply_to_plain_text).await;
             let reason = "the client sent plain text to a port that speaks TLS";
-            return Err(HandshakeFailure::new(FailureKind::NotTls, reason));
+            return Err(HandshakeFailure::new(HandshakeFailureKind::NotTls, reason));
         }
         let config = self.0.config.load_full();
         let accepting = TlsAcceptor::from(config.server.clone()).accept(Socket::new(stream));
@@ -131,7 +131,7 @@ impl Tls {
         let names_none = stream.get_ref().1.alpn_protocol().is_none();
         if names_none && config.protocol == ApplicationProtocol::Http2 {
             let reason = "the client didn't name the protocol h2";
-            return Err(HandshakeFailure::new(FailureKind::Incompatible, reason));
+            return Err(HandshakeFailure::new(HandshakeFailureKind::Incompatible, reason));
         }
         Ok(TlsStream(stream))
     }

@@ -9,7 +9,7 @@ use rustls::{Error, InvalidMessage};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakeFailure {
     /// The kind, for counting or for logging each kind once.
-    pub kind: FailureKind,
+    pub kind: HandshakeFailureKind,
     /// The event, phrased as a clause.
     pub reason: String,
 }
@@ -17,7 +17,7 @@ pub struct HandshakeFailure {
 /// The kinds of failed handshakes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum FailureKind {
+pub enum HandshakeFailureKind {
     /// The client didn't finish in time.
     Timeout,
     /// Too many handshakes were in progress, and this one was the oldest.
@@ -39,7 +39,7 @@ pub enum FailureKind {
 }
 
 impl HandshakeFailure {
-    pub(super) fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
+    pub(super) fn new(kind: HandshakeFailureKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into() }
     }
 
@@ -48,21 +48,23 @@ impl HandshakeFailure {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
         match cause {
             Some(cause) => Self::new(kind(cause), cause.to_string()),
-            None => Self::new(FailureKind::Disconnected, "the client left"),
+            None => Self::new(HandshakeFailureKind::Disconnected, "the client left"),
         }
     }
 }
 
-fn kind(error: &Error) -> FailureKind {
+fn kind(error: &Error) -> HandshakeFailureKind {
     match error {
         Error::InvalidMessage(
             InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
-        ) => FailureKind::NotTls,
-        Error::NoApplicationProtocol | Error::PeerIncompatible(_) => FailureKind::Incompatible,
-        Error::NoCertificatesPresented => FailureKind::NoCertificate,
-        Error::InvalidCertificate(_) => FailureKind::BadCertificate,
-        Error::AlertReceived(_) => FailureKind::Refused,
-        _ => FailureKind::Other,
+        ) => HandshakeFailureKind::NotTls,
+        Error::NoApplicationProtocol | Error::PeerIncompatible(_) => {
+            HandshakeFailureKind::Incompatible
+        }
+        Error::NoCertificatesPresented => HandshakeFailureKind::NoCertificate,
+        Error::InvalidCertificate(_) => HandshakeFailureKind::BadCertificate,
+        Error::AlertReceived(_) => HandshakeFailureKind::Refused,
+        _ => HandshakeFailureKind::Other,
     }
 }
 

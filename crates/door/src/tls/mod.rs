@@ -26,5 +26,5 @@ mod tests;
 
 pub use acceptor::{Tls, TlsStream};
 pub use config::{ApplicationProtocol, Clients, TlsConfig, TlsError, TlsFile, TlsFiles};
-pub use failure::{FailureKind, HandshakeFailure};
+pub use failure::{HandshakeFailure, HandshakeFailureKind};
 pub use reload::{Reload, ReloadStep};

@@ -13,14 +13,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::test_certificates as files;
-use super::{ApplicationProtocol, Clients, FailureKind, Tls, TlsConfig, TlsFiles};
+use super::{ApplicationProtocol, Clients, HandshakeFailureKind, Tls, TlsConfig, TlsFiles};
 use crate::connections::Connections;
 use crate::phase::{Phase, PhaseSender};
 
 const PLAIN_REPLY: &[u8] = b"speak TLS";
 
 /// A door's TLS, and the reasons for its failed handshakes.
-fn server(clients: Clients) -> (Tls, mpsc::Receiver<FailureKind>) {
+fn server(clients: Clients) -> (Tls, mpsc::Receiver<HandshakeFailureKind>) {
     let files = TlsFiles {
         certificate: files::SERVER.to_vec(),
         key: files::SERVER_KEY.to_vec(),
@@ -104,13 +104,13 @@ async fn clients_are_let_in_by_their_certificate_and_key() {
             // Certificates are not secret: the key is what counts.
             let stolen = Some((certificate, files::SERVER_KEY));
             assert!(!echoes(&certified, client(version, stolen)).await);
-            assert_eq!(failures.recv(), Ok(FailureKind::BadCertificate));
+            assert_eq!(failures.recv(), Ok(HandshakeFailureKind::BadCertificate));
         }
         let forged = Some((files::CLIENT_FORGED, files::CLIENT_VERSION_1_KEY));
         assert!(!echoes(&certified, client(version, forged)).await);
-        assert_eq!(failures.recv(), Ok(FailureKind::BadCertificate));
+        assert_eq!(failures.recv(), Ok(HandshakeFailureKind::BadCertificate));
         assert!(!echoes(&certified, client(version, None)).await);
-        assert_eq!(failures.recv(), Ok(FailureKind::NoCertificate));
+        assert_eq!(failures.recv(), Ok(HandshakeFailureKind::NoCertificate));
     }
 }
 
@@ -121,7 +121,7 @@ async fn clients_name_the_protocol() {
         let mut config = client(&TLS13, None);
         config.alpn_protocols = names;
         assert!(!echoes(&tls, config).await);
-        assert_eq!(failures.recv(), Ok(FailureKind::Incompatible));
+        assert_eq!(failures.recv(), Ok(HandshakeFailureKind::Incompatible));
     }
 }
 
@@ -131,7 +131,7 @@ async fn a_client_that_stops_is_given_up_in_time() {
     let (_client, server) = pair().await;
     let phase = PhaseSender::new();
     assert!(tls.accept(server, &mut phase.watch(), &mut None, PLAIN_REPLY).await.is_none());
-    assert_eq!(failures.recv(), Ok(FailureKind::Timeout));
+    assert_eq!(failures.recv(), Ok(HandshakeFailureKind::Timeout));
 }
 
 #[tokio::test]
@@ -169,5 +169,5 @@ async fn plain_text_is_answered_and_closed() {
     let (accepted, reply) = tokio::join!(accept, ask);
     assert!(accepted.is_none());
     assert_eq!(reply, PLAIN_REPLY);
-    assert_eq!(failures.recv(), Ok(FailureKind::NotTls));
+    assert_eq!(failures.recv(), Ok(HandshakeFailureKind::NotTls));
 }

@@ -184,7 +184,7 @@ impl ServerControl for Server {
         name: &str,
         version: Option<i64>,
     ) -> Result<String, Status> {
-        Ok(self.find(name, version)?.scheduler_status(self.options.main_cause))
+        Ok(self.find(name, version)?.scheduler_status(self.options.main_cause_text))
     }
 
     fn statistics(

@@ -15,7 +15,7 @@ use galatea_dispatch::{
     GpuMemoryCheck, HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions,
     ModelDefinition, RateLimit, refuse,
 };
-use galatea_explain::MainCause;
+use galatea_explain::MainCauseFinder;
 use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
@@ -68,7 +68,7 @@ pub struct ServerOptions {
     pub measurements: MeasurementOptions,
     /// Names the main cause of the durations of a model's requests in its status; if `None`, the
     /// status has none.
-    pub main_cause: Option<MainCause>,
+    pub main_cause_text: Option<MainCauseFinder>,
     /// Counts the memory of padded batches, as well as that of requests and responses.
     pub ledger: Arc<Ledger>,
     /// The log.
@@ -211,12 +211,12 @@ impl Server {
     /// Returns the number of model versions that remain after `timeout`, including those that are
     /// being loaded.
     pub fn unload_all(&self, timeout: Duration) -> usize {
-        let Remainder { loads, versions } = self.unload(timeout);
+        let UnloadRemainder { loads, versions } = self.unload(timeout);
         loads + versions
     }
 
     /// Like [`Self::unload_all`], with separate counts of the remaining work.
-    pub fn unload(&self, timeout: Duration) -> Remainder {
+    pub fn unload(&self, timeout: Duration) -> UnloadRemainder {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
         self.manager.close(left());
@@ -224,7 +224,7 @@ impl Server {
         // A load may have ended in the meantime. A model whose agents don't return is counted
         // below.
         self.manager.withdraw_all(left());
-        Remainder { loads, versions: self.reaper.wait_idle(left()) }
+        UnloadRemainder { loads, versions: self.reaper.wait_idle(left()) }
     }
 
     /// Begins no more loads, and fails the orders that wait for one because the server exits.
@@ -236,7 +236,7 @@ impl Server {
 
 /// The remaining work of a server that unloads its models.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remainder {
+pub struct UnloadRemainder {
     /// Work on versions that are being loaded, whose results no client awaits.
     pub loads: usize,
     /// Versions that have requests, or are being destroyed.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use galatea_control::{TrafficControl, TrafficRecording};
+use galatea_control::{TrafficRecording, TrafficRecordingControl};
 use galatea_dispatch::LoadedModel;
 use galatea_infer::{Pass, Status, api};
 
@@ -16,7 +16,7 @@ use crate::registry::Registry;
 /// Each takes up to 8 MiB in addition to its queue.
 const TRAFFIC_RECORDINGS_MAX: usize = 8;
 
-impl TrafficControl for Server {
+impl TrafficRecordingControl for Server {
     fn record_traffic(
         &self,
         _: Pass<api::Trace>,
@@ -29,7 +29,7 @@ impl TrafficControl for Server {
         let began_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let processors = std::thread::available_parallelism().map_or(0, usize::from);
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
-        let header = found.begin_traffic(began_ms, processors).ok_or_else(|| {
+        let header = found.begin_traffic_recording(began_ms, processors).ok_or_else(|| {
             let version = found.version();
             Status::unavailable(format!(
                 "the traffic of model '{model}' version {version} is being recorded already"
@@ -88,12 +88,12 @@ impl TrafficRecording for ModelRecording {
         if let Some(header) = self.header.take() {
             return Some(header);
         }
-        self.with_version(LoadedModel::read_traffic).flatten()
+        self.with_version(LoadedModel::read_traffic_recording).flatten()
     }
 }
 
 impl Drop for ModelRecording {
     fn drop(&mut self) {
-        self.with_version(LoadedModel::end_traffic);
+        self.with_version(LoadedModel::end_traffic_recording);
     }
 }

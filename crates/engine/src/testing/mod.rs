@@ -101,7 +101,7 @@ impl ServerSetup {
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
             rate_limit: RateLimit::Off,
-            main_cause: None,
+            main_cause_text: None,
             ledger: Arc::default(),
             log: self.log,
         };

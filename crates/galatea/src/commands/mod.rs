@@ -12,7 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use galatea_allocator::ServerAllocator;
+use galatea_allocator::AllocatorTuning;
 use galatea_dispatch::scheduling;
 use galatea_tools::Arguments;
 use galatea_tools::bench::{self, BenchOptions};
@@ -149,7 +149,7 @@ fn read_new(given: &Arguments, format: Format) -> Result<Invocation, String> {
 pub(crate) fn run(
     invocation: Result<Invocation, CommandError>,
     environment: Environment,
-    allocator: ServerAllocator,
+    allocator: AllocatorTuning,
 ) -> ExitCode {
     match invocation {
         Ok(Invocation::Serve(options)) => serve::run(*options, environment, allocator),

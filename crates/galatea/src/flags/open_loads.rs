@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use galatea_engine::ControlMode;
-use galatea_gate::access::{Category, Gate, Rules};
+use galatea_gate::access::{ApiCategory, Gate, Rules};
 
 use super::{DoorSettings, Settings};
 use crate::model_code::{self, ModelCode};
@@ -22,7 +22,7 @@ pub(crate) fn open_loads(settings: &Settings) -> Option<String> {
         let is_local = door.address == "localhost"
             || door.address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         let gate = Gate::new(rules.clone());
-        let is_restricted = gate.admit(Category::ModelRepository, |_| None).is_err();
+        let is_restricted = gate.admit(ApiCategory::ModelRepository, |_| None).is_err();
         door.allow && !is_local && !is_restricted && !door.tls.is_mutual
     };
     let open = doors.into_iter().filter(|(_, door, rules)| is_open(door, rules));

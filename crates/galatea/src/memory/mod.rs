@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_gate::ledger::Ledger;
-use galatea_telemetry::{CustomFamily, CustomValue, Logger, MetricKind};
+use galatea_telemetry::{CustomFamily, Logger, MetricKind, SeriesValue};
 
 pub(crate) use trim::trim_after_bursts;
 
@@ -55,7 +55,7 @@ pub(crate) fn metrics(ledger: &Ledger) -> Vec<CustomFamily> {
         help: help.to_owned(),
         kind,
         // Exact below 2^53 bytes.
-        series: vec![(Vec::new(), CustomValue::Number(value as f64))],
+        series: vec![(Vec::new(), SeriesValue::Number(value as f64))],
     };
     let gauge = MetricKind::Gauge;
     let mut families = vec![

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_allocator::ServerAllocator;
+use galatea_allocator::AllocatorTuning;
 use galatea_gate::ledger::{Ledger, TrimDecision, TrimRule};
 use galatea_telemetry::Logger;
 use tokio::time::MissedTickBehavior;
@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Gives free memory back whenever much less is held than before. The program's allocator
 /// does it, on a thread that serves no door.
 pub(crate) async fn trim_after_bursts(
-    allocator: ServerAllocator,
+    allocator: AllocatorTuning,
     ledger: Arc<Ledger>,
     logger: Logger,
 ) -> Infallible {

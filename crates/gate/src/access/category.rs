@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A category of APIs that can be restricted, with Triton's name for it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Category {
+pub enum ApiCategory {
     /// Liveness and readiness of the server and its models.
     Health,
     /// Descriptions of the server and its models.
@@ -25,7 +25,7 @@ pub enum Category {
     Logging,
 }
 
-impl Category {
+impl ApiCategory {
     /// Every category, in the order in which Triton lists them.
     pub const ALL: [Self; 9] = [
         Self::Health,
@@ -60,7 +60,7 @@ impl Category {
     }
 }
 
-impl fmt::Display for Category {
+impl fmt::Display for ApiCategory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Category {
 /// A category as a type, for [`Pass`](super::Pass). The types are in [`api`].
 pub trait Api: sealed::Sealed {
     /// The category.
-    const CATEGORY: Category;
+    const CATEGORY: ApiCategory;
 }
 
 mod sealed {
@@ -78,7 +78,7 @@ mod sealed {
 
 /// The categories as types. They have no values.
 pub mod api {
-    use super::{Api, Category, sealed::Sealed};
+    use super::{Api, ApiCategory, sealed::Sealed};
 
     macro_rules! categories {
         ($($name:ident)*) => {
@@ -90,7 +90,7 @@ pub mod api {
                 impl Sealed for $name {}
 
                 impl Api for $name {
-                    const CATEGORY: Category = Category::$name;
+                    const CATEGORY: ApiCategory = ApiCategory::$name;
                 }
             )*
         };
@@ -107,11 +107,11 @@ mod tests {
 
     #[test]
     fn names_and_categories_belong_together() {
-        for category in Category::ALL {
-            assert_eq!(Category::named(category.name()), Some(category));
+        for category in ApiCategory::ALL {
+            assert_eq!(ApiCategory::named(category.name()), Some(category));
         }
         for unknown in ["", "Health", "health ", "model_config", "metrics"] {
-            assert_eq!(Category::named(unknown), None, "{unknown}");
+            assert_eq!(ApiCategory::named(unknown), None, "{unknown}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use super::category::Category;
+use super::category::ApiCategory;
 use super::pass::Admission;
 use super::rules::Rules;
 
@@ -48,7 +48,7 @@ impl Gate {
     #[inline]
     pub fn admit<'h>(
         &self,
-        category: Category,
+        category: ApiCategory,
         header: impl FnOnce(&str) -> Option<&'h [u8]>,
     ) -> Result<Admission, Refusal<'_>> {
         let rule = self.rules.as_ref().and_then(|rules| rules.get(category));
@@ -87,17 +87,17 @@ mod tests {
     fn an_open_gate_reads_no_header() {
         let gate = gate(&[]);
         assert!(gate.is_open());
-        for category in Category::ALL {
+        for category in ApiCategory::ALL {
             assert!(gate.admit(category, |_| panic!("a header was read")).is_ok());
         }
     }
 
     #[test]
     fn a_rule_concerns_its_own_category() {
-        for restricted in Category::ALL {
+        for restricted in ApiCategory::ALL {
             let gate = gate(&[&format!("{restricted}:key=value")]);
             assert!(!gate.is_open());
-            for category in Category::ALL {
+            for category in ApiCategory::ALL {
                 let is_admitted = |value: Option<&'static [u8]>| {
                     gate.admit(category, |name| {
                         assert_eq!(name, "key");
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_header_and_not_the_value() {
         let gate = gate(&["health:key=value"]);
-        let refusal = gate.admit(Category::Health, |_| None).unwrap_err();
+        let refusal = gate.admit(ApiCategory::Health, |_| None).unwrap_err();
         assert_eq!(refusal.header(), "key");
         assert!(!format!("{refusal:?}").contains("value"));
     }

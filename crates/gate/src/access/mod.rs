@@ -48,7 +48,7 @@ mod gate;
 mod pass;
 mod rules;
 
-pub use category::{Api, Category, api};
+pub use category::{Api, ApiCategory, api};
 pub use gate::{Gate, Refusal};
 pub use pass::{Admission, Pass, WrongCategory};
 pub use rules::{Rule, RuleError, Rules};

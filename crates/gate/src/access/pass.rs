@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::category::{Api, Category};
+use super::category::{Api, ApiCategory};
 
 /// The proof that the gate let a caller use the APIs of a category.
 ///
@@ -50,11 +50,11 @@ impl<A: Api> fmt::Debug for Pass<A> {
 /// which method it calls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    category: Category,
+    category: ApiCategory,
 }
 
 impl Admission {
-    pub(super) const fn new(category: Category) -> Self {
+    pub(super) const fn new(category: ApiCategory) -> Self {
         Self { category }
     }
 
@@ -74,8 +74,8 @@ impl Admission {
 /// The error of a door that admitted a caller for one category and called a method of another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WrongCategory {
-    admitted: Category,
-    demanded: Category,
+    admitted: ApiCategory,
+    demanded: ApiCategory,
 }
 
 impl fmt::Display for WrongCategory {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn an_admission_is_a_pass_for_its_own_category_alone() {
-        for category in Category::ALL {
+        for category in ApiCategory::ALL {
             let admission = Admission::new(category);
             let passes = [
                 admission.pass::<api::Health>().is_ok(),
@@ -110,9 +110,9 @@ mod tests {
                 admission.pass::<api::Trace>().is_ok(),
                 admission.pass::<api::Logging>().is_ok(),
             ];
-            assert_eq!(passes, Category::ALL.map(|other| other == category));
+            assert_eq!(passes, ApiCategory::ALL.map(|other| other == category));
         }
-        let wrong = Admission::new(Category::Health).pass::<api::ModelRepository>().unwrap_err();
+        let wrong = Admission::new(ApiCategory::Health).pass::<api::ModelRepository>().unwrap_err();
         let text = "a request that was admitted to the API 'health' needs 'model-repository'";
         assert_eq!(wrong.to_string(), text);
     }

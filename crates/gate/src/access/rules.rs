@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::category::Category;
+use super::category::ApiCategory;
 
 /// A restriction of a category to callers that send this header with this value.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum RuleError {
     /// The category already has a rule.
     Repeated {
         /// The category.
-        category: Category,
+        category: ApiCategory,
     },
 }
 
@@ -63,7 +63,7 @@ impl Rules {
             return Err(RuleError::Malformed);
         }
         for name in names.split(',') {
-            let Some(category) = Category::named(name) else {
+            let Some(category) = ApiCategory::named(name) else {
                 return Err(RuleError::Unknown { name: name.to_owned() });
             };
             let rule = self.place(category);
@@ -77,34 +77,34 @@ impl Rules {
 
     /// Returns true if nothing is restricted.
     pub fn is_empty(&self) -> bool {
-        Category::ALL.into_iter().all(|category| self.get(category).is_none())
+        ApiCategory::ALL.into_iter().all(|category| self.get(category).is_none())
     }
 
-    pub(super) const fn get(&self, category: Category) -> Option<&Rule> {
+    pub(super) const fn get(&self, category: ApiCategory) -> Option<&Rule> {
         match category {
-            Category::Health => self.health.as_ref(),
-            Category::Metadata => self.metadata.as_ref(),
-            Category::Inference => self.inference.as_ref(),
-            Category::SharedMemory => self.shared_memory.as_ref(),
-            Category::ModelConfig => self.model_config.as_ref(),
-            Category::ModelRepository => self.model_repository.as_ref(),
-            Category::Statistics => self.statistics.as_ref(),
-            Category::Trace => self.trace.as_ref(),
-            Category::Logging => self.logging.as_ref(),
+            ApiCategory::Health => self.health.as_ref(),
+            ApiCategory::Metadata => self.metadata.as_ref(),
+            ApiCategory::Inference => self.inference.as_ref(),
+            ApiCategory::SharedMemory => self.shared_memory.as_ref(),
+            ApiCategory::ModelConfig => self.model_config.as_ref(),
+            ApiCategory::ModelRepository => self.model_repository.as_ref(),
+            ApiCategory::Statistics => self.statistics.as_ref(),
+            ApiCategory::Trace => self.trace.as_ref(),
+            ApiCategory::Logging => self.logging.as_ref(),
         }
     }
 
-    const fn place(&mut self, category: Category) -> &mut Option<Rule> {
+    const fn place(&mut self, category: ApiCategory) -> &mut Option<Rule> {
         match category {
-            Category::Health => &mut self.health,
-            Category::Metadata => &mut self.metadata,
-            Category::Inference => &mut self.inference,
-            Category::SharedMemory => &mut self.shared_memory,
-            Category::ModelConfig => &mut self.model_config,
-            Category::ModelRepository => &mut self.model_repository,
-            Category::Statistics => &mut self.statistics,
-            Category::Trace => &mut self.trace,
-            Category::Logging => &mut self.logging,
+            ApiCategory::Health => &mut self.health,
+            ApiCategory::Metadata => &mut self.metadata,
+            ApiCategory::Inference => &mut self.inference,
+            ApiCategory::SharedMemory => &mut self.shared_memory,
+            ApiCategory::ModelConfig => &mut self.model_config,
+            ApiCategory::ModelRepository => &mut self.model_repository,
+            ApiCategory::Statistics => &mut self.statistics,
+            ApiCategory::Trace => &mut self.trace,
+            ApiCategory::Logging => &mut self.logging,
         }
     }
 }
@@ -121,7 +121,7 @@ mod tests {
         let found = match added {
             Ok(()) => {
                 let rule = |category| Some((category, rules.get(category)?));
-                let shown = Category::ALL.into_iter().filter_map(rule);
+                let shown = ApiCategory::ALL.into_iter().filter_map(rule);
                 let shown =
                     shown.map(|(name, rule)| format!("{name}: {}={}", rule.header, rule.value));
                 shown.collect::<Vec<_>>().join("; ")

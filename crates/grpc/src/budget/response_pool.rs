@@ -1,6 +1,6 @@
 //! The undelivered responses of one request of a stream.
 
-use galatea_infer::{CongestionPoint, ResumeHook};
+use galatea_infer::{ResponseCongestion, ResumeHook};
 use std::sync::Arc;
 
 use super::stream_budget::{ResponseCount, StreamBudget};
@@ -38,7 +38,7 @@ impl ResponsePool {
     }
 }
 
-impl CongestionPoint for ResponsePool {
+impl ResponseCongestion for ResponsePool {
     fn is_congested(&self) -> bool {
         (self.unwritten.is_full() && !self.stream.is_over()) || self.stream.is_congested()
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_codec::compression::{Coding, accepted_coding};
 use galatea_dashboard::{Dashboard, Page};
-use galatea_gate::access::Category;
+use galatea_gate::access::ApiCategory;
 use galatea_gate::ledger::Account;
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
@@ -67,7 +67,7 @@ impl Api {
         head: &RequestHead<'_>,
         account: &Arc<Account>,
     ) -> HttpResponse {
-        let admission = match self.admit(Category::Statistics, head) {
+        let admission = match self.admit(ApiCategory::Statistics, head) {
             Ok(admission) => admission,
             Err(refusal) => return http_response::restricted(refusal),
         };

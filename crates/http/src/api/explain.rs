@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_explain::{Detail, Explanation, ExplanationText, Mark};
-use galatea_gate::access::Category;
+use galatea_explain::{DetailLevel, Explanation, ExplanationText, Mark};
+use galatea_gate::access::ApiCategory;
 use hyper::header::HeaderValue;
 
 use super::Api;
@@ -16,9 +16,9 @@ impl Api {
     /// Who may not read statistics learns nothing of others.
     pub(super) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<Explanation>> {
         let writer = self.explanations.filter(|_| head.wants_explanation)?;
-        let detail = match self.admit(Category::Statistics, head) {
-            Ok(_) => Detail::Schedule,
-            Err(_) => Detail::Own,
+        let detail = match self.admit(ApiCategory::Statistics, head) {
+            Ok(_) => DetailLevel::Schedule,
+            Err(_) => DetailLevel::Own,
         };
         Some(Explanation::begin(detail, Instant::now(), writer))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::compression::StreamEnd;
-use galatea_codec::forward::{ValueForm, forward};
+use galatea_codec::forward::{HeaderValueForm, forward};
 use galatea_codec::parse_version;
 use galatea_codec_http::{
     DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
@@ -304,7 +304,10 @@ impl Api {
         let InferenceArrival { trace, deadline, explanation } = arrival;
         if let Some(forwarding) = &self.header_forward {
             let headers = head.headers.iter().map(|header| (header.name, header.value));
-            forward(&mut request.parameters, forwarding.parameters(headers, ValueForm::HttpLine)?);
+            forward(
+                &mut request.parameters,
+                forwarding.parameters(headers, HeaderValueForm::HttpLine)?,
+            );
         }
         let token = CancelToken::new();
         request.cancel = token.clone();

@@ -23,7 +23,7 @@ use galatea_control::{LogControl, RegionControl, ServerControl, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
 use galatea_explain::ExplanationWriter;
-use galatea_gate::access::{Admission, Category, Gate, Refusal};
+use galatea_gate::access::{Admission, ApiCategory, Gate, Refusal};
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{InferenceService, Status};
 use hyper::{Method, StatusCode};
@@ -161,7 +161,7 @@ impl Api {
     /// Asks the gate for an admission to a category of APIs.
     pub(crate) fn admit(
         &self,
-        category: Category,
+        category: ApiCategory,
         head: &RequestHead<'_>,
     ) -> Result<Admission, Refusal<'_>> {
         self.gate.admit(category, |name| head.header(name))

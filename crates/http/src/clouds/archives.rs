@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use galatea_codec_http::{ArchivePath, ListedArchive, encode_archive, encode_archives};
 use galatea_control::{
-    ArchiveLayout, LoadParameters, ModelArchives, ModelState, NameMapping, RepositoryEntry,
+    ArchiveInspector, ArchiveLayout, LoadParameters, ModelState, NameMapping, RepositoryEntry,
     ServerControl,
 };
 use galatea_door::RepositoryPermits;
@@ -18,7 +18,7 @@ use galatea_infer::{Pass, Status, api};
 use galatea_stdx::Lock;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::options::Notices;
+use super::options::NoticeSink;
 use crate::guard::{exiting, guarded};
 
 /// The time that an unload waits for the model's last requests. SageMaker waits a little longer.
@@ -73,9 +73,9 @@ pub(super) enum UnloadFailure {
 /// The archives that are loaded.
 pub(super) struct Archives {
     control: Arc<dyn ServerControl>,
-    layouts: Arc<dyn ModelArchives>,
+    layouts: Arc<dyn ArchiveInspector>,
     permits: RepositoryPermits,
-    notices: Arc<Notices>,
+    notices: Arc<NoticeSink>,
     loaded: Lock<BTreeMap<String, LoadedArchive>>,
     /// The names that requests are about now. A request that holds the lock of one has its turn.
     turns: Lock<BTreeMap<String, Arc<Mutex<()>>>>,
@@ -84,9 +84,9 @@ pub(super) struct Archives {
 impl Archives {
     pub(super) fn new(
         control: Arc<dyn ServerControl>,
-        layouts: Arc<dyn ModelArchives>,
+        layouts: Arc<dyn ArchiveInspector>,
         permits: RepositoryPermits,
-        notices: Arc<Notices>,
+        notices: Arc<NoticeSink>,
     ) -> Self {
         let (loaded, turns) = (Lock::new(BTreeMap::new()), Lock::new(BTreeMap::new()));
         Self { control, layouts, permits, notices, loaded, turns }

@@ -7,6 +7,8 @@ mod sagemaker;
 mod sagemaker_route;
 mod vertex_ai;
 
-pub use options::{InferenceType, Notices, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
+pub use options::{
+    InferenceType, NoticeSink, PathPattern, Ping, SageMakerOptions, VertexAiOptions,
+};
 pub(crate) use sagemaker::SageMaker;
 pub(crate) use vertex_ai::VertexAi;

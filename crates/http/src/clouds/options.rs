@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use galatea_control::ModelArchives;
+use galatea_control::ArchiveInspector;
 use regex_lite::Regex;
 
 use crate::HttpOptions;
@@ -20,13 +20,13 @@ pub struct SageMakerOptions {
     /// The meaning of `/invocations`.
     pub inference: InferenceType,
     /// The archives of models on the disk.
-    pub archives: Arc<dyn ModelArchives>,
+    pub archives: Arc<dyn ArchiveInspector>,
     /// Takes a line for the log about each load and unload.
-    pub notices: Arc<Notices>,
+    pub notices: Arc<NoticeSink>,
 }
 
 /// Takes a line for the log.
-pub type Notices = dyn Fn(&dyn Display) + Send + Sync;
+pub type NoticeSink = dyn Fn(&dyn Display) + Send + Sync;
 
 /// The question of a health check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

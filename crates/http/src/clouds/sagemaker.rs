@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::limits::Limits;
-use galatea_codec_http::{ArchivePath, ArchiveRequest, UrlError};
+use galatea_codec_http::{ArchivePath, ArchiveUrlError, LoadArchiveRequest};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Account;
 use galatea_infer::{Code, Status};
@@ -176,16 +176,16 @@ impl SageMaker {
 
     /// The model that a request to load asks for.
     fn wanted(&self, head: &RequestHead<'_>, body: &[u8]) -> Result<WantedArchive, LoadFailure> {
-        let request = ArchiveRequest::decode(body, &self.api.limits);
-        let ArchiveRequest { model_name, url } = request.map_err(LoadFailure::Refused)?;
+        let request = LoadArchiveRequest::decode(body, &self.api.limits);
+        let LoadArchiveRequest { model_name, url } = request.map_err(LoadFailure::Refused)?;
         let refused = |reason: String| LoadFailure::Refused(Status::invalid_argument(reason));
         if model_name.len() > Limits::NAME_BYTES_MAX {
             let most = Limits::NAME_BYTES_MAX;
             return Err(refused(format!("\"model_name\" has more than {most} bytes")));
         }
         let path = ArchivePath::of(&url).map_err(|error| match error {
-            UrlError::System => LoadFailure::System,
-            UrlError::Form(_) => refused(error.to_string()),
+            ArchiveUrlError::System => LoadFailure::System,
+            ArchiveUrlError::Form(_) => refused(error.to_string()),
         })?;
         let target = target_model(head).unwrap_or_else(|| model_name.clone());
         Ok(WantedArchive { name: model_name, target, path })

@@ -1,6 +1,6 @@
 //! The request to the door for SageMaker that a method and a path are.
 
-use galatea_gate::access::Category;
+use galatea_gate::access::ApiCategory;
 use hyper::Method;
 
 /// A request with the names in its path.
@@ -37,12 +37,12 @@ impl<'a> SageMakerRoute<'a> {
     }
 
     /// The category of APIs that it belongs to.
-    pub(super) const fn category(&self) -> Category {
+    pub(super) const fn category(&self) -> ApiCategory {
         match self {
-            Self::Ping => Category::Health,
-            Self::Invocations | Self::Invoke(_) => Category::Inference,
+            Self::Ping => ApiCategory::Health,
+            Self::Invocations | Self::Invoke(_) => ApiCategory::Inference,
             Self::List | Self::Load | Self::Describe(_) | Self::Unload(_) => {
-                Category::ModelRepository
+                ApiCategory::ModelRepository
             }
         }
     }

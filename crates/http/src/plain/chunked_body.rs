@@ -90,7 +90,7 @@ impl<'c, 'stream> ChunkedBody<'c, 'stream> {
         // What is behind the body must fit into the buffer of the session.
         let mut room = (&mut self.received).limit(RECEIVE_BYTES);
         let reading = self.stream.read_buf(&mut room);
-        match self.activity.client(Waiting::Body, reading).await {
+        match self.activity.wait_for_client(Waiting::Body, reading).await {
             Ok(Ok(1..)) => Ok(()),
             Ok(Ok(0) | Err(_)) => Err(BodyError::Truncated),
             Err(_) => Err(BodyError::Overdue),

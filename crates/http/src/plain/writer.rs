@@ -212,7 +212,7 @@ pub(super) async fn write(
 /// Waits until the client has read enough.
 async fn room(stream: Sender<'_>, activity: &Activity) -> io::Result<()> {
     let room = poll_fn(|context| stream.poll_room(context));
-    let room = activity.client(Waiting::Response, room).await;
+    let room = activity.wait_for_client(Waiting::Response, room).await;
     room.map_err(|Overdue| io::Error::from(ErrorKind::TimedOut))?
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use galatea_control::{ArchiveLayout, ModelArchives};
+use galatea_control::{ArchiveInspector, ArchiveLayout};
 use galatea_fakes::{FakeServer, HeldRequest};
 use galatea_http::{
     HttpOptions, InferenceType, PathPattern, Ping, RunningDoor, SageMakerOptions, VertexAiOptions,
@@ -16,7 +16,7 @@ use crate::harness::{Client, Response, Workers, listener};
 #[derive(Debug)]
 struct NamedArchives;
 
-impl ModelArchives for NamedArchives {
+impl ArchiveInspector for NamedArchives {
     fn layout(&self, _: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout {
         match path {
             _ if path.contains("flat") => ArchiveLayout::Model,

@@ -1,40 +1,40 @@
 //! The doors for SageMaker and Vertex AI are behind the gate: restricted APIs, limits.
 
-use galatea_gate::access::{Category, Gate, Rules};
+use galatea_gate::access::{ApiCategory, Gate, Rules};
 use galatea_http::{HttpOptions, InferenceType, Ping};
 
 use crate::cloud_harness::{Cloud, load_body};
 
 /// Every route of the clouds' doors: its category, method, path and redirect.
-const ROUTES: &[(Category, &str, &str, &str)] = &[
-    (Category::Health, "GET", "/ping", ""),
-    (Category::Inference, "POST", "/invocations", ""),
-    (Category::ModelRepository, "GET", "/models", ""),
-    (Category::ModelRepository, "GET", "/models/b", ""),
-    (Category::ModelRepository, "POST", "/models", ""),
-    (Category::ModelRepository, "POST", "/models/x", ""),
-    (Category::Inference, "POST", "/models/b/invoke", ""),
-    (Category::ModelRepository, "DELETE", "/models/nothing", ""),
-    (Category::Health, "GET", "/health", ""),
-    (Category::Inference, "POST", "/predict", ""),
-    (Category::Health, "POST", "/predict", "v2/health/live"),
-    (Category::Health, "POST", "/predict", "v2/health/ready"),
-    (Category::Health, "POST", "/predict", "v2/models/m/ready"),
-    (Category::Metadata, "POST", "/predict", "v2"),
-    (Category::Metadata, "POST", "/predict", "v2/models/m"),
-    (Category::Inference, "POST", "/predict", "v2/models/m/infer"),
-    (Category::Inference, "POST", "/predict", "v2/models/m/versions/1/infer"),
-    (Category::ModelConfig, "POST", "/predict", "v2/models/m/config"),
-    (Category::Statistics, "POST", "/predict", "v2/models/m/stats"),
-    (Category::Statistics, "POST", "/predict", "v2/models/stats"),
-    (Category::ModelRepository, "POST", "/predict", "v2/repository/index"),
-    (Category::SharedMemory, "POST", "/predict", "v2/systemsharedmemory/status"),
-    (Category::SharedMemory, "POST", "/predict", "v2/cudasharedmemory/region/r/status"),
+const ROUTES: &[(ApiCategory, &str, &str, &str)] = &[
+    (ApiCategory::Health, "GET", "/ping", ""),
+    (ApiCategory::Inference, "POST", "/invocations", ""),
+    (ApiCategory::ModelRepository, "GET", "/models", ""),
+    (ApiCategory::ModelRepository, "GET", "/models/b", ""),
+    (ApiCategory::ModelRepository, "POST", "/models", ""),
+    (ApiCategory::ModelRepository, "POST", "/models/x", ""),
+    (ApiCategory::Inference, "POST", "/models/b/invoke", ""),
+    (ApiCategory::ModelRepository, "DELETE", "/models/nothing", ""),
+    (ApiCategory::Health, "GET", "/health", ""),
+    (ApiCategory::Inference, "POST", "/predict", ""),
+    (ApiCategory::Health, "POST", "/predict", "v2/health/live"),
+    (ApiCategory::Health, "POST", "/predict", "v2/health/ready"),
+    (ApiCategory::Health, "POST", "/predict", "v2/models/m/ready"),
+    (ApiCategory::Metadata, "POST", "/predict", "v2"),
+    (ApiCategory::Metadata, "POST", "/predict", "v2/models/m"),
+    (ApiCategory::Inference, "POST", "/predict", "v2/models/m/infer"),
+    (ApiCategory::Inference, "POST", "/predict", "v2/models/m/versions/1/infer"),
+    (ApiCategory::ModelConfig, "POST", "/predict", "v2/models/m/config"),
+    (ApiCategory::Statistics, "POST", "/predict", "v2/models/m/stats"),
+    (ApiCategory::Statistics, "POST", "/predict", "v2/models/stats"),
+    (ApiCategory::ModelRepository, "POST", "/predict", "v2/repository/index"),
+    (ApiCategory::SharedMemory, "POST", "/predict", "v2/systemsharedmemory/status"),
+    (ApiCategory::SharedMemory, "POST", "/predict", "v2/cudasharedmemory/region/r/status"),
 ];
 
 #[test]
 fn cve_2026_24207_rules_hold_at_the_doors_of_clouds() {
-    for restricted in Category::ALL {
+    for restricted in ApiCategory::ALL {
         let http = || {
             let mut rules = Rules::default();
             rules.add(&format!("{restricted}:key=value"), "").unwrap();

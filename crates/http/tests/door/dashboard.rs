@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use galatea_control::{ModelStatistics, Reading, Recording, Watch, WatchedVersion};
 use galatea_dashboard::WATCHERS_MAX;
 use galatea_gate::access::{Gate, Rules};
-use galatea_http::{Dashboard, Hosts, HttpOptions};
+use galatea_http::{AllowedHosts, Dashboard, HttpOptions};
 use galatea_infer::{Pass, api};
 
 use crate::harness::{Client, Server};
@@ -65,7 +65,7 @@ impl Watched {
         let dashboard = Dashboard::new(
             Arc::new(watch.clone()),
             Arc::default(),
-            Hosts::default(),
+            AllowedHosts::default(),
             Default::default(),
         );
         let mut rules = Rules::default();
@@ -225,7 +225,7 @@ fn streams_end_before_the_door_is_drained() {
         let (mut client, _) = watched.watch(served_by);
         client.wait_for_bytes();
         watched.dashboard.end();
-        watched.server.door.stop_accepting();
+        watched.server.door.begin_drain();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(watched.server.door.drained());
         let rest = client.rest();

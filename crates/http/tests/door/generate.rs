@@ -309,7 +309,7 @@ fn a_door_that_stops_serves_what_was_begun_until_it_is_closed() {
         sender.send(Ok(echo(held.clone())));
         client.response_head();
         assert_eq!(client.chunk(), Some(event("held")));
-        server.door.stop_accepting();
+        server.door.begin_drain();
         sender.send(Ok(echo(held.clone())));
         assert_eq!(client.chunk(), Some(event("held")));
         server.door.close();

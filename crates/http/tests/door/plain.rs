@@ -167,7 +167,7 @@ fn a_client_may_disconnect_within_a_large_body() {
         client.send(&request[..cut]);
         drop(client);
     }
-    server.door.stop_accepting();
+    server.door.begin_drain();
     check_drains(&server);
     assert_eq!(server.fake.requests.load(Ordering::SeqCst), 0);
 }

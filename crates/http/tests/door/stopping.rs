@@ -24,7 +24,7 @@ fn open_connections_are_served_while_the_door_drains() {
     let mut silent = server.connect();
     wait_for_connections(&server, 3);
 
-    server.door.stop_accepting();
+    server.door.begin_drain();
     for client in [&mut idle, &mut silent] {
         client.request("GET", READY, "", b"");
         let response = client.response();
@@ -61,7 +61,7 @@ fn requests_that_are_half_sent_when_the_door_drains_are_served() {
         infer(&format!("Content-Length: {}\r\n", body.len())),
     ];
     wait_for_connections(&server, 3);
-    server.door.stop_accepting();
+    server.door.begin_drain();
     let rests = [String::from(second), format!("{second}\r\n0\r\n\r\n"), format!("\r\n{body}")];
     for (client, rest) in clients.iter_mut().zip(rests) {
         client.send(rest);
@@ -72,7 +72,7 @@ fn requests_that_are_half_sent_when_the_door_drains_are_served() {
 #[test]
 fn new_connections_are_closed_while_the_door_drains() {
     let server = Server::start();
-    server.door.stop_accepting();
+    server.door.begin_drain();
     let mut client = server.connect();
     client.try_send("GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(client.try_response().is_none());

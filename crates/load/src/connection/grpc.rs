@@ -46,7 +46,7 @@ impl GrpcConnection {
 
     /// Returns true if no call has been made.
     #[must_use]
-    pub const fn is_bare(&self) -> bool {
+    pub const fn has_bare_stream(&self) -> bool {
         self.stream.is_some()
     }
 

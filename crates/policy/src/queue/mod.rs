@@ -21,7 +21,7 @@ use self::slab::{LevelList, RequestSlab};
 pub(crate) use self::slab::{QueuedRequest, SlabIndex};
 use crate::ids::{RequestInfo, RequestKey};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
-use crate::status::{QueueStatus, QueueWaitReason};
+use crate::status::{LevelStatus, QueueWaitReason};
 use crate::time::Time;
 
 /// All waiting requests of a model, by priority level.
@@ -312,11 +312,11 @@ impl PolicyQueue {
 
     /// The levels with waiting requests, in the order of service, all of which wait for
     /// this.
-    pub(crate) fn statuses(&self, waits_for: QueueWaitReason) -> impl Iterator<Item = QueueStatus> {
+    pub(crate) fn statuses(&self, waits_for: QueueWaitReason) -> impl Iterator<Item = LevelStatus> {
         self.levels.iter().filter(|(_, level)| level.len() > 0).map(move |(priority, level)| {
             let delayed = level.delayed_since.first().map(|(since, _)| *since);
             let in_time = level.in_time.head().map(|head| self.slab.get(head).enqueued);
-            QueueStatus {
+            LevelStatus {
                 priority: *priority,
                 waiting: level.len(),
                 delayed: level.delayed.len(),

@@ -1,7 +1,7 @@
 //! Instances that must request a permit, and those that must not.
 
 use galatea_policy::{
-    InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
+    InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
     SlotWaitReason,
 };
 
@@ -21,7 +21,7 @@ pub(super) fn check_permit_requests(scheduler: &Scheduler, book: &PermitLedger) 
 /// For each inference request that waits for a permit, an instance has an undelayed request,
 /// or all free instances have requested.
 fn check_shared(status: &SchedulerStatus, queued: usize, book: &PermitLedger) -> Check {
-    let waits_for_permit = |queue: &QueueStatus| queue.waits_for == QueueWaitReason::Permit;
+    let waits_for_permit = |queue: &LevelStatus| queue.waits_for == QueueWaitReason::Permit;
     if !status.queues.iter().any(waits_for_permit) {
         let requested: Vec<InstanceId> = book.requested().collect();
         ensure!(requested.is_empty(), "{requested:?} requested, and no batch could close");

@@ -1,6 +1,6 @@
 //! Checks the scheduler's status.
 
-use galatea_policy::{InstanceId, LaneStatus, QueueStatus, QueueWaitReason, Time};
+use galatea_policy::{InstanceId, LaneStatus, LevelStatus, QueueWaitReason, Time};
 
 use super::ledger::{LaneState, Ledger, LedgerLane};
 use crate::check::{Check, ensure};
@@ -29,7 +29,7 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
     Ok(())
 }
 
-fn check_level(ledger: &Ledger, queue: &QueueStatus) -> Check {
+fn check_level(ledger: &Ledger, queue: &LevelStatus) -> Check {
     let level = queue.priority;
     let here = || ledger.waiting.iter().filter(|request| request.level == level);
     ensure!(queue.waiting == here().count(), "the status is wrong about level {level}");

@@ -31,7 +31,7 @@ const SLOWER_MAX_BY_DEADLINES: [(u64, f64); 1] = [(500, 1.06)];
 
 /// The promises to the requests of a load, kept and broken.
 #[derive(Copy, Clone, Default, Debug)]
-pub struct Promises {
+pub struct DeadlinePromises {
     /// Requests that were executed once costs were known.
     pub executed: u64,
     /// Those of them that were answered too late.
@@ -50,7 +50,7 @@ pub(super) struct Knowledge {
     pub(super) elements_max: u64,
     /// The times that batches and their requests one by one took, once costs are known.
     pub(super) took: (u64, u64),
-    pub(super) promises: Promises,
+    pub(super) promises: DeadlinePromises,
     /// Those of the late ones that estimates do not explain.
     broken_promises: u64,
 }
@@ -66,7 +66,7 @@ impl Knowledge {
             running: BTreeMap::new(),
             elements_max: 0,
             took: (0, 0),
-            promises: Promises::default(),
+            promises: DeadlinePromises::default(),
             broken_promises: 0,
         }
     }

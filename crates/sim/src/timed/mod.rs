@@ -26,8 +26,8 @@ use galatea_policy::{
 };
 use galatea_simulate::{TimedScheduler, TimedWorld};
 
+pub use self::knowledge::DeadlinePromises;
 use self::knowledge::Knowledge;
-pub use self::knowledge::Promises;
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
@@ -166,11 +166,11 @@ pub fn check_padding(seed: u64) -> Check {
 /// # Errors
 ///
 /// The rule that was broken.
-pub fn check_padded_deadlines(seed: u64) -> Result<Promises, String> {
+pub fn check_padded_deadlines(seed: u64) -> Result<DeadlinePromises, String> {
     check(Kind::PaddedDeadlines, seed)
 }
 
-fn check(kind: Kind, seed: u64) -> Result<Promises, String> {
+fn check(kind: Kind, seed: u64) -> Result<DeadlinePromises, String> {
     let mut random = Random::new(seed);
     let mut world = World::new(kind, &mut random);
     let result = world.live(&mut random).and_then(|()| match kind {

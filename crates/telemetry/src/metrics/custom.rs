@@ -15,12 +15,12 @@ pub struct CustomFamily {
     /// The kind of its values.
     pub kind: MetricKind,
     /// The family's series by their labels.
-    pub series: Vec<(Vec<(String, String)>, CustomValue)>,
+    pub series: Vec<(Vec<(String, String)>, SeriesValue)>,
 }
 
 /// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CustomValue {
+pub enum SeriesValue {
     /// The value of a counter or a gauge.
     Number(f64),
     /// The value of a histogram.
@@ -38,8 +38,8 @@ pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
     for (labels, value) in &family.series {
         let labels = Labels::new(labels.clone());
         match value {
-            CustomValue::Number(value) => block.line(name, &labels, Number(*value)),
-            CustomValue::Histogram(value) => histogram(block, name, &labels, value),
+            SeriesValue::Number(value) => block.line(name, &labels, Number(*value)),
+            SeriesValue::Histogram(value) => histogram(block, name, &labels, value),
         }
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
 mod tests {
     use super::*;
 
-    fn check(kind: MetricKind, value: CustomValue, labels: &[(&str, &str)], expected: &str) {
+    fn check(kind: MetricKind, value: SeriesValue, labels: &[(&str, &str)], expected: &str) {
         let own = |(name, value): &(&str, &str)| (String::from(*name), String::from(*value));
         let family = CustomFamily {
             name: String::from("f"),
@@ -72,7 +72,7 @@ mod tests {
             (f64::NAN, "Nan"),
         ] {
             let expected = format!("{head}f {shown}\n");
-            check(MetricKind::Gauge, CustomValue::Number(value), &[], &expected);
+            check(MetricKind::Gauge, SeriesValue::Number(value), &[], &expected);
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
         let expected = "# HELP f one\\ntwo\n# TYPE f histogram\nf_count{m=\"a\"} 6\n\
                         f_sum{m=\"a\"} 9.5\nf_bucket{m=\"a\",le=\"0.5\"} 1\n\
                         f_bucket{m=\"a\",le=\"2\"} 3\nf_bucket{m=\"a\",le=\"+Inf\"} 6\n";
-        check(MetricKind::Histogram, CustomValue::Histogram(value), &[("m", "a")], expected);
+        check(MetricKind::Histogram, SeriesValue::Histogram(value), &[("m", "a")], expected);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use galatea_devices::Devices;
 use galatea_infer::CacheStatistics;
 use galatea_stdx::Lock;
 
-pub use custom::{CustomFamily, CustomValue};
+pub use custom::{CustomFamily, SeriesValue};
 pub use options::{MetricsOptions, SettingNote};
 pub use text::MetricKind;
 

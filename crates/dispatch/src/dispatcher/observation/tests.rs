@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_explain::{Detail, Explanation, ExplanationText, Facts, Queued, Wait, WaitTimes};
+use galatea_explain::{DetailLevel, Explanation, ExplanationText, Facts, Queued, Wait, WaitTimes};
 use galatea_infer::InferenceRequest;
 use galatea_policy::{
     BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, ShapeClassId, Time,
@@ -14,7 +14,7 @@ use galatea_policy::{
 use super::*;
 
 /// A writer that is never used: these tests read facts.
-fn unwritten(_: &Facts, _: Detail) -> ExplanationText {
+fn unwritten(_: &Facts, _: DetailLevel) -> ExplanationText {
     unreachable!("no text is asked for")
 }
 
@@ -113,7 +113,7 @@ impl Watched {
 
     fn queue(&mut self, now: Time, key: u64) {
         let at = self.epoch + Duration::from_nanos(now.0);
-        let explanation = Explanation::begin(Detail::default(), at, unwritten);
+        let explanation = Explanation::begin(DetailLevel::default(), at, unwritten);
         // The dispatcher does the same.
         let explained = &mut self.views.begin().explained;
         explained.get_or_insert_with(|| Explained::new(self.epoch, now, Batching::Arrivals));

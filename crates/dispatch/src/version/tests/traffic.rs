@@ -15,7 +15,7 @@ fn lines(model: &LoadedModel, executions: usize) -> Vec<Line> {
     let is_execution = |line: &&Line| matches!(line, Line::Execution(_));
     while lines.iter().filter(is_execution).count() < executions {
         assert!(Instant::now() < end, "{lines:?}");
-        let text = model.read_traffic().unwrap();
+        let text = model.read_traffic_recording().unwrap();
         lines.extend(text.lines().map(|line| Line::parse(line).unwrap()));
         std::thread::yield_now();
     }
@@ -35,12 +35,12 @@ fn requests_are_recorded_with_how_they_ended() {
         drop(send(&server, sent).recv_timeout(LONG).unwrap());
     };
     execute("before");
-    assert_eq!(model.read_traffic(), None);
-    let header = model.begin_traffic(7, 2).unwrap();
+    assert_eq!(model.read_traffic_recording(), None);
+    let header = model.begin_traffic_recording(7, 2).unwrap();
     let Ok(Line::Header(header)) = Line::parse(header.trim_end()) else { panic!("{header}") };
     assert_eq!((&*header.model, header.version, header.began_ms), ("echo", 1, 7));
     assert_eq!(header.processors, 2);
-    assert_eq!(model.begin_traffic(8, 2), None, "one client records at a time");
+    assert_eq!(model.begin_traffic_recording(8, 2), None, "one client records at a time");
     execute("good");
     execute("bad");
     let lines = lines(&model, 2);
@@ -51,6 +51,6 @@ fn requests_are_recorded_with_how_they_ended() {
         _ => None,
     });
     assert_eq!(requests.collect::<Vec<_>>(), [("ok", Some(1)), ("error", Some(2))]);
-    model.end_traffic();
-    assert_eq!(model.read_traffic(), None);
+    model.end_traffic_recording();
+    assert_eq!(model.read_traffic_recording(), None);
 }

@@ -454,7 +454,7 @@ impl World {
             ledger: Arc::default(),
             host_policies: HostPolicies::default(),
             measurements: MeasurementOptions::default(),
-            main_cause: None,
+            main_cause_text: None,
             log,
         };
         let server = Server::new(options).unwrap();

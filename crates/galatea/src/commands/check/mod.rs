@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
-use galatea_bucket::Buckets;
+use galatea_bucket::BucketConnector;
 use galatea_capi::ReservedAddress;
 use galatea_config::{BoundedText, ConfigErrors, Diagnostic};
-use galatea_dispatch::{LogSink, ModelDefinition, ResourceLimitCheck, VersionProblem};
+use galatea_dispatch::{LoadProblem, LogSink, ModelDefinition, ResourceLimitCheck};
 use galatea_engine::{LoadOverride, Namespaces};
 use galatea_infer::Status;
 use galatea_policy::model_id;
@@ -64,7 +64,7 @@ pub(crate) fn run(
     let repositories = Repositories::of(&sources, None, &environment.temporary_folder)?;
     settings.model_repositories.extend(repositories.paths.iter().cloned());
     let namespaces = settings.namespaces;
-    let buckets = Arc::new(Buckets::new(environment.buckets.clone()));
+    let buckets = Arc::new(BucketConnector::new(environment.buckets.clone()));
     let opened = Repository::open_with(&settings.model_repositories, Some(buckets));
     let repository = opened.map_err(|error| error.to_string())?;
     let repository = match namespaces {
@@ -180,8 +180,8 @@ fn check_model(
         let checked = definition.check(files.as_ref());
         for problem in checked.problems {
             match problem {
-                VersionProblem::Config(errors) => report.add_config_errors(errors),
-                VersionProblem::Load(status) => report.add(at_version(files.as_ref(), &status)),
+                LoadProblem::Config(errors) => report.add_config_errors(errors),
+                LoadProblem::Load(status) => report.add(at_version(files.as_ref(), &status)),
             }
         }
         if let Some(spec) = checked.spec {

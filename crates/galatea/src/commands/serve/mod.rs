@@ -10,7 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use galatea_allocator::ServerAllocator;
+use galatea_allocator::AllocatorTuning;
 use galatea_tools::Arguments;
 use galatea_tools::console::{Format, failed, print_line};
 use rustix::process::{Signal, getpid, kill_process};
@@ -68,7 +68,7 @@ impl ServeOptions {
 pub(super) fn run(
     options: ServeOptions,
     environment: Environment,
-    allocator: ServerAllocator,
+    allocator: AllocatorTuning,
 ) -> ExitCode {
     let ServeOptions { mut settings, models, name, format, ends_with_input } = options;
     if ends_with_input && let Err(error) = end_with_input() {

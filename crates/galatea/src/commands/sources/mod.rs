@@ -267,11 +267,12 @@ fn name_of(source: &Source) -> Result<String, String> {
 
 /// Adds a model.
 fn link(linked: &LinkedRepository, name: &str, source: &Source) -> std::io::Result<()> {
-    let version =
-        |backend: &str, file: &Path| linked.add_version(name, folder(file), &config(backend, file));
+    let version = |backend: &str, file: &Path| {
+        linked.add_single_version_model(name, folder(file), &config(backend, file))
+    };
     match source {
         Source::Onnx(path) if external::has_data_beside(path)? => version("onnxruntime", path),
-        Source::Onnx(path) => linked.add_file(name, path, USUAL),
+        Source::Onnx(path) => linked.add_single_file_model(name, path, USUAL),
         // Models import what is beside them.
         Source::Python(path) => version("python", path),
         Source::Model(path) | Source::Repository(path) => linked.add_model(name, path),
