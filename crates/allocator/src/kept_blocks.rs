@@ -174,7 +174,8 @@ unsafe fn give_back(block: *mut u8, layout: Layout) {
 // which is at least as long and as aligned, and goes back with the same. Between, it is in one
 // list of one thread, which gives it to one caller.
 unsafe impl GlobalAlloc for KeptBlocks {
-    #[inline]
+    // Written out at each call they would add a tenth to the program.
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let kept = |index: usize| FREE.with(|free| free.lists.get(index).map(FreeList::take));
         match index_of(layout).and_then(kept) {
@@ -184,7 +185,7 @@ unsafe impl GlobalAlloc for KeptBlocks {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let keep = |index: usize| {
             FREE.with(|free| {
