@@ -6,8 +6,8 @@
 //! the server, it is a [`galatea_backend::Backend`], a [`galatea_backend::ResponseCache`] and
 //! [`galatea_backend::ModelAgents`] like any other.
 //!
-//! The crate is *not* a server: it knows no door and no engine. It runs no threads, except one for
-//! each finalisation that a plug-in triggers itself. Instances are created on the loader's threads
+//! The crate is *not* a server: it knows no door and no engine. It spawns no threads, except one
+//! for each finalisation that a plug-in triggers itself. Instances are created on the loader's threads
 //! and execute on the threads of their lanes. The functions of tritonserver.h are in `capi`; the
 //! objects that both interfaces share are in [`galatea_c_objects`].
 //!

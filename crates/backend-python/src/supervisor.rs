@@ -1,7 +1,7 @@
 //! Keeps the worker of an instance running: the protocol of a worker's death.
 //!
 //! [`WorkerLife`] decides when a worker is given up, ended and restarted; this module is its
-//! driver, with one thread per instance. A death fails the requests that the worker holds, each
+//! driver, with one thread per instance. When a worker dies, each request that it holds fails
 //! with exactly one error. Other instances are not affected.
 //!
 //! # The steps

@@ -297,9 +297,9 @@ pub trait Model: Send + Sync {
 /// The memory in which instances accept inputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InputMemory {
-    /// The host's memory, in which nothing changes the inputs.
+    /// Host memory, in which nothing changes the inputs.
     Host,
-    /// The host's memory or that of any GPU (`Buffer::on_device`). An instance first copies what a
+    /// Host memory, or the memory of any GPU (`Buffer::on_device`). An instance first copies what a
     /// client may still change, then computes with the copy.
     Device,
     /// Any memory, for inputs that are returned as outputs unread. Memory that clients share is

@@ -22,7 +22,7 @@ pub(crate) struct OtherRegion {
     pub(crate) region: String,
 }
 
-/// A client; its copies share connections.
+/// A bucket client. Clones share connections.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketClient(Client<HttpRequestBody>);
 

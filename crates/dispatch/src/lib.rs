@@ -1,9 +1,9 @@
 //! One loaded version of a model: its queue, its batches and its instances.
 //!
 //! A [`Loader`] turns a [`ModelDefinition`] and the files of a version into a [`LoadedModel`],
-//! which accepts requests until it is drained. The pure scheduler of `galatea-policy` makes every
-//! decision about queues and batches; this crate is its driver. It owns the clock, the locks and
-//! the threads, and has no rules for when a batch is due.
+//! which accepts requests until it is drained. The scheduler in `galatea-policy` is a pure state
+//! machine that makes every decision about queues and batches; this crate drives it. It owns the
+//! clock, the locks and the threads, and has no rules for when a batch is due.
 //!
 //! The path of a request, in the order of the files:
 //!

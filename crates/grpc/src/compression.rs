@@ -58,8 +58,8 @@ pub(crate) fn request_coding(encoding: Option<&HeaderValue>) -> Result<Option<Co
 
 /// The coding of responses to a client with these headers.
 ///
-/// As in gRPC's own servers the level chooses among the codings that the client accepts, with
-/// gzip before deflate: the first, the middle or the last of them.
+/// As in gRPC's own servers, the level picks from the codings that the client accepts: `Low` prefers
+/// gzip, `Medium` and `High` prefer deflate.
 pub(crate) fn response_coding(level: CompressionLevel, headers: &HeaderMap) -> Option<Coding> {
     if level == CompressionLevel::None {
         return None;

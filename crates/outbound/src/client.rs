@@ -75,7 +75,7 @@ pub enum Reuse {
     Never,
 }
 
-/// A client whose requests have bodies of one type. Its copies share connections.
+/// A client whose requests have bodies of one type. Clones share connections.
 pub struct Client<B>(Arc<ClientShared<B>>);
 
 struct ClientShared<B> {

@@ -119,7 +119,7 @@ pub enum FailReason {
     QueueFull,
     /// It waited for the maximum time of its level's policy.
     TimeoutExpired,
-    /// It would be answered after its deadline.
+    /// It would miss its deadline.
     TooLate {
         /// After this time, a request like it could be answered by a deadline as far away.
         retry_after_ns: u64,

@@ -1,8 +1,8 @@
 //! Instances that have requested a permit of the rate limiter, and those that may run now.
 //!
-//! A permit covers one batch. It is requested when a batch could close, and used or
-//! returned in the step in which it is granted, so no instance holds a permit while
-//! it waits for something else.
+//! A permit covers one batch. An instance requests one when a batch could close, and uses or
+//! returns it in the same step that grants it, so no instance holds a permit while waiting for
+//! something else.
 //!
 //! The number of instances with a request is that of the waiting inference requests.
 //! An instance whose permit is delayed may wait for resources that other instances

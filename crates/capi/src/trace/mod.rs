@@ -323,8 +323,8 @@ const _: TRITONSERVER_InferenceTraceSetContext = TRITONSERVER_InferenceTraceSetC
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace whose context no thread reads, the string null or
-/// NUL-terminated.
+/// `trace` must be null or a valid trace whose context no thread is reading. The string must be null
+/// or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
     trace: *mut TRITONSERVER_InferenceTrace,

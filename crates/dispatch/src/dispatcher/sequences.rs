@@ -122,8 +122,8 @@ impl Sequences {
         }
     }
 
-    /// Ends a sequence without queued requests. Returns its states, which must be dropped without a
-    /// lock.
+    /// Ends a sequence that has no queued requests. Returns its states, which must be dropped
+    /// without a lock.
     pub(super) fn end(&mut self, key: SequenceKey) -> Vec<StateTensor> {
         if self.get(key).is_none() {
             return Vec::new();

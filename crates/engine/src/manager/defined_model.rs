@@ -49,7 +49,7 @@ impl DefinedModel {
         Self { definition, path, modified, overrides: LoadOverride::Files, agents }
     }
 
-    /// The reason for a failed load, as clients may see it. The location of a configuration, and of
+    /// The reason the load failed, in a form that clients may see. The location of a configuration, and of
     /// files that came with a load, is hidden from them. The messages of backends name the files of
     /// a repository, as in Triton.
     pub(super) fn shown_failure(&self, status: Status) -> Status {
