@@ -57,7 +57,7 @@
 //! # Example
 //!
 //! ```
-//! let allocator = galatea_allocator::ServerAllocator::configure();
+//! let allocator = galatea_allocator::AllocatorTuning::configure();
 //! allocator.prefault();
 //! // Load models.
 //! galatea_allocator::release_free_memory();

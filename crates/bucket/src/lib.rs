@@ -13,10 +13,10 @@
 //! # Example
 //!
 //! ```
-//! use galatea_bucket::{Buckets, Surroundings};
+//! use galatea_bucket::{BucketConnector, BucketEnvironment};
 //! use galatea_repository::Repository;
 //!
-//! let buckets = std::sync::Arc::new(Buckets::new(Surroundings::default()));
+//! let buckets = std::sync::Arc::new(BucketConnector::new(BucketEnvironment::default()));
 //! let error = Repository::open_with(["gs:///nothing"], Some(buckets)).unwrap_err();
 //! assert_eq!(error.to_string(), "No bucket name found in path: gs:///nothing");
 //! ```

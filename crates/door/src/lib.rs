@@ -31,7 +31,7 @@
 //! let workers = [runtime.handle().clone()];
 //! let door = Door::new().listen(&workers, listener, Arc::new(Greeter))?;
 //! // Later, when the server stops:
-//! door.stop_accepting();
+//! door.begin_drain();
 //! runtime.block_on(door.drained());
 //! door.close();
 //! # Ok(())

@@ -69,7 +69,7 @@
 //!     host_policies: HostPolicies::default(),
 //!     measurements: MeasurementOptions::default(),
 //!     rate_limit: RateLimit::Off,
-//!     main_cause: None,
+//!     main_cause_text: None,
 //!     ledger: Arc::default(),
 //!     log: LogSink::new(|_, _, line| println!("{line}")),
 //! })

@@ -28,7 +28,7 @@
 //! let workers = [runtime.handle().clone()];
 //! let door = galatea_grpc::start(&workers, listener, service, control, Default::default())?;
 //! // Later, when the server stops:
-//! door.stop_accepting();
+//! door.begin_drain();
 //! runtime.block_on(door.drained());
 //! # Ok(())
 //! # }

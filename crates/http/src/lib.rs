@@ -29,7 +29,7 @@
 //! let workers = [runtime.handle().clone()];
 //! let door = galatea_http::start(&workers, listener, service, control, Default::default())?;
 //! // Later, when the server stops:
-//! door.stop_accepting();
+//! door.begin_drain();
 //! runtime.block_on(door.drained());
 //! # Ok(())
 //! # }

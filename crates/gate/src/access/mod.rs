@@ -9,7 +9,7 @@
 //! a pass for the health API can't load a model.
 //!
 //! ```
-//! use galatea_gate::access::{Category, Gate, Pass, Rules, api};
+//! use galatea_gate::access::{ApiCategory, Gate, Pass, Rules, api};
 //!
 //! /// A method of the server.
 //! fn load_model(_: Pass<api::ModelRepository>) {}
@@ -18,13 +18,13 @@
 //! rules.add("model-repository:admin-key=secret", "").unwrap();
 //! let gate = Gate::new(rules);
 //!
-//! let refusal = gate.admit(Category::ModelRepository, |_| None).unwrap_err();
+//! let refusal = gate.admit(ApiCategory::ModelRepository, |_| None).unwrap_err();
 //! assert_eq!(refusal.header(), "admin-key");
 //!
-//! let admission = gate.admit(Category::ModelRepository, |_| Some(b"secret")).unwrap();
+//! let admission = gate.admit(ApiCategory::ModelRepository, |_| Some(b"secret")).unwrap();
 //! load_model(admission.pass().unwrap());
 //!
-//! let health = gate.admit(Category::Health, |_| None).unwrap();
+//! let health = gate.admit(ApiCategory::Health, |_| None).unwrap();
 //! assert!(health.pass::<api::ModelRepository>().is_err());
 //! ```
 //!
