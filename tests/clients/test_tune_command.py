@@ -30,7 +30,7 @@ instance_group { count: 1 kind: KIND_CPU }
 parameters { key: "execute_delay_ms" value { string_value: "20" } }
 """
 
-#: A row takes 20 ms alone, and twice as long in a batch of two.
+#: A row takes 20 ms alone, and two together eight times as long: no noise turns that round.
 LARGER_IS_SLOWER = """
 import time
 
@@ -40,7 +40,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         inputs = [pb_utils.get_input_tensor_by_name(one, "INPUT0").as_numpy() for one in requests]
-        time.sleep(0.02 * sum(len(one) for one in inputs) ** 2)
+        time.sleep(0.02 * 8 ** (sum(len(one) for one in inputs) - 1))
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one)]) for one in inputs
         ]
@@ -110,22 +110,22 @@ def test_smaller_batches_are_not_written_unasked(
 ) -> None:
     """A batch takes longer than its requests one by one, so that none is best. Clients send some."""
     batching = "dynamic_batching {\n  preserve_ordering: true  # for the log\n}\n"
-    own = SLEEPING.replace('"identity"', '"python"').replace("batch_size: 2", "batch_size: 4")
+    own = SLEEPING.replace('"identity"', '"python"')
     config = sleeping / "config.pbtxt"
     config.write_text(own + batching)
     (sleeping / "1" / "model.py").write_text(LARGER_IS_SLOWER)
-    line = [sleeping, interpreter_flag(), "--max-batch=4", "--instances=1", "--write"]
+    line = [sleeping, interpreter_flag(), "--max-batch=2", "--instances=1", "--write"]
     found = results(program, *line)
-    assert all(one["max_batch"] == 4 for one in found["checked"]), found
+    assert all(one["max_batch"] == 2 for one in found["checked"]), found
     assert config.read_text() == found["config"] == own + batching and found["changes"] == []
     (note,) = [note for note in found["notes"] if "--allow-smaller-batches tries that" in note]
-    assert note.startswith("instances 1, no batching may do better (simulated: ")
+    assert note.startswith("instances 1, no batching may do better (simulated: "), found
     found = results(program, *line, "--allow-smaller-batches")
     assert found["checked"][0]["max_batch"] == 1, found
     # Its requests may still be as large.
     assert config.read_text() == found["config"] == own
     assert found["changes"] == ["dynamic_batching is dropped"]
-    done = run(program, sleeping, interpreter_flag(), *QUICK, "--instances=1")
+    done = run(program, sleeping, interpreter_flag(), *QUICK, "--instances=1", "--max-batch=2")
     assert done.returncode == 0 and "# Objective: rows per second." in done.stdout
     assert done.stdout.endswith(own) and "# Nothing is changed" in done.stdout, done
 
@@ -166,7 +166,7 @@ def test_padding_is_kept_where_requests_are_joined(
     text = SLEEPING.replace("[ 4 ]", "[ -1 ]") + "dynamic_batching { }\n" + padding
     (sleeping / "config.pbtxt").write_text(text)
     found = results(program, sleeping, "--instances=1", "--shape=INPUT0:4")
-    assert found["checked"][0]["max_batch"] == 8
+    assert found["checked"][0]["max_batch"] > 1, found
     assert 'key: "batch_padding"' in found["config"]
 
 
