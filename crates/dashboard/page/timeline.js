@@ -6,6 +6,8 @@ const REASONS = {
   delay: ["#dd8f2b", "its oldest request had waited for the maximum delay"],
   deadline: ["#c9a227", "a larger batch would have ended too late"],
   shape: ["#a05bd6", "the next request had another shape"],
+  budget: ["#7b6fd0", "the next request would have exceeded the budget of a padded batch"],
+  cost: ["#b07aa1", "more of the waiting requests would have made the padded batch slower"],
   rule: ["#d45087", "the model's own rule ended it"],
   ready_slots: ["#3fa65a", "enough slots of sequences were ready"],
   instance_idle: ["#7586a6", "an instance was free, and nothing allows to wait for more"],

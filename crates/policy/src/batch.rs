@@ -144,3 +144,20 @@ impl Batch {
         self.batch_size
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No compiler sees that it is missing there.
+    #[test]
+    fn every_close_reason_is_on_the_pages() {
+        let metrics = include_str!("../../../docs/metrics.md");
+        let timeline = include_str!("../../dashboard/page/timeline.js");
+        for reason in CloseReason::ALL {
+            let name = reason.name();
+            assert!(metrics.contains(&format!("| `{name}` |")), "{name} is not in docs/metrics.md");
+            assert!(timeline.contains(&format!("  {name}: [")), "{name} is not in timeline.js");
+        }
+    }
+}

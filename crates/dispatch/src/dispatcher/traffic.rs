@@ -8,8 +8,8 @@ use super::Dispatcher;
 use super::observation::{Recorder, TakenTraffic, VariableDims};
 
 impl Dispatcher {
-    /// Records requests and executions from now on, until [`Dispatcher::end_traffic`]. Returns
-    /// false if another client is recording them.
+    /// Records requests and executions from now on, until [`Dispatcher::end_traffic_recording`].
+    /// Returns false if another client is recording them.
     pub(crate) fn begin_traffic_recording(&self, variable: VariableDims) -> bool {
         let now = self.now();
         let mut state = self.lock("begin to record traffic");

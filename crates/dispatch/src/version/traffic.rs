@@ -9,9 +9,9 @@ use super::LoadedModel;
 use crate::dispatcher::VariableDims;
 
 impl LoadedModel {
-    /// Records requests and executions from now on, until [`LoadedModel::end_traffic`]. Returns the
-    /// header of the traffic file; `None` if another client is recording them. `began_ms` is the
-    /// time since 1970.
+    /// Records requests and executions from now on, until [`LoadedModel::end_traffic_recording`].
+    /// Returns the header of the traffic file; `None` if another client is recording them.
+    /// `began_ms` is the time since 1970.
     #[must_use]
     pub fn begin_traffic_recording(&self, began_ms: u64, processors: u32) -> Option<String> {
         let first = usize::from(self.spec.max_batch_size > 0);
