@@ -17,7 +17,7 @@ pub(crate) struct SharedStateMemory(Lock<BTreeMap<usize, Weak<HostBuffer>>>);
 
 impl SharedStateMemory {
     /// The memory that contains these bytes. If they are elsewhere, memory with a copy of them,
-    /// because other readers may share the original bytes.
+    /// because other readers may share those bytes.
     pub(crate) fn of(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
         let found = self.find(bytes).filter(|found| found.byte_size() == bytes.len());
         found.or_else(|| self.keep(HostBuffer::copy_of(bytes)?))
