@@ -64,6 +64,8 @@ impl CallTemplate {
             id: template.id.clone(),
             model_name: step.model.clone(),
             model_version: step.version,
+            // The service is the versions that the ensemble was checked with.
+            found_model: None,
             inputs: inputs(step, call.inputs)?,
             malformed_inputs: Vec::new(),
             outputs: step.outputs.iter().map(|output| output.name.clone()).collect(),

@@ -91,7 +91,8 @@ impl ServerRef {
 
     /// Returns true if a model may send any number of responses to a request.
     pub fn model_is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
-        self.control.is_decoupled(Pass::in_process(), name, version)
+        let model = self.control.model_for_inference(Pass::in_process(), name, version)?;
+        Ok(model.is_decoupled())
     }
 
     /// Loads a model and waits until it is loaded.

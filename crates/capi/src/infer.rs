@@ -183,9 +183,9 @@ fn raw_tensor(
     control: &dyn ServerControl,
 ) -> Result<InputTensor, Status> {
     let name = &object.model_name;
-    let config = control.config_for_inference(Pass::in_process(), name, object.model_version)?;
+    let model = control.model_for_inference(Pass::in_process(), name, object.model_version)?;
     let given = RawInputInfo { name: given_name, input_count: object.inputs.len() };
-    raw_input(data, given, name, &config, None)
+    raw_input(data, given, name, &model.config(), None)
 }
 
 /// Adds an input's data for host policies. The model checks it against the input's shape. As in

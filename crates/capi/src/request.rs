@@ -186,7 +186,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         // SAFETY: the caller's promises are passed on.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // As in Triton, a request for a missing model is refused here.
-        let levels = server.control.priority_levels(Pass::in_process(), name, version(number))?;
+        let model =
+            server.control.model_for_inference(Pass::in_process(), name, version(number))?;
+        let levels = model.priority_levels();
         pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
             devices: server.devices.clone(),

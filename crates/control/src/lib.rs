@@ -2,6 +2,7 @@
 //! its settings, shared memory, and its present activity.
 //!
 //! - `server_control.rs`: the trait of health, metadata, statistics and model control
+//! - `served_model.rs`: a model version that was looked up for a request
 //! - `models.rs`, `statistics.rs`, `measurements.rs`: the facts that it reports about models
 //! - `log_control.rs`, `trace_control.rs`: settings that clients change, and the traces of doors
 //! - `regions.rs`: the memory that clients register
@@ -20,6 +21,7 @@ mod log_control;
 mod measurements;
 mod models;
 mod regions;
+mod served_model;
 mod server_control;
 mod statistics;
 mod trace_control;
@@ -37,6 +39,7 @@ pub use models::{
     RepositoryEntry, ServerMetadata, TensorMetadata,
 };
 pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
+pub use served_model::ServedModel;
 pub use server_control::{NameMapping, ServerControl};
 pub use statistics::{
     BatchStatistics, DurationStatistic, GpuStatistics, InferenceStatistics, ModelStatistics,

@@ -8,8 +8,8 @@ use galatea_gate::access::{Pass, api};
 use galatea_infer::Status;
 
 use crate::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, PriorityLevels,
-    RepositoryEntry, ServerMetadata,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
+    ServedModel, ServerMetadata,
 };
 
 /// Gives a model a name that differs from that of its directory.
@@ -82,40 +82,17 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status>;
-    /// A model's configuration, for the interpretation of an inference request.
+    /// Looks up the model version that an inference request is for.
     ///
     /// # Errors
     ///
     /// As in the trait's description.
-    fn config_for_inference(
+    fn model_for_inference(
         &self,
         pass: Pass<api::Inference>,
         name: &str,
         version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status>;
-    /// Returns true if a model is decoupled, which means that it sends any number of responses to a
-    /// request.
-    ///
-    /// # Errors
-    ///
-    /// As in the trait's description.
-    fn is_decoupled(
-        &self,
-        pass: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<bool, Status>;
-    /// The priorities that requests to a model may have.
-    ///
-    /// # Errors
-    ///
-    /// As in the trait's description.
-    fn priority_levels(
-        &self,
-        pass: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<PriorityLevels, Status>;
+    ) -> Result<Arc<dyn ServedModel>, Status>;
     /// A JSON document that tells what each queue, slot and instance of a model waits for.
     ///
     /// # Errors

@@ -4,6 +4,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use galatea_config::SchedulingChoice;
+use galatea_control::{ModelConfigDocument, PriorityLevels, ServedModel};
 use galatea_dispatch::LoadedModel;
 
 use crate::agent_lease::AgentLease;
@@ -61,6 +63,28 @@ impl Deref for ModelHandle {
 
     fn deref(&self) -> &LoadedModel {
         self.model()
+    }
+}
+
+impl ServedModel for ModelHandle {
+    fn is_decoupled(&self) -> bool {
+        self.spec().decoupled
+    }
+
+    fn config(&self) -> Arc<ModelConfigDocument> {
+        self.model().config()
+    }
+
+    fn priority_levels(&self) -> PriorityLevels {
+        match &self.spec().scheduling {
+            SchedulingChoice::Dynamic(dynamic) => PriorityLevels {
+                count: dynamic.priority_levels,
+                default: dynamic.default_priority_level,
+            },
+            // An ensemble passes every priority on to its composing models.
+            SchedulingChoice::Ensemble(_) => PriorityLevels { count: u64::MAX, default: 0 },
+            SchedulingChoice::Default | SchedulingChoice::Sequence(_) => PriorityLevels::default(),
+        }
     }
 }
 

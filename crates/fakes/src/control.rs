@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use galatea_control::{
     BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelConfigDocument,
     ModelMetadata, ModelState, ModelStatistics, NameMapping, PriorityLevels, RepositoryEntry,
-    ServerControl, ServerMetadata, TensorMetadata,
+    ServedModel, ServerControl, ServerMetadata, TensorMetadata,
 };
 use galatea_infer::{Code, Pass, Status, api};
 use galatea_protocol::inference::ModelConfig;
@@ -51,6 +51,26 @@ fn call(hook: &Hook) {
 fn tensor(name: &str, number: i32, dims: &[i64]) -> TensorMetadata {
     let datatype = DataType::from_config_number(number).unwrap();
     TensorMetadata { name: name.into(), datatype, shape: dims.to_vec() }
+}
+
+/// A model that the fake server has for any name. Requests are answered by their names alone.
+struct FakeModel {
+    config: Arc<ModelConfigDocument>,
+    is_decoupled: bool,
+}
+
+impl ServedModel for FakeModel {
+    fn is_decoupled(&self) -> bool {
+        self.is_decoupled
+    }
+
+    fn config(&self) -> Arc<ModelConfigDocument> {
+        self.config.clone()
+    }
+
+    fn priority_levels(&self) -> PriorityLevels {
+        PriorityLevels { count: u64::MAX, default: 0 }
+    }
 }
 
 impl ServerControl for FakeServer {
@@ -104,34 +124,17 @@ impl ServerControl for FakeServer {
         self.config(name, version)
     }
 
-    fn config_for_inference(
+    fn model_for_inference(
         &self,
         _: Pass<api::Inference>,
         name: &str,
         version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status> {
-        self.config(name, version)
-    }
-
-    fn is_decoupled(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<bool, Status> {
+    ) -> Result<Arc<dyn ServedModel>, Status> {
         call(&self.before_inference);
-        self.check(name, version)?;
-        Ok(self.names_have_effects && name == "decoupled")
-    }
-
-    fn priority_levels(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<PriorityLevels, Status> {
-        self.check(name, version)?;
-        Ok(PriorityLevels { count: u64::MAX, default: 0 })
+        self.lookups.fetch_add(1, Ordering::SeqCst);
+        let config = self.config(name, version)?;
+        let is_decoupled = self.names_have_effects && name == "decoupled";
+        Ok(Arc::new(FakeModel { config, is_decoupled }))
     }
 
     fn scheduler_status(

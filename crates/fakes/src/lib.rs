@@ -56,6 +56,9 @@ pub struct FakeServer {
     pub model: ModelConfig,
     /// The number of requests that have arrived.
     pub requests: AtomicU64,
+    /// The number of times that a model was looked up for a request: by its door, and here if the
+    /// door did not hand its model on.
+    pub lookups: AtomicU64,
     /// True if all requests wait for the test, regardless of their model.
     pub holds_all: AtomicBool,
     /// True if the server and its models are not ready.
@@ -90,6 +93,7 @@ impl FakeServer {
         Self {
             model: model(DataType::Uint8),
             requests: AtomicU64::new(0),
+            lookups: AtomicU64::new(0),
             holds_all: AtomicBool::new(false),
             is_unready: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),

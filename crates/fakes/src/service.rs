@@ -19,6 +19,9 @@ impl InferenceService for FakeServer {
     ) {
         let request = *request;
         self.requests.fetch_add(1, Ordering::SeqCst);
+        if request.found_model.is_none() {
+            self.lookups.fetch_add(1, Ordering::SeqCst);
+        }
         if self.holds_all.load(Ordering::SeqCst) {
             return (self.hold)((request, sender));
         }

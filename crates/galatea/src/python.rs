@@ -175,7 +175,8 @@ impl ServerAccess for PythonAccess {
     }
 
     fn is_decoupled(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
-        self.server()?.is_decoupled(Pass::in_process(), model, version)
+        let model = self.server()?.model_for_inference(Pass::in_process(), model, version)?;
+        Ok(model.is_decoupled())
     }
 
     fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status> {

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use common::{Fixture, finish, framed, infer_head, infer_request};
 use galatea_grpc::GrpcOptions;
@@ -17,6 +19,18 @@ async fn a_tensor_is_echoed() {
             client.check_echo(model, Bytes::from(vec![7; length])).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_model_is_looked_up_once_for_each_request() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    client.check_echo("inline", Bytes::from_static(b"1")).await;
+    assert_eq!(fixture.fake.lookups.swap(0, Ordering::SeqCst), 1);
+    let mut stream = client.stream().await;
+    stream.infer("inline", "a");
+    stream.next().await.unwrap();
+    assert_eq!(fixture.fake.lookups.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -24,6 +24,9 @@ pub struct InferenceRequest {
     pub model_name: String,
     /// The model's version; `None` selects the newest that is ready.
     pub model_version: Option<i64>,
+    /// The server's own handle of that model version, if the door has looked it up. The server
+    /// takes it; if there is none, the server looks the model up by its name and version.
+    pub found_model: Option<Arc<dyn Any + Send + Sync>>,
     /// The input tensors.
     pub inputs: Vec<InputTensor>,
     /// The client's descriptions of inputs with an invalid type or shape. Admission refuses them;

@@ -100,14 +100,17 @@ pub(crate) fn version(number: i64) -> Option<i64> {
 /// Hands a request over. As in C, a request that fails before the call returns fails here.
 pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request, Status> {
     let cancel = CancelToken::new();
-    let request = values.into_request(cancel.clone())?;
+    let mut request = values.into_request(cancel.clone())?;
+    let pass = Pass::in_process();
     // As in Triton, a request for a missing model is refused when it is made.
-    server.model_is_decoupled(&request.model_name, request.model_version)?;
+    let control = &server.control;
+    let model = control.model_for_inference(pass, &request.model_name, request.model_version)?;
+    request.found_model = Some(model);
     let replies = Arc::<Replies>::default();
     let call = Arc::new(HandoverCall::begin());
     let sink = RepliesSink { replies: replies.clone(), call: call.clone() };
     let sender = ResponseSender::new(Box::new(sink));
-    server.service.infer(Pass::in_process(), Box::new(request), sender);
+    server.service.infer(pass, Box::new(request), sender);
     call.end().map_or(Ok(Request { replies, cancel }), Err)
 }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_config::SchedulingChoice;
 use galatea_control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
-    PriorityLevels, RepositoryEntry, ServerControl, ServerMetadata,
+    RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
 };
 use galatea_dispatch::LoadedModel;
 use galatea_infer::{Code, Pass, Status, api};
@@ -140,42 +139,13 @@ impl ServerControl for Server {
         Ok(self.find(name, version)?.config())
     }
 
-    fn config_for_inference(
+    fn model_for_inference(
         &self,
         _: Pass<api::Inference>,
         name: &str,
         version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status> {
-        Ok(self.find(name, version)?.config())
-    }
-
-    fn is_decoupled(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<bool, Status> {
-        match self.registry.snapshot().find(name, version) {
-            Ok(model) => Ok(model.spec().decoupled),
-            Err(status) => Err(self.check_initialized().err().unwrap_or(status)),
-        }
-    }
-
-    fn priority_levels(
-        &self,
-        _: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<PriorityLevels, Status> {
-        Ok(match &self.find(name, version)?.spec().scheduling {
-            SchedulingChoice::Dynamic(dynamic) => PriorityLevels {
-                count: dynamic.priority_levels,
-                default: dynamic.default_priority_level,
-            },
-            // An ensemble passes every priority on to its composing models.
-            SchedulingChoice::Ensemble(_) => PriorityLevels { count: u64::MAX, default: 0 },
-            SchedulingChoice::Default | SchedulingChoice::Sequence(_) => PriorityLevels::default(),
-        })
+    ) -> Result<Arc<dyn ServedModel>, Status> {
+        Ok(self.find(name, version)?)
     }
 
     fn scheduler_status(

@@ -25,6 +25,7 @@ use galatea_repository::ScanProblem;
 use crate::LoadFailure;
 use crate::catalog::Catalog;
 use crate::gpu_losses::GpuLosses;
+use crate::handle::ModelHandle;
 use crate::manager::{ControlMode, Manager, ManagerOptions, Namespaces};
 use crate::reaper::Reaper;
 use crate::registry::Registry;
@@ -250,20 +251,21 @@ impl InferenceService for Server {
     fn infer(
         &self,
         _: Pass<api::Inference>,
-        request: Box<InferenceRequest>,
+        mut request: Box<InferenceRequest>,
         sender: ResponseSender,
     ) {
         if self.is_exiting() {
             let status = Status::unavailable("Server is stopping: no new requests are accepted");
             return refuse(sender, status, &self.options.log);
         }
-        let snapshot = self.registry.snapshot();
-        match snapshot.find(&request.model_name, request.model_version) {
+        let found = request.found_model.take().and_then(|model| model.downcast().ok());
+        let model: Result<Arc<ModelHandle>, Status> = match found {
+            Some(model) => Ok(model),
+            None => self.find(&request.model_name, request.model_version),
+        };
+        match model {
             Ok(model) => model.infer(request, sender),
-            Err(status) => {
-                let status = self.check_initialized().err().unwrap_or(status);
-                refuse(sender, status, &self.options.log);
-            }
+            Err(status) => refuse(sender, status, &self.options.log),
         }
     }
 }

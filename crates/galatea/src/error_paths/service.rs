@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
-    PriorityLevels, RepositoryEntry, ServerControl, ServerMetadata,
+    RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
 };
 use galatea_engine::Server;
 use galatea_infer::{
@@ -143,31 +143,13 @@ impl<S: ServerControl> ServerControl for Relative<S> {
         self.result(self.server.model_config(pass, name, version))
     }
 
-    fn config_for_inference(
+    fn model_for_inference(
         &self,
         pass: Pass<api::Inference>,
         name: &str,
         version: Option<i64>,
-    ) -> Result<Arc<ModelConfigDocument>, Status> {
-        self.result(self.server.config_for_inference(pass, name, version))
-    }
-
-    fn is_decoupled(
-        &self,
-        pass: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<bool, Status> {
-        self.result(self.server.is_decoupled(pass, name, version))
-    }
-
-    fn priority_levels(
-        &self,
-        pass: Pass<api::Inference>,
-        name: &str,
-        version: Option<i64>,
-    ) -> Result<PriorityLevels, Status> {
-        self.result(self.server.priority_levels(pass, name, version))
+    ) -> Result<Arc<dyn ServedModel>, Status> {
+        self.result(self.server.model_for_inference(pass, name, version))
     }
 
     fn scheduler_status(

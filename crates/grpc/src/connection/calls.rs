@@ -218,7 +218,9 @@ impl ConnectionTask {
         let message_bytes = message.len();
         let message = InferMessage::parse_charged(message, Some(self.budget.account()))?;
         let version = parse_version(message.model_version())?;
-        if self.context.control.is_decoupled(pass, message.model_name(), version)? {
+        let model =
+            self.context.control.model_for_inference(pass, message.model_name(), version)?;
+        if model.is_decoupled() {
             return Err(Status::unsupported(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy",
             ));
@@ -226,6 +228,7 @@ impl ConnectionTask {
         let (account, regions) = (self.budget.account(), &*self.context.options.regions);
         let access = RegionAccess { regions: Regions::new(regions, pass), account };
         let (mut request, replaced) = message.into_request(version, &access)?;
+        request.found_model = Some(model);
         forward(&mut request.parameters, forwarded?);
         let delays = &self.context.options.test_delays;
         let cancelled_end = (!delays.cancelled_end.is_zero())

@@ -297,13 +297,15 @@ impl ParsedMessage {
         self.tag = RequestTag::new(&message);
         context.refuse_while_stopping()?;
         let version = parse_version(message.model_version())?;
-        if context.control.is_decoupled(pass, message.model_name(), version)? {
+        let model = context.control.model_for_inference(pass, message.model_name(), version)?;
+        if model.is_decoupled() {
             self.mode = ReplyMode::Immediate;
         }
         self.sends_empty_final = message.enables_empty_final_response();
         let regions = Regions::new(&*context.options.regions, pass);
-        let (request, replaced) =
+        let (mut request, replaced) =
             message.into_request(version, &RegionAccess { regions, account })?;
+        request.found_model = Some(model);
         self.replaced = replaced;
         Ok(request)
     }

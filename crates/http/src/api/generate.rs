@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_codec::parse_version;
 use galatea_codec_http::{DecodeBounds, GenerateForm, TargetModel, decode_generate};
-use galatea_control::{ModelConfigDocument, Regions};
+use galatea_control::{Regions, ServedModel};
 use galatea_explain::{Explanation, Mark};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
@@ -109,7 +109,8 @@ impl Api {
         form: GenerateForm,
     ) -> Result<EventStream, Status> {
         let ReceivedBody { bytes, received, deadline, explanation } = body;
-        let (target, config) = guarded(|| self.generating_model(pass, model))?;
+        let (target, found) = guarded(|| self.generating_model(pass, model))?;
+        let config = found.config();
         let trace = received.and_then(|received| received.begin_trace(pass, head, model.name));
         if self.dialect.coding(head) != BodyCoding::Identity {
             return Err(Status::invalid_argument(
@@ -126,6 +127,7 @@ impl Api {
             let bounds = DecodeBounds { limits: &self.limits, account, regions };
             guarded(|| decode_generate(&bytes, target, &config, &bounds))?
         };
+        request.found_model = Some(found);
         request.cancel = CancelToken::new();
         request.deadline = deadline;
         let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
@@ -146,16 +148,16 @@ impl Api {
         if is_long { self.text_threads.elsewhere(infer).await } else { guarded(infer) }
     }
 
-    /// The model that a path names, with its configuration.
+    /// Finds the model that a path names.
     fn generating_model(
         &self,
         pass: Pass<api::Inference>,
         model: NamedModel<'_>,
-    ) -> Result<(TargetModel, Arc<ModelConfigDocument>), Status> {
+    ) -> Result<(TargetModel, Arc<dyn ServedModel>), Status> {
         let version = parse_version(model.version)?;
-        let config = self.control.config_for_inference(pass, model.name, version)?;
+        let found = self.control.model_for_inference(pass, model.name, version)?;
         let target = TargetModel { model_name: model.name.to_owned(), model_version: version };
-        Ok((target, config))
+        Ok((target, found))
     }
 }
 

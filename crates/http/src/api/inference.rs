@@ -10,7 +10,7 @@ use galatea_codec_http::{
     DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
     encode_infer_response,
 };
-use galatea_control::{ClientTrace, DoorTraceSink, Regions};
+use galatea_control::{ClientTrace, DoorTraceSink, Regions, ServedModel};
 use galatea_explain::{Explanation, Mark};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
@@ -31,16 +31,15 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
-/// The model of a request, with the request's trace and deadline.
+/// The model of a request, with the facts about the request beside its body.
 struct TracedTarget<'a> {
     target: TargetModel,
-    trace: Option<ClientTrace>,
-    deadline: Deadline,
-    explanation: Option<&'a Arc<Explanation>>,
+    arrival: InferenceArrival<'a>,
 }
 
 /// The facts about a request beside its body.
 struct InferenceArrival<'a> {
+    model: Arc<dyn ServedModel>,
     trace: Option<ClientTrace>,
     deadline: Deadline,
     explanation: Option<&'a Arc<Explanation>>,
@@ -77,14 +76,15 @@ impl Api {
         mark(explanation.as_ref(), Mark::Received);
         let account = body.account();
         // An unknown model is reported before any error in the body.
-        let target = match guarded(|| self.target(pass, name, version)) {
-            Ok(target) => target,
+        let (target, model) = match guarded(|| self.target(pass, name, version)) {
+            Ok(found) => found,
             Err(status) => return Ok(http_response::plain(http_response::failure(&status))),
         };
         let trace =
             received.and_then(|received| received.begin_trace(pass, head, &target.model_name));
         let explanation = explanation.as_ref();
-        let target = TracedTarget { target, trace, deadline, explanation };
+        let arrival = InferenceArrival { model, trace, deadline, explanation };
+        let target = TracedTarget { target, arrival };
         let started = match self.short_json_length(head, bytes.len()) {
             Some(length) => self.start(pass, head, bytes, length, account, target),
             None => Box::pin(self.start_slowly(pass, head, bytes, account, target)).await,
@@ -211,21 +211,22 @@ impl Api {
         response.unwrap_or_else(plain)
     }
 
-    /// The model that a request is for, which must be one for single responses.
+    /// Finds the model of a request, which must be one for single responses.
     fn target(
         &self,
         pass: Pass<api::Inference>,
         name: &str,
         version: &str,
-    ) -> Result<TargetModel, Status> {
+    ) -> Result<(TargetModel, Arc<dyn ServedModel>), Status> {
         let target =
             TargetModel { model_name: name.to_owned(), model_version: parse_version(version)? };
-        if self.control.is_decoupled(pass, name, target.model_version)? {
+        let model = self.control.model_for_inference(pass, name, target.model_version)?;
+        if model.is_decoupled() {
             return Err(Status::unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy",
             ));
         }
-        Ok(target)
+        Ok((target, model))
     }
 
     /// The longest body of an inference request. Binary tensors count for the ledger alone, as
@@ -252,22 +253,16 @@ impl Api {
         target: TracedTarget<'_>,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
-        let TracedTarget { target, trace, deadline, explanation } = target;
+        let TracedTarget { target, arrival } = target;
         let is_raw = header_length == 0;
         let regions = Regions::new(&*self.regions, pass);
         let bounds = DecodeBounds { limits: &self.limits, account, regions };
         let (request, encoding) = if is_raw {
-            let config = self.control.config_for_inference(
-                pass,
-                &target.model_name,
-                target.model_version,
-            )?;
-            decode_raw_infer(&body, target, &config, &bounds)?
+            decode_raw_infer(&body, target, &arrival.model.config(), &bounds)?
         } else {
             decode_infer(&body, header_length, target, &bounds)?
         };
         check_stream_end(end, is_raw)?;
-        let arrival = InferenceArrival { trace, deadline, explanation };
         self.begin_inference(pass, head, request, encoding, arrival)
     }
 
@@ -282,13 +277,12 @@ impl Api {
         target: TracedTarget<'_>,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
-        let TracedTarget { target, trace, deadline, explanation } = target;
+        let TracedTarget { target, arrival } = target;
         let (limits, regions) = (&self.limits, &self.regions);
         let bounds = TextBounds { limits, account, regions, pass };
         let decoding = self.text_threads.decode(body, header_length, target, &bounds);
         let (request, encoding) = decoding.await?;
         check_stream_end(end, false)?;
-        let arrival = InferenceArrival { trace, deadline, explanation };
         guarded(|| self.begin_inference(pass, head, request, encoding, arrival))
     }
 
@@ -301,7 +295,8 @@ impl Api {
         encoding: OutputEncoding,
         arrival: InferenceArrival<'_>,
     ) -> Result<StartedInference, Status> {
-        let InferenceArrival { trace, deadline, explanation } = arrival;
+        let InferenceArrival { model, trace, deadline, explanation } = arrival;
+        request.found_model = Some(model);
         if let Some(forwarding) = &self.header_forward {
             let headers = head.headers.iter().map(|header| (header.name, header.value));
             forward(

@@ -199,6 +199,25 @@ fn a_finished_request_is_not_cancelled() {
 }
 
 #[test]
+fn a_model_is_looked_up_once_for_each_request() {
+    let server = Server::start();
+    let lookups = || server.fake.lookups.swap(0, Ordering::SeqCst);
+    let check = |path: &str, headers: &str, body: &str| {
+        let mut client = server.connect();
+        client.request("POST", path, headers, body.as_bytes());
+        assert_eq!(client.response().code, 200, "{path}");
+        assert_eq!(lookups(), 1, "{path} {headers}");
+    };
+    let (short, raw) = (infer_body(1), "Inference-Header-Content-Length: 0\r\n");
+    check(INFER, "", &short);
+    check(INFER, "", &format!("{short}{}", " ".repeat(200 << 10)));
+    check(INFER, raw, "raw");
+    check("/v2/models/echo/generate", "", r#"{"INPUT0":[1]}"#);
+    server.call("POST", "/v2/models/unknown/infer", "{}");
+    assert_eq!(lookups(), 1);
+}
+
+#[test]
 fn an_unknown_model_is_reported_before_a_bad_body() {
     let server = Server::start();
     let missing = r#"{"error":"Request for unknown model: 'unknown' is not found"}"#;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use galatea_backend::ExecutionPolicy::{Blocking, Inline};
 use galatea_control::ModelState;
-use galatea_infer::{Code, InferenceRequest};
+use galatea_infer::{Code, InferenceRequest, Pass};
 use galatea_tensor::{DataType, Shape};
 
 use crate::testing::{ECHO, FakeBackend, LONG, TrustedControl, request, send, serve};
@@ -84,6 +84,25 @@ fn the_newest_ready_version_answers_unless_another_is_named() {
     assert_eq!((version(None), version(Some(2))), (10, 2));
     assert_eq!(server.model_metadata("echo", None).unwrap().versions, [2, 10]);
     assert_eq!(server.model_metadata("echo", Some(2)).unwrap().versions, [2]);
+}
+
+#[test]
+fn a_request_goes_to_the_version_that_its_door_found() {
+    let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[1, 2], 0);
+    let control: &dyn galatea_control::ServerControl = &*server;
+    let find = || control.model_for_inference(Pass::in_process(), "echo", Some(1));
+    let found = find().unwrap();
+    // The name and version are not asked again, nor does the version end before the request.
+    assert_eq!(server.unload_all(Duration::ZERO), 1);
+    assert!(find().is_err());
+    let asked = InferenceRequest {
+        model_name: "other".into(),
+        found_model: Some(found),
+        ..request(&[1, 1])
+    };
+    let response = send(&server, asked).recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!((&*response.model_name, response.model_version), ("echo", 1));
+    assert_eq!(server.unload_all(LONG), 0);
 }
 
 #[test]
