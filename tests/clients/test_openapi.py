@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, StartServer
+from openapi import DOCUMENT, METHODS, operations, path_of
 from server import Server
 from shm_clients import PAGE as PAGE_BYTES
 from shm_clients import Object, shared_object
@@ -24,20 +25,19 @@ import suites  # noqa: E402
 
 pytestmark = pytest.mark.galatea_only  # the flags of the server are its own
 
-yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema")
 
-DOCUMENT = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
-METHODS = ("get", "post", "put", "delete")
-#: What stands for the names in a path.
-NAMES = {"model": "m", "version": "1", "region": "r", "repository": "s"}
 OPERATIONS = [
     (method, template)
-    for template, item in DOCUMENT["paths"].items()
-    for method in METHODS
-    if method in item and template != "/metrics"
+    for template in DOCUMENT["paths"]
+    for method in operations(template)
+    if template != "/metrics"
 ]
-ROUTES = (ROOT / "crates" / "http" / "src" / "route.rs").read_text().split("#[cfg(test)]")[0]
+#: Where the words of all paths are.
+ROUTES = "".join(
+    (ROOT / "crates" / path).read_text().split("#[cfg(test)]")[0]
+    for path in ("http/src/route.rs", "dispatch/src/dispatcher/reports/mod.rs")
+)
 JSON = "application/json"
 IDENTITY = """
 backend: "identity"
@@ -66,11 +66,6 @@ BODIES: dict[str, Any] = {
 #: the stream demands a header.
 REFUSED = ("loadModelOf", "unloadModelOf", "cudaRegion", "registerCudaRegion",
            "dashboardEvents", "modelTraffic", "versionTraffic")
-
-
-def path_of(template: str) -> str:
-    """A path with names."""
-    return template.format(**NAMES)
 
 
 @functools.cache
@@ -140,7 +135,7 @@ def paths_to_try() -> Iterator[str]:
         for word in text.strip("/").split("/")
         if word
     }
-    assert {"infer", "trace", "unregister", "v2"} <= words
+    assert {"infer", "scheduler", "trace", "unregister", "v2"} <= words
     heads = {"/v2"} | {
         path_of(template)[: match.end()]
         for template in DOCUMENT["paths"]

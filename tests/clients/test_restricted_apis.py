@@ -11,6 +11,7 @@ import grpc
 import pytest
 import tritonclient.http
 from conftest import StartServer
+from openapi import DOCUMENT, category_of, is_own, path_of
 from raw_http import Connection
 from resilience import GOOD_MODEL, repeat
 from server import Program, Server, wait_until
@@ -34,43 +35,11 @@ CATEGORIES = [
 ]
 METHODS = ["GET", "POST", "PUT", "DELETE", "OPTIONS"]
 
-#: Every path over HTTP, with its category. Versions lead to the same endpoints.
+#: Every path over HTTP, with its category. Recordings of traffic need a flag.
 PATHS = {
-    "/v2/health/live": "health",
-    "/v2/health/ready": "health",
-    "/v2/models/m/ready": "health",
-    "/v2/models/m/versions/1/ready": "health",
-    "/v2": "metadata",
-    "/v2/models/m": "metadata",
-    "/v2/models/m/versions/1": "metadata",
-    "/v2/models/m/infer": "inference",
-    "/v2/models/m/versions/1/infer": "inference",
-    "/v2/models/m/generate": "inference",
-    "/v2/models/m/versions/1/generate": "inference",
-    "/v2/models/m/generate_stream": "inference",
-    "/v2/models/m/versions/1/generate_stream": "inference",
-    **{
-        f"/v2/{kind}sharedmemory{region}/{action}": "shared-memory"
-        for kind in ["system", "cuda"]
-        for region in ["", "/region/r"]
-        for action in ["status", "register", "unregister"]
-    },
-    "/v2/models/m/config": "model-config",
-    "/v2/models/m/versions/1/config": "model-config",
-    "/v2/repository/index": "model-repository",
-    "/v2/repository/r/index": "model-repository",
-    "/v2/repository/models/m/load": "model-repository",
-    "/v2/repository/r/models/m/load": "model-repository",
-    "/v2/repository/models/m/unload": "model-repository",
-    "/v2/repository/r/models/m/unload": "model-repository",
-    "/v2/models/stats": "statistics",
-    "/v2/models/m/stats": "statistics",
-    "/v2/models/m/versions/1/stats": "statistics",
-    "/v2/models/m/scheduler": "statistics",
-    "/v2/models/m/versions/1/scheduler": "statistics",
-    "/v2/trace/setting": "trace",
-    "/v2/models/m/trace/setting": "trace",
-    "/v2/logging": "logging",
+    template: category_of(template)
+    for template in DOCUMENT["paths"]
+    if template.startswith("/v2") and not template.endswith("/traffic")
 }
 
 #: The methods of the inference service. A method without an entry fails the test.
@@ -158,9 +127,10 @@ def call(channel: grpc.Channel, path: str, *metadata: tuple[str, str]) -> tuple[
 def test_every_route_of_http(restricted: tuple[Server, str]) -> None:
     """Exactly the paths of the category are refused, with any method, unless the key is right."""
     server, category = restricted
-    for path, own in PATHS.items():
-        if server.is_triton and path.endswith("/scheduler"):
+    for template, own in PATHS.items():
+        if server.is_triton and is_own(template):
             continue
+        path = path_of(template)
         for method in METHODS:
             keys: list[dict[str, str]] = [{}, {KEY: VALUE[:-1]}, {KEY: f"{VALUE}x"}, {"x": VALUE}]
             for headers in keys:

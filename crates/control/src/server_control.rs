@@ -93,16 +93,21 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status>;
-    /// A JSON document that tells what each queue, slot and instance of a model waits for.
+    /// Returns true if models have a report of this name, which is the last part of its path.
+    fn has_report(&self, report: &str) -> bool;
+    /// A report on a model version: a JSON document that Triton lacks, such as `scheduler`, which
+    /// tells what each queue, slot and instance waits for.
     ///
     /// # Errors
     ///
-    /// As in the trait's description.
-    fn scheduler_status(
+    /// As in the trait's description, and [`NotFound`](galatea_infer::Code::NotFound) for an unknown
+    /// report.
+    fn model_report(
         &self,
         pass: Pass<api::Statistics>,
         name: &str,
         version: Option<i64>,
+        report: &str,
     ) -> Result<String, Status>;
     /// Statistics of every ready version, of those of one model, or of one version.
     ///

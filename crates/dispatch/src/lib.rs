@@ -81,6 +81,7 @@ mod version;
 mod warmup;
 
 pub use cache::LocalCache;
+pub use dispatcher::has_report;
 pub use host_policy::{HostPolicies, HostPolicySetting};
 pub use instances::GpuMemoryCheck;
 pub use loader::{

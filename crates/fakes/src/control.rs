@@ -137,13 +137,22 @@ impl ServerControl for FakeServer {
         Ok(Arc::new(FakeModel { config, is_decoupled }))
     }
 
-    fn scheduler_status(
+    fn has_report(&self, report: &str) -> bool {
+        report == "scheduler"
+    }
+
+    fn model_report(
         &self,
         _: Pass<api::Statistics>,
         name: &str,
         version: Option<i64>,
+        report: &str,
     ) -> Result<String, Status> {
-        self.check(name, version).map(|()| String::from(r#"{"queues":[]}"#))
+        self.check(name, version)?;
+        if !self.has_report(report) {
+            return Err(Status::not_found(format!("there is no report '{report}'")));
+        }
+        Ok(String::from(r#"{"queues":[]}"#))
     }
 
     /// Statistics in which each counter starts with a distinct number; the number of requests is

@@ -16,7 +16,7 @@ pub(crate) enum Route<'a> {
     Model {
         name: &'a str,
         version: &'a str,
-        action: ModelAction,
+        action: ModelAction<'a>,
     },
     AllStatistics,
     RepositoryIndex {
@@ -44,7 +44,7 @@ pub(crate) enum Route<'a> {
 
 /// A request about a model.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ModelAction {
+pub(crate) enum ModelAction<'a> {
     Metadata,
     Infer,
     /// A single response as flat JSON.
@@ -54,20 +54,20 @@ pub(crate) enum ModelAction {
     Ready,
     Config,
     Statistics,
-    /// The state of its queues, slots and instances.
-    Scheduler,
     /// Its requests, as they come.
     Traffic,
+    /// The report of this name, if the server has it.
+    Report(&'a str),
 }
 
-impl ModelAction {
+impl ModelAction<'_> {
     const fn category(self) -> ApiCategory {
         match self {
             Self::Metadata => ApiCategory::Metadata,
             Self::Infer | Self::Generate | Self::GenerateStream => ApiCategory::Inference,
             Self::Ready => ApiCategory::Health,
             Self::Config => ApiCategory::ModelConfig,
-            Self::Statistics | Self::Scheduler => ApiCategory::Statistics,
+            Self::Statistics | Self::Report(_) => ApiCategory::Statistics,
             Self::Traffic => ApiCategory::Trace,
         }
     }
@@ -82,7 +82,8 @@ pub(crate) enum RegionAction {
 }
 
 impl<'a> Route<'a> {
-    /// The endpoint at `path`, if there is one.
+    /// The endpoint at `path`, if there is one. Any further word behind a model names a report,
+    /// which the server has or not.
     pub(crate) fn of(path: &'a str) -> Option<Self> {
         let rest = path.strip_prefix("/v2")?;
         if rest.is_empty() {
@@ -138,8 +139,8 @@ impl<'a> Route<'a> {
                 | ModelAction::Ready
                 | ModelAction::Config
                 | ModelAction::Statistics
-                | ModelAction::Scheduler
-                | ModelAction::Traffic => method == Method::GET,
+                | ModelAction::Traffic
+                | ModelAction::Report(_) => method == Method::GET,
             },
             Self::RepositoryIndex { .. } | Self::Load { .. } | Self::Unload { .. } => {
                 method == Method::POST
@@ -179,12 +180,12 @@ fn model(rest: &str) -> Option<Route<'_>> {
         Some("ready") => ModelAction::Ready,
         Some("config") => ModelAction::Config,
         Some("stats") => ModelAction::Statistics,
-        Some("scheduler") => ModelAction::Scheduler,
         Some("traffic") => ModelAction::Traffic,
         Some("trace/setting") if version.is_empty() => {
             return Some(Route::TraceSetting { model: Some(name) });
         }
-        Some(_) => return None,
+        Some(word) if word.is_empty() || word.contains('/') => return None,
+        Some(report) => ModelAction::Report(report),
     };
     Some(Route::Model { name, version, action })
 }
@@ -274,8 +275,8 @@ mod tests {
         check("/v2/models/m/versions/12/ready", &of("m", "12", "Ready"));
         check("/v2/models/m/config", &of("m", "", "Config"));
         check("/v2/models/m/stats", &of("m", "", "Statistics"));
-        check("/v2/models/m/scheduler", &of("m", "", "Scheduler"));
-        check("/v2/models/m/versions/3/scheduler", &of("m", "3", "Scheduler"));
+        check("/v2/models/m/scheduler", &of("m", "", r#"Report("scheduler")"#));
+        check("/v2/models/m/versions/3/scheduler", &of("m", "3", r#"Report("scheduler")"#));
         check("/v2/models/stats/infer", &of("stats", "", "Infer"));
         check("/v2/models/versions", &of("versions", "", "Metadata"));
         check("/v2/models/a%2Fb/infer", &of("a%2Fb", "", "Infer"));
@@ -359,8 +360,10 @@ mod tests {
             assert!(routes.iter().any(|shown| shown.starts_with(route)), "PATHS lacks {route}");
         }
         for action in variants("ModelAction") {
-            let ending = format!("action: {action} }}");
-            let is_there = |shown: &String| shown.starts_with("Model ") && shown.ends_with(&ending);
+            let is_there = |shown: &String| {
+                let shown = shown.split_once("action: ").map(|(_, shown)| shown);
+                shown.and_then(|shown| shown.split([' ', '(']).next()) == Some(action)
+            };
             assert!(routes.iter().any(is_there), "PATHS lacks {action}");
         }
     }
@@ -381,7 +384,6 @@ mod tests {
             "/v2/models/m/infer/",
             "/v2/models/m/scheduler/",
             "/v2/models/m/scheduler/x",
-            "/v2/models/m/versions",
             "/v2/models/m/versions/",
             "/v2/models/m/versions/x",
             "/v2/models/m/versions/-1",

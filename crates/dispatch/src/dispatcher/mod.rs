@@ -26,7 +26,8 @@
 //! | `custom_batching.rs` | a model's own rule for batches |
 //! | `observation/` | the events of requests, and views of them: counts, waits, recordings |
 //! | `traffic.rs`, `watching.rs` | begin, read and end recordings |
-//! | `failure.rs`, `status.rs` | the texts for clients and operators |
+//! | `reports/` | the JSON documents about a version that clients read |
+//! | `failure.rs` | the texts for clients and operators |
 
 mod custom_batching;
 mod effect;
@@ -37,9 +38,9 @@ mod lanes;
 mod observation;
 mod ordered_replies;
 mod rate_limiting;
+mod reports;
 mod sequences;
 mod state;
-mod status;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -68,9 +69,10 @@ use self::observation::Observation;
 pub(crate) use self::observation::VariableDims;
 use self::ordered_replies::{OrderedReplies, ReplyNumbers};
 use self::rate_limiting::RateLimiterClient;
+pub(crate) use self::reports::ReportSubject;
+pub use self::reports::has_report;
 pub(crate) use self::state::AdmittedRequest;
 use self::state::DispatcherState;
-use self::status::DispatcherReport;
 pub(crate) use self::watching::DispatcherReading;
 use crate::LogSink;
 use crate::batch::{ClosedBatch, SequenceAssembler};
@@ -346,13 +348,10 @@ impl Dispatcher {
         (counts.closed_batches(), counts.unexecuted())
     }
 
-    /// The queues and instances, with the reasons for their waits.
-    pub(crate) fn report(&self) -> DispatcherReport {
-        let state = self.lock("report the status");
-        let (status, waits) = (state.scheduler.status(), state.views.waits(self.now()));
-        let counts = state.views.counts().clone();
-        drop(state);
-        DispatcherReport { now: self.now(), status, instances: self.lanes.names(), counts, waits }
+    /// The states of the lanes.
+    #[cfg(test)]
+    pub(crate) fn lane_states(&self) -> Vec<galatea_policy::LaneStatus> {
+        self.lock("look at the lanes").scheduler.status().lanes
     }
 
     fn lock(&self, purpose: &'static str) -> Guard<'_, DispatcherState> {

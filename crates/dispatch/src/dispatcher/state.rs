@@ -19,7 +19,7 @@ use super::effect::{Effect, Effects};
 use super::failure;
 use super::keys::{index_of, key_of};
 use super::observation::{
-    Batching, ClosingBatch, Explained, Observation, QueuedRequest, RequestEnd, Views,
+    Batching, ClosingBatch, Explained, Observation, QueuedRequest, Recorder, RequestEnd, Views,
     WaitingRequests, explanation,
 };
 use super::ordered_replies::OrderedReplies;
@@ -211,11 +211,10 @@ impl DispatcherState {
     ) {
         let entry = self.requests.get_mut(index_of(info.key.0));
         let Some(request) = entry.and_then(|entry| entry.request.as_mut()) else { return };
-        let views = self.views.begin();
         if is_explained {
-            views.explained.get_or_insert_with(|| Explained::new(epoch, now, self.batching));
+            self.views.get_or_begin(|| Explained::new(epoch, now, self.batching));
         }
-        let end = views.recorder.is_some().then(RequestEnd::default);
+        let end = self.views.get::<Recorder>().is_some().then(RequestEnd::default);
         if let Some(end) = &end {
             request.observe(|inner| end.observer(inner));
         }

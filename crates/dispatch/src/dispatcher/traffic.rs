@@ -13,11 +13,8 @@ impl Dispatcher {
     pub(crate) fn begin_traffic_recording(&self, variable: VariableDims) -> bool {
         let now = self.now();
         let mut state = self.lock("begin to record traffic");
-        let recorder = &mut state.views.begin().recorder;
-        let is_first = recorder.is_none();
-        if is_first {
-            *recorder = Some(Recorder::new(now, variable));
-        }
+        let is_first = state.views.get::<Recorder>().is_none();
+        state.views.get_or_begin(|| Recorder::new(now, variable));
         is_first
     }
 
@@ -25,14 +22,14 @@ impl Dispatcher {
     pub(crate) fn take_traffic(&self) -> Option<TakenTraffic> {
         let names = self.instance_names();
         let mut state = self.lock("take recorded traffic");
-        let taken = state.views.watched()?.recorder.as_mut()?.take();
+        let taken = state.views.get::<Recorder>()?.take();
         drop(state);
         Some(TakenTraffic::new(taken, names))
     }
 
     /// Stops recording.
     pub(crate) fn end_traffic_recording(&self) {
-        let recorder = self.lock("end recorded traffic").views.end(|views| views.recorder.take());
+        let recorder = self.lock("end recorded traffic").views.end::<Recorder>();
         drop(recorder);
     }
 

@@ -29,8 +29,7 @@ impl Dispatcher {
         let mut state = self.lock("read what is watched");
         let status = state.scheduler.status();
         let now = self.now();
-        let timeline = &mut state.views.begin().timeline;
-        let timeline = timeline.get_or_insert_with(|| Timeline::new(self.epoch));
+        let timeline = state.views.get_or_begin(|| Timeline::new(self.epoch));
         let instances = timeline.take(start, now, &names);
         timeline.follow(names.keys().copied().take(instances_max));
         drop(state);
@@ -48,14 +47,14 @@ impl Dispatcher {
 
     /// Stops recording executions.
     pub(crate) fn end_recording(&self) {
-        let timeline = self.lock("end a recording").views.end(|views| views.timeline.take());
+        let timeline = self.lock("end a recording").views.end::<Timeline>();
         drop(timeline);
     }
 
     #[cfg(test)]
     pub(crate) fn is_recording(&self) -> bool {
         let mut state = self.lock("look whether it is watched");
-        state.views.watched().is_some_and(|views| views.timeline.is_some())
+        state.views.get::<Timeline>().is_some()
     }
 }
 

@@ -111,7 +111,7 @@ impl Stage {
     fn wait_until_free(&self) {
         wait_until(&self.server, "all are free", |dispatcher| {
             let is_free = |lane: &LaneStatus| matches!(lane, LaneStatus::Free { .. });
-            dispatcher.queued() == 0 && dispatcher.report().status.lanes.iter().all(is_free)
+            dispatcher.queued() == 0 && dispatcher.lane_states().iter().all(is_free)
         });
     }
 

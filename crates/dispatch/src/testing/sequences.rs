@@ -337,7 +337,7 @@ pub(crate) fn wait_until(
         assert!(
             Instant::now() < deadline,
             "{what} does not come: {}",
-            model.scheduler_status(None)
+            model.report("scheduler", None).unwrap()
         );
         std::thread::yield_now();
     }

@@ -126,7 +126,7 @@ impl TestServer {
         name: &str,
         version: Option<i64>,
     ) -> Result<String, Status> {
-        Ok(self.find(name, version)?.scheduler_status(None))
+        Ok(self.find(name, version)?.report("scheduler", None).unwrap())
     }
 
     /// The counters of all models, or of one.

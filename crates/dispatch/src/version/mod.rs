@@ -45,7 +45,7 @@ pub(crate) use self::gpu_loss::{Placements, Subject};
 pub(crate) use self::host::VersionHost;
 use crate::admission::Admission;
 use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
-use crate::dispatcher::{AdmittedRequest, Dispatcher};
+use crate::dispatcher::{AdmittedRequest, Dispatcher, ReportSubject};
 use crate::instances::{InstanceKey, PassiveInstances};
 use crate::log::{refuse, request_log};
 use crate::reshape::OutputReshape;
@@ -317,12 +317,14 @@ impl LoadedModel {
         staying
     }
 
-    /// The status of queues and instances, as JSON: the reason for each wait, and the main cause of
-    /// the requests' durations if `main_cause_text` is given.
+    /// The report of this name, as JSON, if there is one. `main_cause_text` names the main cause of
+    /// the requests' durations.
     #[must_use]
-    pub fn scheduler_status(&self, main_cause_text: Option<MainCauseFinder>) -> String {
+    pub fn report(&self, name: &str, main_cause_text: Option<MainCauseFinder>) -> Option<String> {
         let executed = self.host.statistics.durations();
-        self.dispatcher.report().to_json(&self.name, self.version, &executed, main_cause_text)
+        let (model, version) = (&self.name, self.version);
+        let subject = ReportSubject { name: model, version, executed, main_cause_text };
+        self.dispatcher.report(name, &subject)
     }
 
     /// A copy of the counters.

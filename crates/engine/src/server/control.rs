@@ -7,7 +7,7 @@ use galatea_control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
     RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
 };
-use galatea_dispatch::LoadedModel;
+use galatea_dispatch::{LoadedModel, has_report};
 use galatea_infer::{Code, Pass, Status, api};
 
 use super::Server;
@@ -148,13 +148,19 @@ impl ServerControl for Server {
         Ok(self.find(name, version)?)
     }
 
-    fn scheduler_status(
+    fn has_report(&self, report: &str) -> bool {
+        has_report(report)
+    }
+
+    fn model_report(
         &self,
         _: Pass<api::Statistics>,
         name: &str,
         version: Option<i64>,
+        report: &str,
     ) -> Result<String, Status> {
-        Ok(self.find(name, version)?.scheduler_status(self.options.main_cause_text))
+        let text = self.find(name, version)?.report(report, self.options.main_cause_text);
+        text.ok_or_else(|| Status::not_found(format!("there is no report '{report}' on models")))
     }
 
     fn statistics(

@@ -152,13 +152,18 @@ impl<S: ServerControl> ServerControl for Relative<S> {
         self.result(self.server.model_for_inference(pass, name, version))
     }
 
-    fn scheduler_status(
+    fn has_report(&self, report: &str) -> bool {
+        self.server.has_report(report)
+    }
+
+    fn model_report(
         &self,
         pass: Pass<api::Statistics>,
         name: &str,
         version: Option<i64>,
+        report: &str,
     ) -> Result<String, Status> {
-        self.result(self.server.scheduler_status(pass, name, version))
+        self.result(self.server.model_report(pass, name, version, report))
     }
 
     fn statistics(

@@ -45,7 +45,7 @@ impl Api {
         admission: Admission,
         name: &str,
         version: Option<i64>,
-        action: ModelAction,
+        action: ModelAction<'_>,
     ) -> Result<HttpResponse, Status> {
         match action {
             ModelAction::Metadata => {
@@ -61,8 +61,8 @@ impl Api {
                 Ok(http_response::json(encode_statistics(&statistics)))
             }
             ModelAction::Ready
-            | ModelAction::Scheduler
             | ModelAction::Traffic
+            | ModelAction::Report(_)
             | ModelAction::Infer
             | ModelAction::Generate
             | ModelAction::GenerateStream => {
@@ -71,14 +71,16 @@ impl Api {
         }
     }
 
-    pub(super) async fn scheduler(
+    pub(super) async fn report(
         &self,
         admission: Admission,
         name: &str,
         version: &str,
+        report: &str,
     ) -> Result<HttpResponse, Status> {
         let (pass, version) = (admission.pass()?, parse_version(version)?);
-        self.render_document(Document::Scheduler { pass, model: name.to_owned(), version }).await
+        let (model, name) = (name.to_owned(), report.to_owned());
+        self.render_document(Document::Report { pass, name, model, version }).await
     }
 
     pub(super) async fn all_statistics(

@@ -10,8 +10,8 @@ use galatea_infer::{Pass, Status, api};
 pub(crate) enum Document {
     /// The statistics of all models.
     Statistics { pass: Pass<api::Statistics> },
-    /// The things that the queues, slots and instances of a model wait for.
-    Scheduler { pass: Pass<api::Statistics>, model: String, version: Option<i64> },
+    /// A report on a model.
+    Report { pass: Pass<api::Statistics>, name: String, model: String, version: Option<i64> },
 }
 
 impl Document {
@@ -21,8 +21,8 @@ impl Document {
             Self::Statistics { pass } => {
                 control.statistics(*pass, None, None).map(|all| encode_statistics(&all).into())
             }
-            Self::Scheduler { pass, model, version } => {
-                control.scheduler_status(*pass, model, *version).map(Bytes::from)
+            Self::Report { pass, name, model, version } => {
+                control.model_report(*pass, model, *version, name).map(Bytes::from)
             }
         }
     }

@@ -53,7 +53,7 @@ impl Api {
         head: &RequestHead<'_>,
         body: &mut B,
         model: NamedModel<'_>,
-        action: ModelAction,
+        action: ModelAction<'_>,
     ) -> Result<HttpResponse, Disconnected> {
         let form = match action {
             ModelAction::GenerateStream => GenerateForm::Event,

@@ -188,10 +188,13 @@ impl Api {
     }
 
     /// Returns true if there is this endpoint: without the flag, that of traffic is unknown, as in
-    /// Triton.
-    const fn has(&self, route: &Route<'_>) -> bool {
-        !matches!(route, Route::Model { action: ModelAction::Traffic, .. })
-            || self.recorder.is_some()
+    /// Triton, and so is a report that the server doesn't have.
+    fn has(&self, route: &Route<'_>) -> bool {
+        match route {
+            Route::Model { action: ModelAction::Traffic, .. } => self.recorder.is_some(),
+            Route::Model { action: ModelAction::Report(name), .. } => self.control.has_report(name),
+            _ => true,
+        }
     }
 
     /// Responds at an endpoint, if the gate and the method allow it. The method is that of the
@@ -252,8 +255,8 @@ impl Api {
                 Ok(or_plain_error(self.model_ready(admission, name, version).await))
             }
             Route::AllStatistics => Ok(or_error(self.all_statistics(admission).await)),
-            Route::Model { name, version, action: ModelAction::Scheduler } => {
-                Ok(or_error(self.scheduler(admission, name, version).await))
+            Route::Model { name, version, action: ModelAction::Report(report) } => {
+                Ok(or_error(self.report(admission, name, version, report).await))
             }
             Route::Model { name, version, action: ModelAction::Traffic } => {
                 Ok(self.traffic(admission, head, name, version))

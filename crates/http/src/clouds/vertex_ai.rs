@@ -65,8 +65,8 @@ impl<'a> Redirect<'a> {
                 | ModelAction::Statistics => Some(Self::Endpoint(route)),
                 ModelAction::Generate
                 | ModelAction::GenerateStream
-                | ModelAction::Scheduler
-                | ModelAction::Traffic => None,
+                | ModelAction::Traffic
+                | ModelAction::Report(_) => None,
             },
             Route::Load { .. } | Route::Unload { .. } | Route::SharedMemory { .. } => {
                 Some(Self::Forbidden)

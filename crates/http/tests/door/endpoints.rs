@@ -10,7 +10,15 @@ use crate::harness::Server;
 #[test]
 fn unknown_paths_are_404() {
     let server = Server::start();
-    for path in ["/", "/v2/", "/v2/models/echo/", "/v2/models/echo/versions/x", "/metrics"] {
+    for path in [
+        "/",
+        "/v2/",
+        "/v2/models/echo/",
+        "/v2/models/echo/waits",
+        "/v2/models/echo/versions",
+        "/v2/models/echo/versions/x",
+        "/metrics",
+    ] {
         server.check("GET", path, "", 404, r#"{"error":"Not Found"}"#);
         server.check("POST", path, "{}", 404, r#"{"error":"Not Found"}"#);
     }

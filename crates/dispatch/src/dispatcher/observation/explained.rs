@@ -12,7 +12,7 @@ use galatea_infer::PendingRequest;
 use galatea_policy::{CloseReason, RequestKey, RequestWait, Time};
 use galatea_stdx::len64;
 
-use super::{ClosingBatch, Observation, WaitingRequests};
+use super::{ClosingBatch, Observation, View, WaitingRequests};
 
 /// The maximum number of explained sequence requests of a model whose waits are distinguished at a
 /// time. Each of them waits for something of its own, so that each step of the scheduler examines
@@ -66,23 +66,8 @@ pub(in crate::dispatcher) fn explanation(request: &PendingRequest) -> Option<Arc
     request.trace().and_then(|trace| Explanation::of(trace))
 }
 
-impl Explained {
-    pub(in crate::dispatcher) fn new(epoch: Instant, now: Time, batching: Batching) -> Self {
-        let clocks = match batching {
-            Batching::Arrivals | Batching::Deadlines => {
-                Clocks::Shared(WaitClock::new(now.0, Wait::Instance))
-            }
-            Batching::Sequences => Clocks::Each(BTreeMap::new()),
-        };
-        Self { epoch, clocks, waiting: BTreeMap::new() }
-    }
-
-    /// Returns true if no explained request waits.
-    pub(super) fn has_ended(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
+impl View for Explained {
+    fn observe(&mut self, now: Time, observation: &Observation<'_>) {
         match observation {
             Observation::Queued(queued) => {
                 if let Some((explanation, found)) = &queued.explained {
@@ -99,6 +84,23 @@ impl Explained {
             Observation::Dropped => self.waiting.clear(),
             Observation::Freed(_) => {}
         }
+    }
+
+    /// Returns true if no explained request waits.
+    fn has_ended(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Explained {
+    pub(in crate::dispatcher) fn new(epoch: Instant, now: Time, batching: Batching) -> Self {
+        let clocks = match batching {
+            Batching::Arrivals | Batching::Deadlines => {
+                Clocks::Shared(WaitClock::new(now.0, Wait::Instance))
+            }
+            Batching::Sequences => Clocks::Each(BTreeMap::new()),
+        };
+        Self { epoch, clocks, waiting: BTreeMap::new() }
     }
 
     fn arrive(&mut self, key: RequestKey, now: Time, explanation: Arc<Explanation>, found: Queued) {

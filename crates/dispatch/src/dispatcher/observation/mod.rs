@@ -13,8 +13,8 @@
 //! | `timeline.rs` | the latest executions of each instance | while they are watched |
 //! | `recorder.rs`, `lines.rs` | requests and executions as lines of a file | while a client records |
 //!
-//! The views that are not always present are behind one pointer, which is null while there are
-//! none.
+//! The views that are not always present implement [`View`] and are in one list, which is empty
+//! while there are none. A view with a single reader is in the reader's file (`reports/`).
 
 mod counts;
 mod explained;
@@ -25,6 +25,8 @@ mod tests;
 mod timeline;
 mod waits;
 
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -102,16 +104,20 @@ pub(super) struct Views {
     counts: SchedulingCounts,
     /// The total waits; `None` with a sequence batcher.
     waits: Option<TotalWaits>,
-    /// The views on demand; `None` while there are none.
-    on_demand: Option<Box<OnDemand>>,
+    /// The views on demand, at most one of each type.
+    on_demand: Vec<Box<dyn View>>,
 }
 
-/// The views that are not always present.
-#[derive(Debug, Default)]
-pub(super) struct OnDemand {
-    pub(super) explained: Option<Explained>,
-    pub(super) timeline: Option<Timeline>,
-    pub(super) recorder: Option<Recorder>,
+/// A view that is not always present.
+pub(super) trait View: Any + Debug + Send {
+    /// Shows an event to the view.
+    fn observe(&mut self, now: Time, observation: &Observation<'_>);
+
+    /// Returns true if the view has no purpose any more. It is asked after each event, and the view
+    /// is then dropped.
+    fn has_ended(&self) -> bool {
+        false
+    }
 }
 
 impl Views {
@@ -120,7 +126,7 @@ impl Views {
             Batching::Arrivals | Batching::Deadlines => Some(TotalWaits::default()),
             Batching::Sequences => None,
         };
-        Self { counts: SchedulingCounts::default(), waits, on_demand: None }
+        Self { counts: SchedulingCounts::default(), waits, on_demand: Vec::new() }
     }
 
     /// Shows an event to all views.
@@ -130,37 +136,37 @@ impl Views {
         if let Some(waits) = &mut self.waits {
             waits.observe(now, observation);
         }
-        if let Some(views) = &mut self.on_demand {
-            views.observe(now, observation);
-            if views.is_idle() {
-                self.on_demand = None;
-            }
+        if self.is_watched() {
+            self.on_demand.retain_mut(|view| {
+                view.observe(now, observation);
+                !view.has_ended()
+            });
         }
     }
 
     /// Returns true if any view on demand is present.
     pub(super) const fn is_watched(&self) -> bool {
-        self.on_demand.is_some()
+        !self.on_demand.is_empty()
     }
 
-    /// The views on demand, if any is present.
-    pub(super) fn watched(&mut self) -> Option<&mut OnDemand> {
-        self.on_demand.as_deref_mut()
+    /// The view of this type, if it is present.
+    pub(super) fn get<V: View>(&mut self) -> Option<&mut V> {
+        self.on_demand.iter_mut().find_map(|view| typed(&mut **view))
     }
 
-    /// The views on demand, for a view that begins.
-    pub(super) fn begin(&mut self) -> &mut OnDemand {
-        self.on_demand.get_or_insert_default()
-    }
-
-    /// Ends a view, and returns it, to be dropped without a lock.
-    pub(super) fn end<T>(&mut self, take: impl FnOnce(&mut OnDemand) -> T) -> Option<T> {
-        let views = self.on_demand.as_mut()?;
-        let ended = take(views);
-        if views.is_idle() {
-            self.on_demand = None;
+    /// The view of this type, which begins if it is not present.
+    pub(super) fn get_or_begin<V: View>(&mut self, begin: impl FnOnce() -> V) -> &mut V {
+        if self.get::<V>().is_none() {
+            self.on_demand.push(Box::new(begin()));
         }
-        Some(ended)
+        self.get().unwrap_or_else(|| panic!("a view that begins is present"))
+    }
+
+    /// Ends the view of this type, and returns it, to be dropped without a lock.
+    pub(super) fn end<V: View>(&mut self) -> Option<Box<dyn View>> {
+        let is_it = |view: &mut Box<dyn View>| typed::<V>(&mut **view).is_some();
+        let at = self.on_demand.iter_mut().position(is_it)?;
+        Some(self.on_demand.swap_remove(at))
     }
 
     /// Counts of batches and failures by reason.
@@ -174,24 +180,7 @@ impl Views {
     }
 }
 
-impl OnDemand {
-    /// Returns true if no view on demand is left.
-    const fn is_idle(&self) -> bool {
-        self.explained.is_none() && self.timeline.is_none() && self.recorder.is_none()
-    }
-
-    fn observe(&mut self, now: Time, observation: &Observation<'_>) {
-        if let Some(explained) = &mut self.explained {
-            explained.observe(now, observation);
-            if explained.has_ended() {
-                self.explained = None;
-            }
-        }
-        if let Some(timeline) = &mut self.timeline {
-            timeline.observe(now, observation);
-        }
-        if let Some(recorder) = &mut self.recorder {
-            recorder.observe(now, observation);
-        }
-    }
+fn typed<V: View>(view: &mut dyn View) -> Option<&mut V> {
+    let any: &mut dyn Any = view;
+    any.downcast_mut()
 }

@@ -13,7 +13,7 @@ use galatea_infer::{
 use galatea_policy::{CloseReason, FailReason, InstanceId, RequestKey, Time};
 use smallvec::SmallVec;
 
-use super::{ClosingBatch, Observation, QueuedRequest};
+use super::{ClosingBatch, Observation, QueuedRequest, View};
 
 /// The maximum number of requests that are kept for the recording client; likewise of executions,
 /// and of waiting requests to be recorded. They are sent ten times a second, so this allows 300,000
@@ -126,13 +126,8 @@ struct OngoingExecution {
     requests: Vec<(Arrived, u64)>,
 }
 
-impl Recorder {
-    pub(in crate::dispatcher) fn new(begin: Time, variable: VariableDims) -> Self {
-        let (waiting, running) = (BTreeMap::new(), BTreeMap::new());
-        Self { begin, variable, waiting, running, taken: Taken::default(), executions: 0 }
-    }
-
-    pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
+impl View for Recorder {
+    fn observe(&mut self, now: Time, observation: &Observation<'_>) {
         match observation {
             Observation::Queued(queued) => self.arrive(now, queued),
             Observation::Closed(closing) => self.begin(now, closing),
@@ -140,6 +135,13 @@ impl Recorder {
             Observation::Freed(instance) => self.end(*instance, now),
             Observation::Stepped(_) | Observation::Dropped => {}
         }
+    }
+}
+
+impl Recorder {
+    pub(in crate::dispatcher) fn new(begin: Time, variable: VariableDims) -> Self {
+        let (waiting, running) = (BTreeMap::new(), BTreeMap::new());
+        Self { begin, variable, waiting, running, taken: Taken::default(), executions: 0 }
     }
 
     fn arrive(&mut self, now: Time, queued: &QueuedRequest<'_>) {

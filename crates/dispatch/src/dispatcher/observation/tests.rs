@@ -60,12 +60,9 @@ impl Watched {
     fn new() -> Self {
         let epoch = Instant::now();
         let mut views = Views::new(Batching::Arrivals);
-        let on_demand = views.begin();
-        on_demand.explained = Some(Explained::new(epoch, Time(0), Batching::Arrivals));
-        let mut timeline = Timeline::new(epoch);
-        timeline.follow([InstanceId(0)].into_iter());
-        on_demand.timeline = Some(timeline);
-        on_demand.recorder = Some(Recorder::new(Time(0), Arc::new([])));
+        views.get_or_begin(|| Explained::new(epoch, Time(0), Batching::Arrivals));
+        views.get_or_begin(|| Timeline::new(epoch)).follow([InstanceId(0)].into_iter());
+        views.get_or_begin(|| Recorder::new(Time(0), Arc::new([])));
         Self { epoch, views, explanations: BTreeMap::new(), queued: BTreeMap::new() }
     }
 
@@ -115,8 +112,7 @@ impl Watched {
         let at = self.epoch + Duration::from_nanos(now.0);
         let explanation = Explanation::begin(DetailLevel::default(), at, unwritten);
         // The dispatcher does the same.
-        let explained = &mut self.views.begin().explained;
-        explained.get_or_insert_with(|| Explained::new(self.epoch, now, Batching::Arrivals));
+        self.views.get_or_begin(|| Explained::new(self.epoch, now, Batching::Arrivals));
         let info = RequestInfo {
             key: RequestKey(key),
             batch_size: 1,
@@ -165,7 +161,7 @@ impl Watched {
 
     fn timeline(&mut self, now: u64) -> String {
         let names = BTreeMap::from([(InstanceId(0), String::from("m"))]);
-        let timeline = self.views.watched().unwrap().timeline.as_mut().unwrap();
+        let timeline = self.views.get::<Timeline>().unwrap();
         let mut text = String::new();
         for instance in timeline.take(self.epoch, Time(now * 1_000), &names) {
             for one in instance.ended.iter().chain(&instance.current) {
@@ -179,7 +175,7 @@ impl Watched {
 
     fn recorded(&mut self) -> String {
         let names = BTreeMap::from([(InstanceId(0), String::from("m"))]);
-        let recorder = self.views.watched().unwrap().recorder.as_mut().unwrap();
+        let recorder = self.views.get::<Recorder>().unwrap();
         TakenTraffic::new(recorder.take(), names).to_lines()
     }
 }
@@ -220,12 +216,12 @@ fn explained_requests_know_their_waits_and_their_batch() {
 #[test]
 fn a_view_without_a_purpose_ends() {
     let mut watched = Watched::after("0 queue 1");
-    let has_explained =
-        |views: &mut Views| views.watched().is_some_and(|on| on.explained.is_some());
+    let has_explained = |views: &mut Views| views.get::<Explained>().is_some();
     assert!(has_explained(&mut watched.views));
     watched.apply("5 drop");
     assert!(!has_explained(&mut watched.views) && watched.views.is_watched());
-    watched.views.end(|views| (views.timeline.take(), views.recorder.take()));
+    assert!(watched.views.end::<Timeline>().is_some() && watched.views.end::<Recorder>().is_some());
+    assert!(watched.views.end::<Timeline>().is_none());
     assert!(!watched.views.is_watched());
 }
 

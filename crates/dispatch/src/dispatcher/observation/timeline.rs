@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use galatea_control::{CloseReasons, WatchedExecution, WatchedInstance};
 use galatea_policy::{CloseReason, InstanceId, Time};
 
-use super::{ClosingBatch, Observation};
+use super::{ClosingBatch, Observation, View};
 
 /// The maximum number of executions of an instance that are kept until watchers read them: those of
 /// about a second.
@@ -50,6 +50,19 @@ struct TimelineEntry {
     reasons: CloseReasons,
 }
 
+impl View for Timeline {
+    fn observe(&mut self, now: Time, observation: &Observation<'_>) {
+        match observation {
+            Observation::Closed(closing) => self.begin(now, closing),
+            Observation::Freed(instance) => self.end(*instance, now),
+            Observation::Queued(_)
+            | Observation::Failed(..)
+            | Observation::Stepped(_)
+            | Observation::Dropped => {}
+        }
+    }
+}
+
 impl Timeline {
     /// A timeline without instances.
     pub(in crate::dispatcher) const fn new(epoch: Instant) -> Self {
@@ -62,17 +75,6 @@ impl Timeline {
         for instance in instances {
             let row = left.remove(&instance).unwrap_or_else(Row::new);
             self.rows.insert(instance, row);
-        }
-    }
-
-    pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
-        match observation {
-            Observation::Closed(closing) => self.begin(now, closing),
-            Observation::Freed(instance) => self.end(*instance, now),
-            Observation::Queued(_)
-            | Observation::Failed(..)
-            | Observation::Stepped(_)
-            | Observation::Dropped => {}
         }
     }
 

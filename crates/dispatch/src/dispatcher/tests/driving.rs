@@ -235,7 +235,7 @@ fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {
             assert_eq!(value(&send(&server, step(0, "", number))), number);
             wait_until(&server, "both are free", |dispatcher| {
                 let is_free = |lane: &LaneStatus| matches!(lane, LaneStatus::Free { .. });
-                dispatcher.report().status.lanes.iter().all(is_free)
+                dispatcher.lane_states().iter().all(is_free)
             });
         }
         assert_eq!(value(&send(&server, step(0, "", WAITS))), 1);

@@ -1,4 +1,4 @@
-//! A dispatcher's status as a JSON document: the reasons why queues, slots and instances wait.
+//! The report on a dispatcher's scheduler: the reasons why queues, slots and instances wait.
 //!
 //! Names of fields are for programs and don't change; `words` are for people. Sequences have
 //! numbers of the server's own: with another client's correlation ID, any client could take part in
@@ -9,33 +9,39 @@ use std::collections::BTreeMap;
 use galatea_control::{DurationStatistic, InferenceStatistics};
 use galatea_explain::{MainCauseFinder, Wait, WaitTimes};
 use galatea_policy::{
-    InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SequencesStatus, SlotStatus,
-    SlotWaitReason, Time, WaitingSequenceStatus,
+    InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
+    SlotStatus, SlotWaitReason, Time, WaitingSequenceStatus,
 };
 use serde_json::{Map, Value, json};
 
-use super::observation::SchedulingCounts;
+use super::ReportSubject;
+use crate::dispatcher::Dispatcher;
+use crate::dispatcher::observation::SchedulingCounts;
 
 /// The scheduler's status, and the names of its instances.
-pub(crate) struct DispatcherReport {
-    pub(super) now: Time,
-    pub(crate) status: galatea_policy::SchedulerStatus,
+struct SchedulerReport {
+    now: Time,
+    status: SchedulerStatus,
     /// The names of instances.
-    pub(super) instances: BTreeMap<InstanceId, String>,
-    pub(super) counts: SchedulingCounts,
+    instances: BTreeMap<InstanceId, String>,
+    counts: SchedulingCounts,
     /// The times that requests have waited, by reason; `None` with a sequence batcher.
-    pub(super) waits: Option<WaitTimes>,
+    waits: Option<WaitTimes>,
 }
 
-impl DispatcherReport {
-    /// The document for a version of a model.
-    pub(crate) fn to_json(
-        &self,
-        name: &str,
-        version: i64,
-        executed: &InferenceStatistics,
-        main_cause_text: Option<MainCauseFinder>,
-    ) -> String {
+/// Writes the report.
+pub(super) fn report(dispatcher: &Dispatcher, subject: &ReportSubject<'_>) -> String {
+    let state = dispatcher.lock("report the status");
+    let (status, waits) = (state.scheduler.status(), state.views.waits(dispatcher.now()));
+    let counts = state.views.counts().clone();
+    drop(state);
+    let (now, instances) = (dispatcher.now(), dispatcher.instance_names());
+    SchedulerReport { now, status, instances, counts, waits }.to_json(subject)
+}
+
+impl SchedulerReport {
+    fn to_json(&self, subject: &ReportSubject<'_>) -> String {
+        let ReportSubject { name, version, executed, main_cause_text } = subject;
         let status = &self.status;
         let document = json!({
             "name": name,
@@ -44,7 +50,7 @@ impl DispatcherReport {
             "instances": status.lanes.iter().map(|lane| self.lane(lane)).collect::<Vec<_>>(),
             "queues": status.queues.iter().map(|queue| self.queue(queue)).collect::<Vec<_>>(),
             "sequences": status.sequences.as_ref().map(|sequences| self.sequences(sequences)),
-            "totals": self.totals(executed, main_cause_text),
+            "totals": self.totals(executed, *main_cause_text),
         });
         document.to_string()
     }
