@@ -1,6 +1,7 @@
 //! Identifiers, and the scheduler's view of a request.
 
 use crate::time::Time;
+use crate::units::{Length, Rows};
 
 /// A request, numbered by the driver. The keys of all requests that are queued, or
 /// that a sequence has in execution, differ.
@@ -64,7 +65,12 @@ pub struct RequestInfo {
 
 impl RequestInfo {
     /// Rows that the request takes up in a batch.
-    pub(crate) fn rows(&self) -> u32 {
-        self.batch_size.max(1)
+    pub(crate) fn rows(&self) -> Rows {
+        Rows(u64::from(self.batch_size.max(1)))
+    }
+
+    /// Elements of each of its rows.
+    pub(crate) fn row_length(&self) -> Length {
+        Length(self.length)
     }
 }

@@ -26,6 +26,7 @@ use crate::queue::{PolicyQueue, QueueFull, SlabIndex};
 use crate::spec::{DeadlineSpec, DynamicSpec};
 use crate::status::{LevelStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
+use crate::units::{Length, Rows};
 
 /// The queue, its chooser, and the hold of the test hook.
 #[derive(Clone, Debug)]
@@ -184,6 +185,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     /// Learns what an execution costs, if decisions depend on it.
     pub(crate) fn learn(&mut self, execution: &MeasuredExecution) {
         let MeasuredExecution { rows, length, duration_ns } = *execution;
+        let (rows, length) = (Rows(u64::from(rows)), Length(length));
         match &mut self.chooser {
             Chooser::Rows(_) => {}
             Chooser::Padded(padded) => padded.learn(rows, length, duration_ns),

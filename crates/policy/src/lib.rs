@@ -40,7 +40,7 @@
 //!   chooses among requests of unequal lengths by the rules of `padding`.
 //!
 //! The last two ask `cost`, the durations of earlier executions. What was tuned for them is in
-//! `tuned`.
+//! `tuned`, and the units of batches, such as rows, elements and work, are types in `units`.
 //!
 //! # What it is not
 //!
@@ -106,6 +106,7 @@ mod status;
 mod template_life;
 mod time;
 mod tuned;
+mod units;
 mod worker_life;
 
 pub use batch::{Batch, BatchEntry, CloseReason, SequenceStep};

@@ -8,6 +8,8 @@
 //! gain little" in `bench/EXPERIMENTS.md`. For the others no experiment is on record: a change of one
 //! begins with the grids of `goodput` and `padding_gain`, before and after.
 
+use crate::units::Speed;
+
 // # What is learned
 
 /// Latest durations that are kept for each size or class. With more of them an estimate follows a
@@ -63,7 +65,7 @@ pub(crate) const WORTH_IT: f64 = 1.01;
 
 /// A padded batch of several requests must be faster than they are one by one by this factor, as
 /// estimates are wrong by some per cent.
-pub(crate) const GAIN_MIN: f64 = 1.04;
+pub(crate) const GAIN_MIN: Speed = Speed(1.04);
 
 /// A padded batch has at most this many times the elements of its requests, whose memory is
 /// accounted for. It bounds memory, and was not chosen by figures.
@@ -81,7 +83,7 @@ pub(crate) const GRACE: f64 = 0.03;
 pub(crate) const GRACE_FOR_GAIN: f64 = 2.0;
 
 /// A padded batch that is faster by this factor may put off its own requests.
-pub(crate) const PAYS: f64 = 1.10;
+pub(crate) const PAYS: Speed = Speed(1.10);
 
 // # Deadlines and the load
 

@@ -224,7 +224,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         let largest_preferred = self.largest_preferred();
         let full = self.reason_for_size(self.max_batch_size);
         let candidate = &mut self.candidate;
-        let rows = candidate.whole.rows + u64::from(waiting.rows);
+        let rows = candidate.whole.rows + waiting.rows.0;
         if candidate.whole.requests == 0 {
             candidate.shape_class = waiting.shape_class;
             candidate.oldest = waiting.enqueued;

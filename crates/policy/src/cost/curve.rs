@@ -14,6 +14,7 @@ use super::samples::Samples;
 use super::scale;
 use super::spread::Spread;
 use crate::tuned::FORGET_EXECUTIONS;
+use crate::units::{RowRate, Rows};
 
 /// Sizes are told apart exactly up to this many rows, and then in quarters of an octave.
 const EXACT_MAX: u32 = 8;
@@ -31,9 +32,9 @@ pub(crate) struct Estimate {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Rate {
     /// The fewest rows that keep up.
-    KeepsUp(u32),
+    KeepsUp(Rows),
     /// No batch keeps up; this many rows come closest.
-    FallsBehind(u32),
+    FallsBehind(Rows),
 }
 
 /// The durations of executions by batch size.
@@ -51,7 +52,7 @@ pub(crate) struct CostCurve {
 #[derive(Clone, Debug)]
 struct SizeClass {
     /// The largest of them.
-    rows: u32,
+    rows: Rows,
     /// In nanoseconds.
     samples: Samples<u64>,
 }
@@ -64,12 +65,14 @@ impl SizeClass {
 
 impl CostCurve {
     /// A curve that knows no execution.
-    pub(super) fn new(max_rows: u32) -> Self {
-        let max_rows = max_rows.max(1);
-        let class =
-            |index| SizeClass { rows: end_of(index).min(max_rows), samples: Samples::default() };
+    pub(super) fn new(max_rows: Rows) -> Self {
+        let max_rows = max_rows.max(Rows(1));
+        let class = |index| {
+            let rows = Rows(u64::from(end_of(index))).min(max_rows);
+            SizeClass { rows, samples: Samples::default() }
+        };
         CostCurve {
-            sizes: (0..=index_of(max_rows)).map(class).collect(),
+            sizes: (0..=index_of(max_rows.as_u32())).map(class).collect(),
             typical_ns: Vec::new(),
             spread: Spread::default(),
             executions: 0,
@@ -77,7 +80,7 @@ impl CostCurve {
     }
 
     /// Learns the duration of an execution of this many rows.
-    pub(super) fn observe(&mut self, rows: u32, duration_ns: u64) {
+    pub(super) fn observe(&mut self, rows: Rows, duration_ns: u64) {
         let index = self.index_of(rows);
         if let Some(expected) = self.typical_ns.get(index) {
             self.spread.add(duration_ns, *expected);
@@ -88,27 +91,27 @@ impl CostCurve {
     }
 
     /// The estimate for this many rows; none as long as nothing was executed.
-    pub(crate) fn estimate(&self, rows: u32) -> Option<Estimate> {
+    pub(crate) fn estimate(&self, rows: Rows) -> Option<Estimate> {
         let typical_ns = *self.typical_ns.get(self.index_of(rows))?;
         Some(Estimate { typical_ns, cautious_ns: self.spread.cautious(typical_ns) })
     }
 
     /// The most rows whose execution probably ends within this time, at least one. None as
     /// long as nothing was executed.
-    pub(crate) fn rows_within(&self, time_ns: u64) -> Option<u32> {
+    pub(crate) fn rows_within(&self, time_ns: u64) -> Option<Rows> {
         let fits = |typical: &u64| self.spread.cautious(*typical) <= time_ns;
         let fitting = self.typical_ns.partition_point(fits);
         let last = self.sizes.get(fitting.saturating_sub(1))?;
         (!self.typical_ns.is_empty()).then_some(last.rows)
     }
 
-    /// The rows of a batch with which `lanes` instances keep up with this many rows per
-    /// second. None as long as nothing was executed.
-    pub(crate) fn rows_for_rate(&self, rows_per_second: f64, lanes: usize) -> Option<Rate> {
-        let mut best: Option<(u32, f64)> = None;
+    /// The rows of a batch with which `lanes` instances keep up with the arrivals. None as long
+    /// as nothing was executed.
+    pub(crate) fn rows_for_rate(&self, arriving: RowRate, lanes: usize) -> Option<Rate> {
+        let mut best: Option<(Rows, RowRate)> = None;
         for (size, typical_ns) in self.sizes.iter().zip(&self.typical_ns) {
-            let rate = lanes as f64 * f64::from(size.rows) * 1e9 / (*typical_ns).max(1) as f64;
-            if rate >= rows_per_second {
+            let rate = size.rows.on_each_of(lanes).per_ns((*typical_ns).max(1) as f64);
+            if rate >= arriving {
                 return Some(Rate::KeepsUp(size.rows));
             }
             if best.is_none_or(|(_, most)| rate >= most) {
@@ -118,8 +121,8 @@ impl CostCurve {
         best.map(|(rows, _)| Rate::FallsBehind(rows))
     }
 
-    fn index_of(&self, rows: u32) -> usize {
-        index_of(rows).min(self.sizes.len() - 1)
+    fn index_of(&self, rows: Rows) -> usize {
+        index_of(rows.as_u32()).min(self.sizes.len() - 1)
     }
 
     /// Returns true if the latest durations of a size still count, and are not a few.
@@ -133,14 +136,15 @@ impl CostCurve {
             .sizes
             .iter()
             .filter(|size| self.is_known(size))
-            .filter_map(|size| Some((size.rows, size.median_ns()?)))
+            .filter_map(|size| Some((size.rows.as_u32(), size.median_ns()?)))
             .collect();
-        let estimate = |size: &SizeClass| match (size.median_ns(), on_line(&known, size.rows)) {
-            (Some(own), _) if self.is_known(size) => Some(own),
-            // What was seen once or twice, or long ago, may have been an accident.
-            (Some(own), Some(others)) => Some(own.min(others)),
-            (own, others) => own.or(others),
-        };
+        let estimate =
+            |size: &SizeClass| match (size.median_ns(), on_line(&known, size.rows.as_u32())) {
+                (Some(own), _) if self.is_known(size) => Some(own),
+                // What was seen once or twice, or long ago, may have been an accident.
+                (Some(own), Some(others)) => Some(own.min(others)),
+                (own, others) => own.or(others),
+            };
         let mut estimates: Vec<Option<u64>> = self.sizes.iter().map(estimate).collect();
         // A batch takes no longer than a larger one.
         let mut ceiling = None;
@@ -152,8 +156,8 @@ impl CostCurve {
         let mut last = (1, 0);
         let in_proportion = |(size, estimate): (&SizeClass, Option<u64>)| {
             last = match estimate {
-                Some(ns) => (size.rows, ns),
-                None => (size.rows, scale(last.1, size.rows, last.0)),
+                Some(ns) => (size.rows.as_u32(), ns),
+                None => (size.rows.as_u32(), scale(last.1, size.rows.as_u32(), last.0)),
             };
             last.1
         };
@@ -222,22 +226,22 @@ mod tests {
         assert_eq!(class_end(u32::MAX), u32::MAX);
     }
 
-    fn learned(max_rows: u32, executions: &[(u32, u64)]) -> CostCurve {
-        let mut curve = CostCurve::new(max_rows);
+    fn learned(max_rows: u64, executions: &[(u64, u64)]) -> CostCurve {
+        let mut curve = CostCurve::new(Rows(max_rows));
         for (rows, duration_ns) in executions {
-            curve.observe(*rows, *duration_ns);
+            curve.observe(Rows(*rows), *duration_ns);
         }
         curve
     }
 
-    fn typical(curve: &CostCurve, rows: u32) -> u64 {
-        curve.estimate(rows).unwrap().typical_ns
+    fn typical(curve: &CostCurve, rows: u64) -> u64 {
+        curve.estimate(Rows(rows)).unwrap().typical_ns
     }
 
     #[test]
     fn a_first_execution_says_that_larger_batches_take_longer_in_proportion() {
-        assert_eq!(CostCurve::new(4).estimate(4), None);
-        assert_eq!(CostCurve::new(4).rows_within(1), None);
+        assert_eq!(CostCurve::new(Rows(4)).estimate(Rows(4)), None);
+        assert_eq!(CostCurve::new(Rows(4)).rows_within(1), None);
         let curve = learned(64, &[(4, 1_000)]);
         assert_eq!([1, 4, 8, 64].map(|rows| typical(&curve, rows)), [1_000, 1_000, 2_000, 16_000]);
     }
@@ -247,15 +251,15 @@ mod tests {
         let one = learned(64, &[(4, 1_000); 3]);
         assert_eq!([1, 8].map(|rows| typical(&one, rows)), [1_000, 1_500]);
         let mut two = one;
-        (0..3).for_each(|_| two.observe(8, 1_400));
+        (0..3).for_each(|_| two.observe(Rows(8), 1_400));
         assert_eq!([6, 16, 64].map(|rows| typical(&two, rows)), [1_200, 2_200, 7_000]);
     }
 
     #[test]
     fn one_slow_execution_among_sixteen_changes_little() {
-        let mut curve = CostCurve::new(1);
+        let mut curve = CostCurve::new(Rows(1));
         for number in 0..16 {
-            curve.observe(1, if number == 5 { 9_000 } else { 100 + number });
+            curve.observe(Rows(1), if number == 5 { 9_000 } else { 100 + number });
         }
         assert_eq!(typical(&curve, 1), 109);
     }
@@ -277,18 +281,19 @@ mod tests {
     fn a_size_that_is_avoided_is_tried_again() {
         let mut curve =
             learned(8, &[(1, 200), (1, 200), (1, 200), (4, 9_000), (4, 9_000), (4, 9_000)]);
-        assert_eq!(curve.rows_within(1_000), Some(1));
-        (0..=FORGET_EXECUTIONS).for_each(|_| curve.observe(1, 200));
-        assert_eq!(curve.rows_within(1_000), Some(8));
+        assert_eq!(curve.rows_within(1_000), Some(Rows(1)));
+        (0..=FORGET_EXECUTIONS).for_each(|_| curve.observe(Rows(1), 200));
+        assert_eq!(curve.rows_within(1_000), Some(Rows(8)));
     }
 
     #[test]
     fn the_least_batch_that_keeps_up_is_found() {
+        let per_second = RowRate::per_second;
         // 1 ms and 1 ms a row: 500 rows a second alone, 800 in fours.
         let curve = learned(4, &[(1, 2_000_000), (2, 3_000_000), (3, 4_000_000), (4, 5_000_000)]);
-        assert_eq!(curve.rows_for_rate(400.0, 1), Some(Rate::KeepsUp(1)));
-        assert_eq!(curve.rows_for_rate(700.0, 1), Some(Rate::KeepsUp(3)));
-        assert_eq!(curve.rows_for_rate(1500.0, 2), Some(Rate::KeepsUp(3)));
-        assert_eq!(curve.rows_for_rate(900.0, 1), Some(Rate::FallsBehind(4)));
+        assert_eq!(curve.rows_for_rate(per_second(400.0), 1), Some(Rate::KeepsUp(Rows(1))));
+        assert_eq!(curve.rows_for_rate(per_second(700.0), 1), Some(Rate::KeepsUp(Rows(3))));
+        assert_eq!(curve.rows_for_rate(per_second(1500.0), 2), Some(Rate::KeepsUp(Rows(3))));
+        assert_eq!(curve.rows_for_rate(per_second(900.0), 1), Some(Rate::FallsBehind(Rows(4))));
     }
 }

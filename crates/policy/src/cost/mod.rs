@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use self::curve::{CostCurve, Rate};
 pub(crate) use self::padded::PaddedCosts;
+use crate::units::{Length, Rows};
 
 /// The durations of a model's executions, by length of the requests and size of the batch.
 ///
@@ -23,21 +24,21 @@ pub(crate) use self::padded::PaddedCosts;
 /// curves, whatever clients send.
 #[derive(Clone, Debug)]
 pub(crate) struct CostModel {
-    max_rows: u32,
+    max_rows: Rows,
     /// By the largest length of each class.
-    curves: BTreeMap<u32, CostCurve>,
+    curves: BTreeMap<Length, CostCurve>,
 }
 
 impl CostModel {
     /// A model that knows no execution of batches with at most this many rows.
-    pub(crate) fn new(max_rows: u32) -> Self {
+    pub(crate) fn new(max_rows: Rows) -> Self {
         CostModel { max_rows, curves: BTreeMap::new() }
     }
 
     /// Learns the duration of an execution.
-    pub(crate) fn observe(&mut self, length: u32, rows: u32, duration_ns: u64) {
+    pub(crate) fn observe(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         let max_rows = self.max_rows;
-        let class = curve::class_end(length);
+        let class = longest_alike(length);
         let curve = self.curves.entry(class).or_insert_with(|| CostCurve::new(max_rows));
         curve.observe(rows, duration_ns);
     }
@@ -45,10 +46,15 @@ impl CostModel {
     /// The durations of requests of this length: the curve of their class or of the next longer
     /// one, which takes no less; else of the longest, which may take less. None as long as nothing
     /// was executed.
-    pub(crate) fn curve(&self, length: u32) -> Option<&CostCurve> {
-        let longer = self.curves.range(curve::class_end(length)..).next();
+    pub(crate) fn curve(&self, length: Length) -> Option<&CostCurve> {
+        let longer = self.curves.range(longest_alike(length)..).next();
         longer.or_else(|| self.curves.last_key_value()).map(|(_, curve)| curve)
     }
+}
+
+/// The largest length of the class.
+fn longest_alike(length: Length) -> Length {
+    Length(curve::class_end(length.0))
 }
 
 /// The nanoseconds times a ratio.
@@ -63,11 +69,12 @@ mod tests {
 
     #[test]
     fn a_length_that_was_never_executed_is_estimated_by_the_next_longer_one() {
-        let mut costs = CostModel::new(4);
-        assert!(costs.curve(10).is_none());
-        costs.observe(10, 1, 100);
-        costs.observe(100, 1, 900);
-        let typical = |length| costs.curve(length).unwrap().estimate(1).unwrap().typical_ns;
+        let mut costs = CostModel::new(Rows(4));
+        assert!(costs.curve(Length(10)).is_none());
+        costs.observe(Rows(1), Length(10), 100);
+        costs.observe(Rows(1), Length(100), 900);
+        let curve = |length| costs.curve(Length(length)).unwrap();
+        let typical = |length| curve(length).estimate(Rows(1)).unwrap().typical_ns;
         assert_eq!([1, 10, 11, 100, 5000].map(typical), [100, 100, 900, 900, 900]);
     }
 }

@@ -13,6 +13,7 @@
 use super::samples::Samples;
 use super::spread::Spread;
 use crate::tuned::{FORGET_EXECUTIONS_PADDED, LATEST_SHARE, MARGINAL, SHAPE_PRIOR};
+use crate::units::{Elements, Length, Rows};
 
 /// Numbers of elements are told apart in half octaves.
 const CLASSES: usize = 64;
@@ -57,14 +58,14 @@ impl PaddedCosts {
     }
 
     /// Learns the duration of an execution.
-    pub(crate) fn observe(&mut self, rows: u32, length: u32, duration_ns: u64) {
+    pub(crate) fn observe(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         if self.knows(rows, length)
             && let Some(typical) = self.estimate(rows, length)
         {
             self.spread.add(duration_ns, typical as u64);
         }
         self.executions += 1;
-        let elements = elements(rows, length);
+        let elements = rows.of_length(length).as_f64();
         let expected = self.by_elements(elements);
         let took = duration_ns.max(1) as f64;
         let shape = &mut self.shapes[shape_index(rows, length)];
@@ -79,16 +80,16 @@ impl PaddedCosts {
     }
 
     /// The typical duration of an execution, in nanoseconds. None as long as nothing is known.
-    pub(crate) fn estimate(&self, rows: u32, length: u32) -> Option<f64> {
+    pub(crate) fn estimate(&self, rows: Rows, length: Length) -> Option<f64> {
         let shape = &self.shapes[shape_index(rows, length)];
-        Some(self.by_elements(elements(rows, length))? * shape.at(self.executions))
+        Some(self.by_elements(rows.of_length(length).as_f64())? * shape.at(self.executions))
     }
 
     /// The least duration of an execution, as far as that is known: beyond what can be judged, as
     /// much as the largest that can.
-    pub(crate) fn least(&self, rows: u32, length: u32) -> Option<f64> {
+    pub(crate) fn least(&self, rows: Rows, length: Length) -> Option<f64> {
         let whole = self.estimate(rows, length)?;
-        let judged = elements(rows, length).min(self.elements_max());
+        let judged = rows.of_length(length).as_f64().min(self.elements_max());
         Some(whole.min(self.by_elements(judged)?))
     }
 
@@ -99,18 +100,22 @@ impl PaddedCosts {
 
     /// The rows of the fastest batch of requests of this length whose execution probably ends
     /// within this time, and how long it takes. None as long as nothing is known.
-    pub(crate) fn fastest(&self, length: u32, rows_max: u32, within_ns: u64) -> Option<(u32, f64)> {
-        let mut best = (1, self.least(1, length)?);
-        let mut rows = 1;
+    pub(crate) fn fastest(
+        &self,
+        length: Length,
+        rows_max: Rows,
+        within_ns: u64,
+    ) -> Option<(Rows, f64)> {
+        let mut rows = Rows(1);
+        let mut best = (rows, self.least(rows, length)?);
         while rows < rows_max {
-            rows = (rows + rows.div_ceil(2)).min(rows_max);
+            rows = Rows(rows.0 + rows.0.div_ceil(2)).min(rows_max);
             let takes_ns = self.estimate(rows, length)?;
-            if elements(rows, length) > self.elements_max()
-                || self.cautious(takes_ns) > within_ns as f64
+            if !self.can_judge(rows.of_length(length)) || self.cautious(takes_ns) > within_ns as f64
             {
                 break;
             }
-            if takes_ns / f64::from(rows) < best.1 / f64::from(best.0) {
+            if takes_ns / rows.as_f64() < best.1 / best.0.as_f64() {
                 best = (rows, takes_ns);
             }
         }
@@ -119,13 +124,18 @@ impl PaddedCosts {
 
     /// Returns true if executions with as many or fewer, and with as many or more elements were
     /// seen.
-    pub(crate) fn knows(&self, rows: u32, length: u32) -> bool {
-        let class = class_of(elements(rows, length));
+    pub(crate) fn knows(&self, rows: Rows, length: Length) -> bool {
+        let class = class_of(rows.of_length(length).as_f64());
         self.known.is_some_and(|(first, last)| (first..=last).contains(&class))
     }
 
+    /// Returns true if the duration of a batch with this many elements can be judged.
+    pub(crate) fn can_judge(&self, elements: Elements) -> bool {
+        elements.as_f64() <= self.elements_max()
+    }
+
     /// The most elements of a batch that can be judged: twice those of any known class.
-    pub(crate) fn elements_max(&self) -> f64 {
+    fn elements_max(&self) -> f64 {
         self.known.map_or(0.0, |(_, last)| 2.0 * end_of(last))
     }
 
@@ -202,11 +212,6 @@ impl ShapeFactor {
     }
 }
 
-/// The elements of a batch; a batch of nothing counts as one.
-fn elements(rows: u32, length: u32) -> f64 {
-    (f64::from(rows) * f64::from(length)).max(1.0)
-}
-
 /// The place of a number on a scale with two steps for each octave, whose middles are
 /// between the steps.
 fn place_of(elements: f64) -> f64 {
@@ -225,9 +230,9 @@ fn end_of(class: usize) -> f64 {
     ((class as f64 + 1.0) / 2.0).exp2()
 }
 
-fn shape_index(rows: u32, length: u32) -> usize {
-    let octave = |number: u32| (number.max(1).ilog2() as usize).min(OCTAVES - 1);
-    octave(rows) * OCTAVES + octave(length)
+fn shape_index(rows: Rows, length: Length) -> usize {
+    let octave = |number: u64| (number.max(1).ilog2() as usize).min(OCTAVES - 1);
+    octave(rows.0) * OCTAVES + octave(u64::from(length.0))
 }
 
 #[cfg(test)]
@@ -235,29 +240,42 @@ mod tests {
     use super::*;
     use crate::tuned::ESTABLISHED_SAMPLES;
 
-    fn learned(executions: &[(u32, u32, u64)]) -> PaddedCosts {
+    fn observe(costs: &mut PaddedCosts, rows: u64, length: u32, duration_ns: u64) {
+        costs.observe(Rows(rows), Length(length), duration_ns);
+    }
+
+    fn knows(costs: &PaddedCosts, rows: u64, length: u32) -> bool {
+        costs.knows(Rows(rows), Length(length))
+    }
+
+    fn estimate(costs: &PaddedCosts, rows: u64, length: u32) -> Option<f64> {
+        costs.estimate(Rows(rows), Length(length))
+    }
+
+    fn learned(executions: &[(u64, u32, u64)]) -> PaddedCosts {
         let mut costs = PaddedCosts::new();
         for (rows, length, duration_ns) in executions {
-            (0..ESTABLISHED_SAMPLES).for_each(|_| costs.observe(*rows, *length, *duration_ns));
+            (0..ESTABLISHED_SAMPLES)
+                .for_each(|_| observe(&mut costs, *rows, *length, *duration_ns));
         }
         costs
     }
 
     #[track_caller]
-    fn check(costs: &PaddedCosts, rows: u32, length: u32, expected: f64) {
-        let estimate = costs.estimate(rows, length).unwrap();
+    fn check(costs: &PaddedCosts, rows: u64, length: u32, expected: f64) {
+        let estimate = estimate(costs, rows, length).unwrap();
         assert!((estimate / expected - 1.0).abs() < 0.12, "{estimate} instead of {expected}");
     }
 
     #[test]
     fn nothing_is_known_before_some_executions() {
         let mut costs = PaddedCosts::new();
-        costs.observe(1, 8, 100);
-        costs.observe(1, 8, 100);
-        assert_eq!(costs.estimate(1, 8), None);
-        assert!(!costs.knows(1, 8));
-        costs.observe(1, 8, 100);
-        assert!(costs.knows(1, 8) && !costs.knows(1, 40) && !costs.knows(1, 2));
+        observe(&mut costs, 1, 8, 100);
+        observe(&mut costs, 1, 8, 100);
+        assert_eq!(estimate(&costs, 1, 8), None);
+        assert!(!knows(&costs, 1, 8));
+        observe(&mut costs, 1, 8, 100);
+        assert!(knows(&costs, 1, 8) && !knows(&costs, 1, 40) && !knows(&costs, 1, 2));
         check(&costs, 1, 8, 100.0);
     }
 
@@ -266,8 +284,8 @@ mod tests {
         let mut costs = learned(&[(1, 8, 800), (1, 64, 6_400), (1, 512, 51_200)]);
         check(&costs, 8, 8, 6_400.0);
         check(&costs, 4, 8, 3_200.0);
-        (0..40).for_each(|_| costs.observe(8, 8, 4_400));
-        (0..40).for_each(|_| costs.observe(1, 64, 6_400));
+        (0..40).for_each(|_| observe(&mut costs, 8, 8, 4_400));
+        (0..40).for_each(|_| observe(&mut costs, 1, 64, 6_400));
         check(&costs, 8, 8, 4_400.0);
         check(&costs, 1, 64, 6_400.0);
     }
@@ -275,7 +293,7 @@ mod tests {
     #[test]
     fn larger_batches_than_known_look_worth_a_try() {
         let costs = learned(&[(1, 100, 10_000)]);
-        let (one, two) = (costs.estimate(1, 100).unwrap(), costs.estimate(2, 100).unwrap());
+        let (one, two) = (estimate(&costs, 1, 100).unwrap(), estimate(&costs, 2, 100).unwrap());
         assert!(two < 1.7 * one, "{one} {two}");
         assert!((200.0..260.0).contains(&costs.elements_max()));
     }
@@ -283,24 +301,24 @@ mod tests {
     #[test]
     fn one_slow_execution_among_many_changes_little() {
         let mut costs = learned(&[(1, 100, 10_000)]);
-        (0..20).for_each(|_| costs.observe(1, 100, 10_000));
-        costs.observe(1, 100, 1_000_000);
+        (0..20).for_each(|_| observe(&mut costs, 1, 100, 10_000));
+        observe(&mut costs, 1, 100, 1_000_000);
         check(&costs, 1, 100, 10_000.0);
     }
 
     #[test]
     fn what_is_old_is_forgotten() {
         let mut costs = learned(&[(1, 8, 100), (1, 1_000, 900_000)]);
-        assert!(costs.knows(1, 500));
-        (0..=FORGET_EXECUTIONS_PADDED).for_each(|_| costs.observe(1, 8, 100));
-        assert!(!costs.knows(1, 500));
+        assert!(knows(&costs, 1, 500));
+        (0..=FORGET_EXECUTIONS_PADDED).for_each(|_| observe(&mut costs, 1, 8, 100));
+        assert!(!knows(&costs, 1, 500));
     }
 
     #[test]
     fn extreme_shapes_have_estimates() {
-        let mut costs = learned(&[(1, 0, 100), (u32::MAX, u32::MAX, u64::MAX)]);
-        costs.observe(u32::MAX, u32::MAX, 0);
-        assert!(costs.estimate(u32::MAX, u32::MAX).unwrap() > 0.0);
-        assert!(costs.estimate(0, 0).unwrap() > 0.0);
+        let mut costs = learned(&[(1, 0, 100), (u64::MAX, u32::MAX, u64::MAX)]);
+        observe(&mut costs, u64::MAX, u32::MAX, 0);
+        assert!(estimate(&costs, u64::MAX, u32::MAX).unwrap() > 0.0);
+        assert!(estimate(&costs, 0, 0).unwrap() > 0.0);
     }
 }

@@ -9,7 +9,8 @@ use crate::cost::{CostCurve, Rate};
 use crate::ids::RequestInfo;
 use crate::lane_pool::LanePool;
 use crate::time::Time;
-use crate::tuned::{CATCH_UP, LOOK_AHEAD};
+use crate::tuned::LOOK_AHEAD;
+use crate::units::Rows;
 
 /// The load that a request finds.
 struct Load<'a> {
@@ -18,22 +19,20 @@ struct Load<'a> {
     /// When each instance is free, ascending, at least one.
     lanes_free: &'a [Time],
     /// Rows that are served before it.
-    rows_ahead: u64,
+    rows_ahead: Rows,
     /// The largest batch that ends within the objective.
-    full_rows: u32,
+    full_rows: Rows,
 }
 
 impl Load<'_> {
     /// When a request with this many rows is typically answered if the rows ahead of it
     /// execute in full batches. None as long as no cost is known.
-    fn answered_at(&self, rows: u32) -> Option<Time> {
-        let full = u64::from(self.full_rows.max(1));
+    fn answered_at(&self, rows: Rows) -> Option<Time> {
         let lanes = self.lanes_free.len() as u64;
-        let (batches, rest) = (self.rows_ahead / full, self.rows_ahead % full);
+        let (batches, rest) = self.rows_ahead.in_batches_of(self.full_rows.max(Rows(1)));
         let (rounds, lane) = (batches / lanes, (batches % lanes) as usize);
         let full_ns = self.curve.estimate(self.full_rows)?.typical_ns;
-        let with_it = u32::try_from(rest).unwrap_or(u32::MAX).saturating_add(rows);
-        let own_ns = self.curve.estimate(with_it)?.typical_ns;
+        let own_ns = self.curve.estimate(rest + rows)?.typical_ns;
         let starts = self.lanes_free[lane].saturating_add(rounds.saturating_mul(full_ns));
         Some(starts.saturating_add(own_ns))
     }
@@ -65,10 +64,9 @@ impl DeadlineChooser {
         first_free: Time,
     ) -> Option<Time> {
         let Costs::Alike(costs) = &self.costs else { return None };
-        let curve = costs.curve(request.length)?;
-        let rate = self.rate.per_second(now) * CATCH_UP;
-        let passed_over = match curve.rows_for_rate(rate, self.lanes_free.len())? {
-            Rate::KeepsUp(_) => 0,
+        let curve = costs.curve(request.row_length())?;
+        let passed_over = match curve.rows_for_rate(self.row_rate(now), self.lanes_free.len())? {
+            Rate::KeepsUp(_) => Rows(0),
             // What is too late for a full batch will be passed over.
             Rate::FallsBehind(rows) => {
                 let full_ns = curve.estimate(rows)?.typical_ns;
@@ -94,15 +92,15 @@ impl DeadlineChooser {
             let due = due_before(first_free.saturating_add(full_ns), place);
             ahead.remove(self.waiting_within(due));
         }
-        padded.answered_at(&self.lanes_free, ahead, request.rows(), request.length)
+        padded.answered_at(&self.lanes_free, ahead, request.rows(), request.row_length())
     }
 
     /// The rows that are served before this place.
-    fn rows_ahead(&self, place: QueuePlace) -> u64 {
+    fn rows_ahead(&self, place: QueuePlace) -> Rows {
         if self.counts_from_the_front(place) {
             return self.rows_within(..place);
         }
-        self.rows - self.rows_within(place..)
+        self.rows.saturating_sub(self.rows_within(place..))
     }
 
     /// The same with their elements.
@@ -120,9 +118,9 @@ impl DeadlineChooser {
     }
 
     /// The rows of the requests in this part of the order, or of some of many.
-    fn rows_within(&self, part: impl RangeBounds<QueuePlace>) -> u64 {
+    fn rows_within(&self, part: impl RangeBounds<QueuePlace>) -> Rows {
         let part = self.order.range(part).take(LOOK_AHEAD);
-        part.map(|(_, index)| u64::from(self.entry(index).rows)).sum()
+        part.map(|(_, index)| self.entry(index).rows).sum()
     }
 
     /// The same with their elements.

@@ -37,18 +37,19 @@ use crate::queue::{DenseIndex, SlabIndex};
 use crate::spec::DeadlineSpec;
 use crate::time::Time;
 use crate::tuned::LOOK_AHEAD;
+use crate::units::{Elements, Length, Rows};
 
 /// The requests that wait by their deadlines, and the executions.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlineChooser {
     objective_ns: u64,
-    max_rows: u32,
+    max_rows: Rows,
     order: ServiceOrder,
     /// The request of each entry of the queue's slab.
     entries: Vec<Option<Entry>>,
-    rows: u64,
-    /// Rows times length of the waiting requests.
-    elements: u64,
+    /// The waiting requests together, without padding.
+    rows: Rows,
+    elements: Elements,
     arrivals: u64,
     rate: ArrivalRate,
     /// The rate of the work that arrives: in nanoseconds of executions, if the requests were
@@ -72,8 +73,8 @@ pub(crate) struct DeadlineChooser {
 struct Entry {
     place: QueuePlace,
     class: ShapeClassId,
-    rows: u32,
-    length: u32,
+    rows: Rows,
+    length: Length,
 }
 
 /// The answer to a request that arrives.
@@ -99,17 +100,18 @@ struct Running {
     since: Time,
     /// When it typically ends; none if no cost was known.
     until: Option<Time>,
-    length: u32,
-    rows: u32,
+    length: Length,
+    rows: Rows,
 }
 
 impl DeadlineChooser {
     pub(crate) fn new(max_batch_size: u32, spec: &DeadlineSpec) -> Self {
-        let max_rows = max_batch_size.max(1);
+        let max_rows = Rows(u64::from(max_batch_size.max(1)));
         let costs = match &spec.queue.padding {
             None => Costs::Alike(CostModel::new(max_rows)),
             Some(padding) => {
-                let batches = PaddedBatches::new(max_rows, padding.budget, spec.objective_ns);
+                let budget = Elements(padding.budget);
+                let batches = PaddedBatches::new(max_rows, budget, spec.objective_ns);
                 Costs::Padded(Box::new(batches))
             }
         };
@@ -118,8 +120,8 @@ impl DeadlineChooser {
             max_rows,
             order: ServiceOrder::default(),
             entries: Vec::new(),
-            rows: 0,
-            elements: 0,
+            rows: Rows(0),
+            elements: Elements(0),
             arrivals: 0,
             rate: ArrivalRate::default(),
             work_rate: ArrivalRate::default(),
@@ -160,9 +162,9 @@ impl DeadlineChooser {
     }
 
     fn count_arrival(&mut self, request: &RequestInfo, now: Time) {
-        self.rate.add(now, u64::from(request.rows()));
+        self.rate.add(now, request.rows().0);
         if let Costs::Padded(padded) = &self.costs {
-            self.work_rate.add(now, padded.work_ns(request.rows(), request.length));
+            self.work_rate.add(now, padded.alone_ns(request.rows(), request.row_length()));
         }
     }
 
@@ -173,9 +175,9 @@ impl DeadlineChooser {
 
     /// A request begins to wait.
     pub(crate) fn insert(&mut self, index: SlabIndex, request: &RequestInfo, place: QueuePlace) {
-        let (rows, length) = (request.rows(), request.length);
-        self.rows += u64::from(rows);
-        self.elements += elements(rows, length);
+        let (rows, length) = (request.rows(), request.row_length());
+        self.rows += rows;
+        self.elements += rows.of_length(length);
         if let Costs::Padded(padded) = &mut self.costs {
             padded.insert(index);
         }
@@ -192,8 +194,8 @@ impl DeadlineChooser {
         let waiting = *self.entry(index);
         self.entries[index.index()] = None;
         self.order.remove(waiting.place);
-        self.rows -= u64::from(waiting.rows);
-        self.elements -= elements(waiting.rows, waiting.length);
+        self.rows -= waiting.rows;
+        self.elements -= waiting.rows.of_length(waiting.length);
     }
 
     fn entry(&self, index: SlabIndex) -> &Entry {
@@ -216,9 +218,9 @@ impl DeadlineChooser {
     }
 
     /// An execution of this many rows took this long.
-    pub(crate) fn learn(&mut self, rows: u32, length: u32, duration_ns: u64) {
+    pub(crate) fn learn(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         match &mut self.costs {
-            Costs::Alike(costs) => costs.observe(length, rows, duration_ns),
+            Costs::Alike(costs) => costs.observe(rows, length, duration_ns),
             Costs::Padded(padded) => padded.costs.observe(rows, length, duration_ns),
         }
     }
@@ -240,7 +242,7 @@ impl DeadlineChooser {
                 let estimate = || costs.curve(length)?.estimate(rows);
                 estimate().map_or(0, |estimate| estimate.typical_ns)
             }
-            Costs::Padded(padded) => padded.work_ns(rows, length),
+            Costs::Padded(padded) => padded.alone_ns(rows, length),
         }
     }
 
@@ -283,18 +285,13 @@ impl DeadlineChooser {
         let Some((next, window)) = self.choose(now, lanes) else { return BatchDecision::Empty };
         let window = window.filter(|_| intake == Intake::Open && self.probing.is_none());
         if let Some(window) = window {
-            let (rows, next_preferred) = (window.rows, window.wanted_rows);
+            let (rows, next_preferred) = (window.rows.as_u32(), window.wanted_rows.as_u32());
             return BatchDecision::Wait { until: Some(window.closes), rows, next_preferred };
         }
         let (requests, rows, reason) = next.summary();
         self.next = Some(next);
-        BatchDecision::Close { requests, rows, reason }
+        BatchDecision::Close { requests, rows: rows.as_u32(), reason }
     }
-}
-
-/// The elements of a request; one of nothing counts as one.
-fn elements(rows: u32, length: u32) -> u64 {
-    (u64::from(rows) * u64::from(length)).max(1)
 }
 
 #[cfg(test)]

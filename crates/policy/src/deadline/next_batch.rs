@@ -11,6 +11,7 @@ use crate::padding::{self, ChoiceEnd, FrontRequest};
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
 use crate::tuned::{CATCH_UP, LOOK_AHEAD};
+use crate::units::{RowRate, Rows, Speed};
 
 /// The next batch.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub(super) enum NextBatch {
 
 impl NextBatch {
     /// The number of its requests, their rows, and why it has no more.
-    pub(super) fn summary(&self) -> (usize, u32, CloseReason) {
+    pub(super) fn summary(&self) -> (usize, Rows, CloseReason) {
         match self {
             NextBatch::Alike(choice) => {
                 let reason = match choice.end {
@@ -63,7 +64,7 @@ impl DeadlineChooser {
             }
         }
         let Costs::Alike(costs) = &self.costs else { return None };
-        let rate = self.rate.per_second(now) * CATCH_UP;
+        let rate = self.row_rate(now);
         let planned = costs.curve(length).and_then(|curve| {
             let needed = curve.rows_for_rate(rate, self.lanes_free.len())?;
             let lanes_free = &self.lanes_free;
@@ -115,11 +116,16 @@ impl DeadlineChooser {
         Some((NextBatch::Padded(choice, reason), window))
     }
 
+    /// The rate of rows that batches have to keep up with.
+    pub(super) fn row_rate(&self, now: Time) -> RowRate {
+        RowRate::per_second(self.rate.per_second(now)) * CATCH_UP
+    }
+
     /// The work and the rows that arrive, and the speed of batches that keeps up with them.
     pub(super) fn demand(&self, now: Time) -> Demand {
-        let work = self.work_rate.per_second(now) * CATCH_UP / 1e9;
-        let rows = self.rate.per_second(now) * CATCH_UP / 1e9;
-        Demand { speed: work / self.lanes_free.len().max(1) as f64, work, rows }
+        let work = Speed(self.work_rate.per_second(now) * CATCH_UP / 1e9);
+        let speed = work.on_each_of(self.lanes_free.len());
+        Demand { speed, work, rows: self.row_rate(now) }
     }
 
     /// The request that is served first.

@@ -17,36 +17,44 @@ use crate::padding::{Bounds, Choice, ChoiceEnd, Front, FrontRequest};
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
 use crate::tuned::{LATEST_SHARE, PATIENCE, TRIES, WORTH_IT};
+use crate::units::{Elements, Length, RowRate, Rows, Speed, Work};
 
 /// The load of the arriving requests.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Demand {
     /// The speed of batches that keeps up with the work that arrives.
-    pub(super) speed: f64,
-    /// Work per nanosecond.
-    pub(super) work: f64,
-    /// Rows per nanosecond.
-    pub(super) rows: f64,
+    pub(super) speed: Speed,
+    /// The speed of all instances together that keeps up with it.
+    pub(super) work: Speed,
+    /// The rows that arrive.
+    pub(super) rows: RowRate,
 }
 
 /// The requests that wait before another.
 #[derive(Copy, Clone, Default, Debug)]
 pub(super) struct Ahead {
-    pub(super) rows: u64,
-    /// Rows times length, without padding.
-    pub(super) elements: u64,
+    pub(super) rows: Rows,
+    /// Without padding.
+    pub(super) elements: Elements,
 }
 
 impl Ahead {
-    pub(super) fn add(&mut self, rows: u32, length: u32) {
-        self.rows += u64::from(rows);
-        self.elements += super::elements(rows, length);
+    pub(super) fn add(&mut self, rows: Rows, length: Length) {
+        self.rows += rows;
+        self.elements += rows.of_length(length);
     }
 
     pub(super) fn remove(&mut self, others: Ahead) {
-        self.rows = self.rows.saturating_sub(others.rows);
-        self.elements = self.elements.saturating_sub(others.elements);
+        self.rows -= others.rows;
+        self.elements -= others.elements;
     }
+}
+
+/// The fastest batch of requests of one length.
+struct FastestBatch {
+    rows: Rows,
+    takes_ns: f64,
+    speed: Speed,
 }
 
 /// The costs of padded batches, and the plan of the next one.
@@ -63,7 +71,7 @@ pub(super) struct PaddedBatches {
 }
 
 impl PaddedBatches {
-    pub(super) fn new(max_rows: u32, budget: u64, objective_ns: u64) -> Self {
+    pub(super) fn new(max_rows: Rows, budget: Elements, objective_ns: u64) -> Self {
         PaddedBatches {
             costs: PaddedCosts::new(),
             bounds: Bounds::new(max_rows, budget),
@@ -75,7 +83,7 @@ impl PaddedBatches {
     }
 
     /// The duration of a request's execution alone; 0 as long as nothing is known.
-    pub(super) fn work_ns(&self, rows: u32, length: u32) -> u64 {
+    pub(super) fn alone_ns(&self, rows: Rows, length: Length) -> u64 {
         self.costs.least(rows, length).unwrap_or(0.0) as u64
     }
 
@@ -91,13 +99,12 @@ impl PaddedBatches {
         self.passed_over[index.index()]
     }
 
-    /// The rows of the fastest batch of requests of this length, how long it takes, and its
-    /// speed. None as long as nothing is known.
-    pub(super) fn fastest(&self, length: u32) -> Option<(u32, f64, f64)> {
+    /// The fastest batch of requests of this length. None as long as nothing is known.
+    fn fastest(&self, length: Length) -> Option<FastestBatch> {
         let rows_max = self.bounds.rows_max(length);
         let (rows, takes_ns) = self.costs.fastest(length, rows_max, self.objective_ns)?;
-        let speed = f64::from(rows) * self.costs.estimate(1, length)? / takes_ns.max(1.0);
-        Some((rows, takes_ns, speed))
+        let work = Work::alone(self.costs.estimate(Rows(1), length)?) * rows;
+        Some(FastestBatch { rows, takes_ns, speed: work.over(takes_ns) })
     }
 
     /// When a request would typically be answered that finds this load. None as long as
@@ -106,41 +113,39 @@ impl PaddedBatches {
         &self,
         lanes_free: &[Time],
         ahead: Ahead,
-        rows: u32,
-        length: u32,
+        rows: Rows,
+        length: Length,
     ) -> Option<Time> {
         let own_ns = self.costs.least(rows, length)?;
         let common = self.common_length(ahead);
-        let (full, full_ns, _) = self.fastest(common)?;
-        let (batches, rest) = (ahead.rows / u64::from(full), ahead.rows % u64::from(full));
+        let full = self.fastest(common)?;
+        let (batches, rest) = ahead.rows.in_batches_of(full.rows);
         let lanes = lanes_free.len() as u64;
         let (rounds, lane) = (batches / lanes, (batches % lanes) as usize);
-        let rest = u32::try_from(rest).unwrap_or(u32::MAX);
         let own_ns = match rest {
-            0 => own_ns,
+            Rows(0) => own_ns,
             _ => {
                 let apart_ns = self.costs.estimate(rest, common)? + own_ns;
-                let together = (rest.saturating_add(rows), common.max(length));
+                let together = (rest + rows, common.max(length));
                 let fits = together.0 <= self.bounds.rows_max(together.1);
                 let joined_ns = self.costs.estimate(together.0, together.1)?;
                 if fits { apart_ns.min(joined_ns) } else { apart_ns }
             }
         };
-        let starts = lanes_free[lane].saturating_add(rounds.saturating_mul(full_ns as u64));
+        let starts = lanes_free[lane].saturating_add(rounds.saturating_mul(full.takes_ns as u64));
         Some(starts.saturating_add(own_ns as u64))
     }
 
     /// The length of batches of these requests.
-    pub(super) fn common_length(&self, requests: Ahead) -> u32 {
-        let mean = requests.elements as f64 / requests.rows.max(1) as f64;
-        (mean * self.stretch) as u32
+    fn common_length(&self, requests: Ahead) -> Length {
+        Length((requests.elements.per_row(requests.rows) * self.stretch) as u32)
     }
 
     /// The duration of the fastest batch of these requests, if even that one is too slow for the
     /// arriving work.
     pub(super) fn falls_behind(&self, requests: Ahead, demand: &Demand) -> Option<u64> {
-        let (_, takes_ns, speed) = self.fastest(self.common_length(requests))?;
-        (speed < demand.speed).then_some(takes_ns as u64)
+        let fastest = self.fastest(self.common_length(requests))?;
+        (fastest.speed < demand.speed).then_some(fastest.takes_ns as u64)
     }
 
     /// Chooses the next batch from the requests in front, of which there is at least one. If
@@ -159,7 +164,7 @@ impl PaddedBatches {
         if has_turn {
             return (considerate, None);
         }
-        let (_, _, fastest) = self.fastest(considerate.length).unwrap_or((1, 0.0, f64::MAX));
+        let fastest = self.fastest(considerate.length).map_or(Speed(f64::MAX), |one| one.speed);
         let keeps_up = fastest >= demand.speed;
         if keeps_up
             && (considerate.speed >= demand.speed
@@ -169,7 +174,7 @@ impl PaddedBatches {
             return (considerate, None);
         }
         let mut best = (considerate, None);
-        let mut most = if keeps_up { considerate.speed } else { 0.0 };
+        let mut most = if keeps_up { considerate.speed } else { Speed(0.0) };
         for place in places(self.front.requests().len()) {
             let Some(chosen) = self.front.candidate_at(place) else { continue };
             let choice = self.front.choose(&self.costs, &bounds, chosen);
@@ -194,7 +199,7 @@ impl PaddedBatches {
         let first = self.front.candidate_at(0).expect("the first request is a candidate");
         let mut choice = self.front.choose(&self.costs, bounds, first);
         let alone = &self.front.requests()[0];
-        let alone_ends = now.saturating_add(self.work_ns(alone.rows, alone.length));
+        let alone_ends = now.saturating_add(self.alone_ns(alone.rows, alone.length));
         let mut ends_by = Time::MAX;
         for _ in 0..TRIES {
             let ends = now.saturating_add(choice.takes_ns());
@@ -223,37 +228,39 @@ impl PaddedBatches {
         self.front.requests().iter().all(|one| {
             let Some(free) = lanes.iter_mut().min() else { return false };
             let starts = (*free).max(now);
-            *free = starts.saturating_add(self.work_ns(one.rows, one.length));
+            *free = starts.saturating_add(self.alone_ns(one.rows, one.length));
             starts <= self.latest_start(one)
         })
     }
 
     /// The window of a batch that waits for more requests, if its deadlines allow it, and the
     /// speed that comes of it.
-    fn wait(&self, now: Time, choice: &Choice, demand: &Demand) -> Option<(Window, f64)> {
-        if choice.end != ChoiceEnd::All || !self.front.has_all(choice) || demand.rows <= 0.0 {
+    fn wait(&self, now: Time, choice: &Choice, demand: &Demand) -> Option<(Window, Speed)> {
+        let has_all = choice.end == ChoiceEnd::All && self.front.has_all(choice);
+        if !has_all || demand.rows <= RowRate::ZERO {
             return None;
         }
-        let (wanted, takes_ns, _) = self.fastest(choice.length)?;
-        let missing = f64::from(wanted.checked_sub(choice.rows).filter(|missing| *missing > 0)?);
-        let wait_ns = missing / demand.rows;
+        let FastestBatch { rows: wanted, takes_ns, .. } = self.fastest(choice.length)?;
+        if wanted <= choice.rows {
+            return None;
+        }
+        let wait_ns = demand.rows.ns_for(wanted.saturating_sub(choice.rows));
         let cautious_ns = self.costs.cautious(takes_ns) as u64;
         let last_moment = Time(choice.earliest.0.saturating_sub(cautious_ns));
         if last_moment <= now.saturating_add(wait_ns as u64) {
             return None;
         }
-        let work_ns = choice.one_by_one_ns + demand.work * wait_ns;
+        let work = choice.work + demand.work.during(wait_ns);
         let closes = last_moment.min(now.saturating_add((wait_ns * PATIENCE) as u64 + 1));
         let window = Window { closes, rows: choice.rows, wanted_rows: wanted };
-        Some((window, work_ns / (wait_ns + takes_ns)))
+        Some((window, work.over(wait_ns + takes_ns)))
     }
 
     /// The chosen requests, in the order of service.
     pub(super) fn take(&mut self, choice: &Choice) -> Vec<SlabIndex> {
         if choice.request_count() > 1 {
-            let own: u64 = self.front.chosen(choice).map(FrontRequest::elements).sum();
-            let elements = u64::from(choice.rows) * u64::from(choice.length);
-            let stretch = elements as f64 / own.max(1) as f64;
+            let own: Elements = self.front.chosen(choice).map(FrontRequest::elements).sum();
+            let stretch = choice.rows.of_length(choice.length).ratio_to(own);
             self.stretch += (stretch.max(1.0) - self.stretch) * LATEST_SHARE;
         }
         let passed_over = &mut self.passed_over;

@@ -11,6 +11,7 @@
 use crate::cost::{CostCurve, Rate};
 use crate::time::Time;
 use crate::tuned::{PATIENCE, WORTH_IT};
+use crate::units::{RowRate, Rows};
 
 /// The facts that a plan follows from.
 pub(super) struct Planner<'a> {
@@ -18,18 +19,18 @@ pub(super) struct Planner<'a> {
     pub(super) curve: &'a CostCurve,
     /// When each instance is free, ascending; the first is free now.
     pub(super) lanes_free: &'a [Time],
-    /// The rows that arrive per second.
-    pub(super) rate: f64,
+    /// The rows that arrive.
+    pub(super) rate: RowRate,
     /// The rows of a batch that keeps up with them.
     pub(super) needed: Rate,
-    pub(super) max_rows: u32,
+    pub(super) max_rows: Rows,
 }
 
 /// A waiting request, as a plan sees it.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) deadline: Time,
-    pub(super) rows: u32,
+    pub(super) rows: Rows,
 }
 
 /// The next batch.
@@ -40,7 +41,7 @@ pub(super) struct Choice {
     /// The number of requests in the batch, at least one.
     pub(super) requests: usize,
     /// Their rows together.
-    pub(super) rows: u32,
+    pub(super) rows: Rows,
     /// Why it has no more.
     pub(super) end: BatchEnd,
 }
@@ -51,9 +52,9 @@ pub(super) struct Window {
     /// When the batch closes as it is.
     pub(super) closes: Time,
     /// Rows that it has.
-    pub(super) rows: u32,
+    pub(super) rows: Rows,
     /// Rows with which it closes at once.
-    pub(super) wanted_rows: u32,
+    pub(super) wanted_rows: Rows,
 }
 
 /// Why a batch has no more requests.
@@ -79,7 +80,7 @@ impl Planner<'_> {
 
     /// While the instances keep up: the requests in front, unless others would be too late
     /// for it.
-    fn in_order(&self, now: Time, waiting: &[Waiting], needed: u32) -> Choice {
+    fn in_order(&self, now: Time, waiting: &[Waiting], needed: Rows) -> Choice {
         let mut best = self.batch_from(now, waiting, 0);
         if best.rows >= needed || leaves_none(&best, waiting) || self.is_feasible(waiting) {
             return best;
@@ -102,14 +103,14 @@ impl Planner<'_> {
         &self,
         now: Time,
         waiting: &[Waiting],
-        wanted: u32,
+        wanted: Rows,
     ) -> (Choice, Option<Window>) {
         let mut best = (self.batch_from(now, waiting, 0), None);
-        let mut most = 0.0;
+        let mut most = RowRate::ZERO;
         for passed_over in candidates(waiting) {
             let choice = self.batch_from(now, waiting, passed_over);
             let takes = self.curve.estimate(choice.rows).unwrap_or_default();
-            let rate = f64::from(choice.rows) / takes.typical_ns.max(1) as f64;
+            let rate = choice.rows.per_ns(takes.typical_ns.max(1) as f64);
             if rate > most * WORTH_IT {
                 (best, most) = ((choice, None), rate);
             }
@@ -127,29 +128,28 @@ impl Planner<'_> {
     }
 
     /// The window of a batch that waits until it has the wanted rows, if its deadlines
-    /// allow it, and the rows per nanosecond that come of it.
+    /// allow it, and the rate that comes of it.
     fn wait(
         &self,
         now: Time,
         choice: &Choice,
         waiting: &[Waiting],
-        wanted: u32,
-    ) -> Option<(Window, f64)> {
-        let missing = f64::from(wanted - choice.rows);
-        let wait_ns = missing * 1e9 / self.rate;
+        wanted: Rows,
+    ) -> Option<(Window, RowRate)> {
+        let wait_ns = self.rate.ns_for(wanted.saturating_sub(choice.rows));
         let takes = self.curve.estimate(wanted)?;
         let earliest = waiting[choice.passed_over..].iter().map(|one| one.deadline).min()?;
         let last_moment = Time(earliest.0.saturating_sub(takes.cautious_ns));
         if last_moment <= now.saturating_add(wait_ns as u64) {
             return None;
         }
-        let rate = f64::from(wanted) / (wait_ns + takes.typical_ns as f64);
+        let rate = wanted.per_ns(wait_ns + takes.typical_ns as f64);
         let closes = last_moment.min(now.saturating_add((wait_ns * PATIENCE) as u64 + 1));
         Some((Window { closes, rows: choice.rows, wanted_rows: wanted }, rate))
     }
 
     /// The batch of all that fit, whatever their deadlines: as long as no cost is known.
-    pub(super) fn without_costs(max_rows: u32, waiting: &[Waiting]) -> Choice {
+    pub(super) fn without_costs(max_rows: Rows, waiting: &[Waiting]) -> Choice {
         extend(max_rows, waiting, 0, |_, _| true)
     }
 
@@ -200,15 +200,15 @@ fn candidates(waiting: &[Waiting]) -> impl Iterator<Item = usize> {
 
 /// Adds requests to a batch while it fits, by its rows and the earliest deadline in it.
 fn extend(
-    max_rows: u32,
+    max_rows: Rows,
     waiting: &[Waiting],
     passed_over: usize,
-    fits: impl Fn(u32, Time) -> bool,
+    fits: impl Fn(Rows, Time) -> bool,
 ) -> Choice {
-    let mut choice = Choice { passed_over, requests: 0, rows: 0, end: BatchEnd::NoneWaits };
+    let mut choice = Choice { passed_over, requests: 0, rows: Rows(0), end: BatchEnd::NoneWaits };
     let mut earliest = Time::MAX;
     for one in &waiting[passed_over..] {
-        let rows = choice.rows.saturating_add(one.rows);
+        let rows = choice.rows + one.rows;
         earliest = earliest.min(one.deadline);
         if choice.requests > 0 {
             if rows > max_rows {

@@ -8,13 +8,14 @@
 use crate::cost::PaddedCosts;
 use crate::time::Time;
 use crate::tuned::{GAIN_MIN, PADDED_MAX, WORTH_IT};
+use crate::units::{Elements, Length, Rows, Speed, Work};
 
 /// The bounds of a batch, beside its costs.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Bounds {
-    max_rows: u32,
-    /// The most rows times length.
-    budget: u64,
+    max_rows: Rows,
+    /// The most elements, with padding.
+    budget: Elements,
     /// When it begins, if deadlines matter.
     begins: Time,
     /// When it must probably have ended, for the sake of others.
@@ -23,7 +24,7 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// The bounds of batches without deadlines.
-    pub(crate) fn new(max_rows: u32, budget: u64) -> Self {
+    pub(crate) fn new(max_rows: Rows, budget: Elements) -> Self {
         Bounds { max_rows, budget, begins: Time(0), ends_by: Time::MAX }
     }
 
@@ -38,9 +39,8 @@ impl Bounds {
     }
 
     /// The most rows of batches of this length.
-    pub(crate) fn rows_max(&self, length: u32) -> u32 {
-        let by_budget = self.budget / u64::from(length.max(1));
-        self.max_rows.min(u32::try_from(by_budget).unwrap_or(u32::MAX)).max(1)
+    pub(crate) fn rows_max(&self, length: Length) -> Rows {
+        self.max_rows.min(self.budget.rows_of(length)).max(Rows(1))
     }
 
     /// Returns true if a batch that typically takes this long meets its deadlines.
@@ -54,9 +54,15 @@ impl Bounds {
 /// A request that may be in the batch.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Candidate {
-    pub(super) rows: u32,
-    pub(super) length: u32,
+    pub(super) rows: Rows,
+    pub(super) length: Length,
     pub(super) deadline: Time,
+}
+
+impl Candidate {
+    fn elements(&self) -> Elements {
+        self.rows.of_length(self.length)
+    }
 }
 
 /// The next batch: this part of the candidates.
@@ -65,22 +71,22 @@ pub(crate) struct Choice {
     pub(super) first: usize,
     /// The last one, inclusively.
     pub(super) last: usize,
-    pub(crate) rows: u32,
+    pub(crate) rows: Rows,
     /// The length of the longest.
-    pub(crate) length: u32,
+    pub(crate) length: Length,
     /// The earliest deadline in it.
     pub(crate) earliest: Time,
     /// The time that its requests would take one by one.
-    pub(crate) one_by_one_ns: f64,
+    pub(crate) work: Work,
     /// The factor by which it is faster than that.
-    pub(crate) speed: f64,
+    pub(crate) speed: Speed,
     pub(crate) end: ChoiceEnd,
 }
 
 impl Choice {
     /// Its typical duration.
     pub(crate) fn takes_ns(&self) -> u64 {
-        (self.one_by_one_ns / self.speed) as u64
+        self.work.ns_at(self.speed) as u64
     }
 
     /// Number of its requests.
@@ -109,15 +115,15 @@ pub(crate) enum ChoiceEnd {
 struct Growing {
     first: usize,
     last: usize,
-    rows: u64,
-    length: u32,
+    rows: Rows,
+    length: Length,
     earliest: Time,
     /// The elements that its requests have by themselves.
-    own_elements: f64,
+    own_elements: Elements,
     /// The time that its requests would take one by one.
-    one_by_one_ns: f64,
+    work: Work,
     /// The factor by which it is faster than that.
-    speed: f64,
+    speed: Speed,
 }
 
 /// Chooses among the candidates, which are sorted by length, the batch with this one.
@@ -131,12 +137,12 @@ pub(super) fn choose(
     let mut growing = Growing {
         first: chosen,
         last: chosen,
-        rows: u64::from(one.rows),
+        rows: one.rows,
         length: one.length,
         earliest: one.deadline,
-        own_elements: own_elements(one),
-        one_by_one_ns: costs.estimate(one.rows, one.length).unwrap_or(0.0),
-        speed: 1.0,
+        own_elements: one.elements(),
+        work: Work::alone(costs.estimate(one.rows, one.length).unwrap_or(0.0)),
+        speed: Speed::ONE,
     };
     if !costs.knows(one.rows, one.length) {
         return growing.choice(ChoiceEnd::Cost);
@@ -176,10 +182,6 @@ pub(super) fn choose(
     best.choice(end)
 }
 
-fn own_elements(one: &Candidate) -> f64 {
-    (f64::from(one.rows) * f64::from(one.length)).max(1.0)
-}
-
 impl Growing {
     /// The batch with one more request, or why that is not possible.
     fn with(
@@ -189,21 +191,21 @@ impl Growing {
         one: &Candidate,
         (first, last): (usize, usize),
     ) -> Result<Growing, ChoiceEnd> {
-        let rows = self.rows + u64::from(one.rows);
-        let Some(rows_32) = u32::try_from(rows).ok().filter(|rows| *rows <= bounds.max_rows) else {
+        let rows = self.rows + one.rows;
+        if rows > bounds.max_rows {
             return Err(ChoiceEnd::Rows);
-        };
+        }
         let length = self.length.max(one.length);
-        if rows.saturating_mul(u64::from(length)) > bounds.budget {
+        let elements = rows.of_length(length);
+        if elements > bounds.budget {
             return Err(ChoiceEnd::Budget);
         }
-        let elements = rows as f64 * f64::from(length);
-        let own_elements = self.own_elements + own_elements(one);
-        if elements > costs.elements_max() || elements > PADDED_MAX * own_elements {
+        let own_elements = self.own_elements + one.elements();
+        if !costs.can_judge(elements) || elements.ratio_to(own_elements) > PADDED_MAX {
             return Err(ChoiceEnd::Cost);
         }
         let (Some(takes_ns), Some(alone_ns)) =
-            (costs.estimate(rows_32, length), costs.estimate(one.rows, one.length))
+            (costs.estimate(rows, length), costs.estimate(one.rows, one.length))
         else {
             return Err(ChoiceEnd::Cost);
         };
@@ -211,14 +213,14 @@ impl Growing {
         if !bounds.leave_time(costs, takes_ns, earliest) {
             return Err(ChoiceEnd::Deadline);
         }
-        let one_by_one_ns = self.one_by_one_ns + alone_ns;
-        let speed = one_by_one_ns / takes_ns.max(1.0);
-        Ok(Growing { first, last, rows, length, earliest, own_elements, one_by_one_ns, speed })
+        let work = self.work + Work::alone(alone_ns);
+        let speed = work.over(takes_ns);
+        Ok(Growing { first, last, rows, length, earliest, own_elements, work, speed })
     }
 
     /// Why one more request, even of the best length, would not make the batch faster.
     fn check_growth(&self, costs: &PaddedCosts, bounds: &Bounds) -> Result<(), ChoiceEnd> {
-        let one = Candidate { rows: 1, length: self.length, deadline: Time::MAX };
+        let one = Candidate { rows: Rows(1), length: self.length, deadline: Time::MAX };
         let larger = self.with(costs, bounds, &one, (self.first, self.last))?;
         if larger.speed > self.speed { Ok(()) } else { Err(ChoiceEnd::Cost) }
     }
@@ -228,9 +230,7 @@ impl Growing {
     }
 
     fn choice(&self, end: ChoiceEnd) -> Choice {
-        let Growing { first, last, length, earliest, one_by_one_ns, speed, .. } = *self;
-        // A request that exceeds the maximum is a batch of its own.
-        let rows = u32::try_from(self.rows).unwrap_or(u32::MAX);
-        Choice { first, last, rows, length, earliest, one_by_one_ns, speed, end }
+        let Growing { first, last, rows, length, earliest, work, speed, .. } = *self;
+        Choice { first, last, rows, length, earliest, work, speed, end }
     }
 }

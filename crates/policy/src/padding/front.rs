@@ -6,14 +6,15 @@ use crate::ids::ShapeClassId;
 use crate::queue::SlabIndex;
 use crate::time::Time;
 use crate::tuned::{LOOK_AHEAD_PADDED, PASSED_OVER_MAX};
+use crate::units::{Elements, Length, Rows};
 
 /// A waiting request, as a choice sees it.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct FrontRequest {
     pub(crate) index: SlabIndex,
     pub(crate) class: ShapeClassId,
-    pub(crate) rows: u32,
-    pub(crate) length: u32,
+    pub(crate) rows: Rows,
+    pub(crate) length: Length,
     pub(crate) deadline: Time,
     /// Number of batches that have passed it over.
     pub(crate) passed_over: u32,
@@ -21,8 +22,8 @@ pub(crate) struct FrontRequest {
 
 impl FrontRequest {
     /// Its rows times its length.
-    pub(crate) fn elements(&self) -> u64 {
-        (u64::from(self.rows) * u64::from(self.length)).max(1)
+    pub(crate) fn elements(&self) -> Elements {
+        self.rows.of_length(self.length)
     }
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Front {
 /// The place of a request in front, sorted by length.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Sorted {
-    length: u32,
+    length: Length,
     /// Of equal lengths, the older one is nearer to the first request.
     tie: i32,
     place: u32,

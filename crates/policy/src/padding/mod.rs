@@ -31,12 +31,13 @@ use crate::queue::{DenseIndex, PolicyQueue, SlabIndex};
 use crate::spec::{DynamicSpec, PaddingSpec};
 use crate::time::Time;
 use crate::tuned::TRIES;
+use crate::units::{Elements, Length, Rows};
 
 /// The lengths of the requests that wait, and what executions cost.
 #[derive(Clone, Debug)]
 pub(crate) struct PaddedChooser {
-    max_rows: u32,
-    budget: u64,
+    max_rows: Rows,
+    budget: Elements,
     max_queue_delay_ns: u64,
     /// The request of each entry of the queue's slab.
     entries: Vec<Entry>,
@@ -52,7 +53,7 @@ pub(crate) struct PaddedChooser {
 /// A waiting request's length, how many batches have passed it over, and when it is due.
 #[derive(Copy, Clone, Debug, Default)]
 struct Entry {
-    length: u32,
+    length: Length,
     passed_over: u32,
     due_time: DueTime,
 }
@@ -61,8 +62,8 @@ struct Entry {
 #[derive(Copy, Clone, Debug)]
 struct Running {
     since: Time,
-    rows: u32,
-    length: u32,
+    rows: Rows,
+    length: Length,
 }
 
 /// The requests that wait with those in front, but can't be chosen.
@@ -77,8 +78,8 @@ enum Others {
 impl PaddedChooser {
     pub(crate) fn new(max_batch_size: u32, spec: &DynamicSpec, padding: &PaddingSpec) -> Self {
         PaddedChooser {
-            max_rows: max_batch_size.max(1),
-            budget: padding.budget,
+            max_rows: Rows(u64::from(max_batch_size.max(1))),
+            budget: Elements(padding.budget),
             max_queue_delay_ns: spec.max_queue_delay_ns,
             entries: Vec::new(),
             alone_ns: 0,
@@ -91,7 +92,7 @@ impl PaddedChooser {
 
     /// When a request that arrives would be answered one by one.
     pub(crate) fn due_time(&self, request: &RequestInfo, now: Time, lanes: &LanePool) -> DueTime {
-        let (rows, length) = (request.rows(), request.length);
+        let (rows, length) = (request.rows(), request.row_length());
         if !self.costs.knows(rows, length) {
             return DueTime { arrived: now, due: Time::MAX, alone_ns: 0 };
         }
@@ -112,7 +113,7 @@ impl PaddedChooser {
 
     /// A request begins to wait.
     pub(crate) fn insert(&mut self, index: SlabIndex, request: &RequestInfo, due_time: DueTime) {
-        let length = request.length;
+        let length = request.row_length();
         self.alone_ns = self.alone_ns.saturating_add(due_time.alone_ns);
         if self.entries.len() <= index.index() {
             self.entries.resize(index.index() + 1, Entry::default());
@@ -134,7 +135,7 @@ impl PaddedChooser {
     }
 
     /// An execution of this many rows took this long.
-    pub(crate) fn learn(&mut self, rows: u32, length: u32, duration_ns: u64) {
+    pub(crate) fn learn(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         self.costs.observe(rows, length, duration_ns);
     }
 
@@ -169,11 +170,12 @@ impl PaddedChooser {
             ChoiceEnd::All if is_over => CloseReason::Delay,
             ChoiceEnd::All => {
                 let until = oldest.deadline_after(delay_ns);
-                let (rows, next_preferred) = (choice.rows, self.max_rows);
+                let (rows, next_preferred) = (choice.rows.as_u32(), self.max_rows.as_u32());
                 return BatchDecision::Wait { until, rows, next_preferred };
             }
         };
-        BatchDecision::Close { requests: choice.request_count(), rows: choice.rows, reason }
+        let (requests, rows) = (choice.request_count(), choice.rows.as_u32());
+        BatchDecision::Close { requests, rows, reason }
     }
 
     /// The fastest batch with the first request that puts no request off too far.

@@ -48,9 +48,10 @@ impl Patience {
     /// A batch that begins now, on one of `instances`.
     pub(super) fn new(now: Time, costs: &PaddedCosts, choice: &Choice, instances: usize) -> Self {
         let is_known = costs.knows(choice.rows, choice.length);
-        let takes_ns = if is_known { choice.takes_ns() } else { choice.one_by_one_ns as u64 };
+        let takes_ns =
+            if is_known { choice.takes_ns() } else { choice.work.one_by_one_ns() as u64 };
         let pays = is_known && choice.speed >= PAYS;
-        let gain = if pays { choice.speed - 1.0 } else { 0.0 };
+        let gain = if pays { choice.speed.gain() } else { 0.0 };
         Patience {
             now,
             takes_ns,
@@ -97,6 +98,7 @@ impl Patience {
 mod tests {
     use super::*;
     use crate::padding::choice::ChoiceEnd;
+    use crate::units::{Length, Rows, Speed, Work};
 
     /// The time by which a batch of the first two of these requests must end, if its size is not
     /// known. Each takes 10 alone, and was due at some time before 1,000.
@@ -104,11 +106,11 @@ mod tests {
         let choice = Choice {
             first: 0,
             last: 1,
-            rows: 2,
-            length: 4,
+            rows: Rows(2),
+            length: Length(4),
             earliest: Time::MAX,
-            one_by_one_ns: 20.0,
-            speed: 1.2,
+            work: Work::alone(20.0),
+            speed: Speed(1.2),
             end: ChoiceEnd::All,
         };
         let mut patience = Patience::new(Time(1_000), &PaddedCosts::new(), &choice, 1);

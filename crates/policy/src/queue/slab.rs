@@ -4,6 +4,7 @@
 use super::deadlines::DenseIndex;
 use crate::ids::{RequestKey, ShapeClassId};
 use crate::time::Time;
+use crate::units::Rows;
 
 /// The index of an entry of the slab.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,7 +27,7 @@ impl SlabIndex {
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) key: RequestKey,
-    pub(crate) rows: u32,
+    pub(crate) rows: Rows,
     pub(crate) shape_class: ShapeClassId,
     pub(crate) enqueued: Time,
     /// Its effective priority level.
