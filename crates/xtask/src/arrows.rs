@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("allocator", &[]),
     ("numa", &[]),
     ("devices", &["tensor"]),
+    ("forest", &[]),
     ("measure", &[]),
     ("tensor", &[]),
     ("protocol", &[]),

@@ -1,0 +1,311 @@
+//! Prediction: sixteen walks at a time, of sixteen rows through one tree or of one row through
+//! sixteen trees.
+//!
+//! A walk waits for memory at each level. Walks that do not depend on each other wait together, and
+//! none of them branches, so no row costs a wrong guess of the processor.
+
+use crate::forest::{Forest, Node, Tree};
+use crate::postprocessor::Real;
+use crate::{LengthError, Precision};
+
+/// The number of walks at a time.
+const LANES: usize = 16;
+/// The rows that pass through a tree before the next tree, so that its nodes stay near.
+const BLOCK_ROWS: usize = 128;
+/// The longest rest of a block that passes row by row.
+const SINGLE_ROWS_MAX: usize = 8;
+/// The levels after which a group asks whether all its walks have arrived.
+const LEVELS: u32 = 8;
+/// The rows for which another thread is worth its start.
+const THREAD_ROWS_MIN: usize = 256;
+
+/// The results of prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputStage {
+    Sums,
+    Predictions,
+}
+
+impl Forest {
+    /// Predicts `count` rows, which lie one after the other, each with a value for each feature.
+    /// NaN is a missing value. `output` gets [`outputs`](Self::outputs) values for each row.
+    ///
+    /// At most `threads` threads compute, and one alone for fewer than 512 rows.
+    pub fn predict(
+        &self,
+        rows: &[f32],
+        count: usize,
+        output: &mut [f32],
+        threads: usize,
+    ) -> Result<(), LengthError> {
+        self.compute(rows, count, output, threads, OutputStage::Predictions)
+    }
+
+    /// Sums of leaves and base scores, without the transformation: see [`predict`](Self::predict).
+    pub fn margins(
+        &self,
+        rows: &[f32],
+        count: usize,
+        output: &mut [f32],
+        threads: usize,
+    ) -> Result<(), LengthError> {
+        self.compute(rows, count, output, threads, OutputStage::Sums)
+    }
+
+    fn compute(
+        &self,
+        rows: &[f32],
+        count: usize,
+        output: &mut [f32],
+        threads: usize,
+        stage: OutputStage,
+    ) -> Result<(), LengthError> {
+        check("the input", rows.len(), count, self.features())?;
+        check("the output", output.len(), count, self.outputs())?;
+        let threads = threads.min(count / THREAD_ROWS_MIN);
+        if threads < 2 {
+            self.compute_part(rows, count, output, stage);
+            return Ok(());
+        }
+        let share = count.div_ceil(threads);
+        std::thread::scope(|scope| {
+            let parts = output.chunks_mut(share * self.outputs());
+            for (index, part) in parts.enumerate() {
+                let first = index * share;
+                let count = part.len() / self.outputs();
+                let rows = &rows[first * self.features()..(first + count) * self.features()];
+                scope.spawn(move || self.compute_part(rows, count, part, stage));
+            }
+        });
+        Ok(())
+    }
+
+    fn compute_part(&self, rows: &[f32], count: usize, output: &mut [f32], stage: OutputStage) {
+        match self.shape.precision {
+            Precision::Single => self.run::<f32>(rows, count, output, stage),
+            Precision::Double => self.run::<f64>(rows, count, output, stage),
+        }
+    }
+
+    fn run<R: Leaf>(&self, rows: &[f32], count: usize, output: &mut [f32], stage: OutputStage) {
+        let (features, outputs) = (self.features(), self.outputs());
+        let mut sums = vec![R::ZERO; count.min(BLOCK_ROWS) * outputs];
+        for first in (0..count).step_by(BLOCK_ROWS) {
+            let end = count.min(first + BLOCK_ROWS);
+            let sums = &mut sums[..(end - first) * outputs];
+            sums.fill(R::ZERO);
+            self.add_block(&rows[first * features..end * features], end - first, sums);
+            self.finish_rows(sums, &mut output[first * outputs..end * outputs], stage);
+        }
+    }
+
+    fn add_block<R: Leaf>(&self, rows: &[f32], count: usize, sums: &mut [R]) {
+        let rest = count % LANES;
+        let alone = if rest <= SINGLE_ROWS_MAX { rest } else { 0 };
+        let together = count - alone;
+        let (features, outputs) = (self.features(), self.outputs());
+        let (grouped, single) = rows.split_at(together * features);
+        let (grouped_sums, single_sums) = sums.split_at_mut(together * outputs);
+        if rows.iter().any(|value| value.is_nan()) {
+            self.add_groups::<R, true>(grouped, together, grouped_sums);
+            self.add_singles::<R, true>(single, alone, single_sums);
+        } else {
+            self.add_groups::<R, false>(grouped, together, grouped_sums);
+            self.add_singles::<R, false>(single, alone, single_sums);
+        }
+    }
+
+    /// Rows in groups: all of the block pass through a tree before the next.
+    fn add_groups<R: Leaf, const NAN: bool>(&self, rows: &[f32], count: usize, sums: &mut [R]) {
+        if count == 0 {
+            return;
+        }
+        let (features, outputs) = (self.features(), self.outputs());
+        let row = |index: usize| {
+            let index = index.min(count - 1);
+            &rows[index * features..(index + 1) * features]
+        };
+        for tree in &self.trees {
+            for first in (0..count).step_by(LANES) {
+                let lanes = std::array::from_fn(|lane| row(first + lane));
+                let arrived = self.walk::<NAN>([tree.root; LANES], lanes, *tree);
+                let places = arrived.iter().take(count - first);
+                for (sums, place) in sums[first * outputs..].chunks_mut(outputs).zip(places) {
+                    self.add_leaf(*tree, *place, sums);
+                }
+            }
+        }
+    }
+
+    /// Rows by themselves: each passes through groups of trees.
+    fn add_singles<R: Leaf, const NAN: bool>(&self, rows: &[f32], count: usize, sums: &mut [R]) {
+        let (features, outputs) = (self.features(), self.outputs());
+        for index in 0..count {
+            let row = &rows[index * features..(index + 1) * features];
+            let sums = &mut sums[index * outputs..(index + 1) * outputs];
+            for group in self.trees.chunks(LANES) {
+                let tree = |lane: usize| group[lane.min(group.len() - 1)];
+                let roots = std::array::from_fn(|lane| tree(lane).root);
+                let common = Tree {
+                    depth: group.iter().map(|tree| tree.depth).max().unwrap_or(0),
+                    has_specials: group.iter().any(|tree| tree.has_specials),
+                    ..group[0]
+                };
+                let arrived = self.walk::<NAN>(roots, [row; LANES], common);
+                for (tree, place) in group.iter().zip(arrived) {
+                    self.add_leaf(*tree, place, sums);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn walk<const NAN: bool>(
+        &self,
+        places: [u32; LANES],
+        rows: [&[f32]; LANES],
+        tree: Tree,
+    ) -> [u32; LANES] {
+        if tree.has_specials {
+            self.walk_levels::<NAN, true>(places, rows, tree.depth)
+        } else {
+            self.walk_levels::<NAN, false>(places, rows, tree.depth)
+        }
+    }
+
+    #[inline]
+    fn walk_levels<const NAN: bool, const SPECIAL: bool>(
+        &self,
+        mut places: [u32; LANES],
+        rows: [&[f32]; LANES],
+        depth: u32,
+    ) -> [u32; LANES] {
+        let nodes = &*self.nodes;
+        let mut levels = depth;
+        while levels > 0 {
+            for _ in 0..levels.min(LEVELS) {
+                for (place, row) in places.iter_mut().zip(rows) {
+                    *place = self.next::<NAN, SPECIAL>(nodes[*place as usize], row);
+                }
+            }
+            levels = levels.saturating_sub(LEVELS);
+            // Degenerate trees are much deeper than most of their leaves.
+            if levels > 0 && places.iter().all(|place| nodes[*place as usize].is_leaf(*place)) {
+                break;
+            }
+        }
+        places
+    }
+
+    /// The child to which a node sends a row; a leaf keeps it.
+    #[inline]
+    fn next<const NAN: bool, const SPECIAL: bool>(&self, node: Node, row: &[f32]) -> u32 {
+        let value = row[node.feature()];
+        if SPECIAL && node.is_special() {
+            return self.next_special(node, value);
+        }
+        let is_right = u32::from(value >= node.threshold);
+        if NAN {
+            let is_missing = u32::from(value.is_nan());
+            node.left.wrapping_add(is_right | (is_missing & node.missing_right()))
+        } else {
+            node.left.wrapping_add(is_right)
+        }
+    }
+
+    pub(crate) fn next_special(&self, node: Node, value: f32) -> u32 {
+        let number = node.threshold.to_bits() as usize;
+        let is_right = match self.specials.is_true(number, value) {
+            Some(is_true) => u32::from(!is_true),
+            None => node.missing_right(),
+        };
+        node.left.wrapping_add(is_right)
+    }
+
+    /// The child to which a node sends a value, whatever its test is.
+    pub(crate) fn child(&self, node: Node, row: &[f32]) -> u32 {
+        self.next::<true, true>(node, row)
+    }
+
+    #[inline]
+    fn add_leaf<R: Leaf>(&self, tree: Tree, place: u32, sums: &mut [R]) {
+        let leaf = self.nodes[place as usize].leaf;
+        if tree.count == 1 {
+            let sum = &mut sums[tree.first];
+            *sum = sum.plus(R::scalar(self, leaf));
+            return;
+        }
+        for index in 0..tree.count {
+            let sum = &mut sums[tree.first + index * tree.stride];
+            *sum = sum.plus(R::element(self, leaf, index));
+        }
+    }
+
+    /// Averages, base scores and the transformation, in the order of treelite.
+    fn finish_rows<R: Leaf>(&self, sums: &mut [R], output: &mut [f32], stage: OutputStage) {
+        let outputs = self.outputs();
+        for (sums, output) in sums.chunks_mut(outputs).zip(output.chunks_mut(outputs)) {
+            if self.shape.is_average {
+                for (sum, count) in sums.iter_mut().zip(&self.contributions) {
+                    #[expect(clippy::cast_precision_loss, reason = "a number of trees")]
+                    let count = *count as f32;
+                    *sum = sum.divided_by(count);
+                }
+            }
+            for (sum, score) in sums.iter_mut().zip(&self.shape.base_scores) {
+                *sum = sum.plus_double(*score);
+            }
+            if stage == OutputStage::Predictions {
+                let targets = sums.chunks_mut(self.columns()).zip(&self.shape.classes);
+                for (sums, classes) in targets {
+                    self.shape.postprocessor.apply(&mut sums[..*classes as usize]);
+                }
+            }
+            for (output, sum) in output.iter_mut().zip(sums) {
+                *output = sum.single();
+            }
+        }
+    }
+}
+
+fn check(
+    what: &'static str,
+    actual: usize,
+    count: usize,
+    per_row: usize,
+) -> Result<(), LengthError> {
+    let expected = count.saturating_mul(per_row);
+    if actual == expected { Ok(()) } else { Err(LengthError { what, expected, actual }) }
+}
+
+/// Leaves in the precision of sums.
+pub(crate) trait Leaf: Real {
+    /// The value of a leaf that has one.
+    fn scalar(forest: &Forest, leaf: u32) -> Self;
+    /// A value of a leaf that has several.
+    fn element(forest: &Forest, leaf: u32, index: usize) -> Self;
+}
+
+impl Leaf for f32 {
+    #[inline]
+    fn scalar(_: &Forest, leaf: u32) -> Self {
+        Self::from_bits(leaf)
+    }
+
+    #[inline]
+    fn element(forest: &Forest, leaf: u32, index: usize) -> Self {
+        forest.singles[leaf as usize + index]
+    }
+}
+
+impl Leaf for f64 {
+    #[inline]
+    fn scalar(forest: &Forest, leaf: u32) -> Self {
+        forest.doubles[leaf as usize]
+    }
+
+    #[inline]
+    fn element(forest: &Forest, leaf: u32, index: usize) -> Self {
+        forest.doubles[leaf as usize + index]
+    }
+}
