@@ -1,0 +1,81 @@
+//! Predicts rows of a file, for comparisons with the libraries that wrote the models:
+//!
+//! `forest predict FORMAT MODEL ROWS OUTPUT` writes predictions, `forest margins …` the sums before
+//! the transformation, and `forest time FORMAT MODEL ROWS COUNT…` prints the microseconds that
+//! predictions of COUNT rows take. Files of rows and outputs are 32-bit numbers without a header.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use galatea_forest::{Forest, ModelFormat, read};
+
+/// Time for the measurement of one number of rows.
+const MEASUREMENT: Duration = Duration::from_secs(2);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [command, format, model, rows, rest @ ..] = &*arguments else {
+        return Err("usage: forest predict|margins|time FORMAT MODEL ROWS OUTPUT|COUNT...".into());
+    };
+    let forest = read(format_of(format)?, &std::fs::read(model)?)?;
+    let rows = numbers(&std::fs::read(rows)?);
+    let count = rows.len().checked_div(forest.features()).ok_or("the model has no features")?;
+    match *command {
+        "predict" => write(rest, forest.outputs() * count, |output| {
+            Ok(forest.predict(&rows, count, output, 1)?)
+        }),
+        "margins" => write(rest, forest.outputs() * count, |output| {
+            Ok(forest.margins(&rows, count, output, 1)?)
+        }),
+        "time" => rest.iter().try_for_each(|count| time(&forest, &rows, count.parse()?)),
+        other => Err(format!("unknown command {other}").into()),
+    }
+}
+
+fn format_of(name: &str) -> Result<ModelFormat, Box<dyn Error>> {
+    Ok(match name {
+        "xgboost" => ModelFormat::XgboostLegacy,
+        "xgboost_json" => ModelFormat::XgboostJson,
+        "xgboost_ubj" => ModelFormat::XgboostUbjson,
+        other => return Err(format!("unknown format {other}").into()),
+    })
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+fn write(
+    arguments: &[&str],
+    length: usize,
+    compute: impl FnOnce(&mut [f32]) -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let [path] = arguments else { return Err("expected one output".into()) };
+    let mut output = vec![0.0; length];
+    compute(&mut output)?;
+    let bytes: Vec<u8> = output.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Ok(std::fs::write(path, bytes)?)
+}
+
+/// Prints the least and the middle time of a prediction. Each takes other rows than the one before.
+#[expect(clippy::print_stdout, reason = "this is a measurement")]
+fn time(forest: &Forest, rows: &[f32], count: usize) -> Result<(), Box<dyn Error>> {
+    let mut output = vec![0.0; count * forest.outputs()];
+    let mut times = Vec::new();
+    let begin = Instant::now();
+    for part in rows.chunks_exact(count * forest.features()).cycle() {
+        let before = Instant::now();
+        forest.predict(part, count, &mut output, 1)?;
+        times.push(before.elapsed());
+        if begin.elapsed() > MEASUREMENT {
+            break;
+        }
+    }
+    times.sort_unstable();
+    let microseconds = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e6);
+    let least = microseconds(times.first());
+    let middle = microseconds(times.get(times.len() / 2));
+    println!("{count} {least:.1} {middle:.1}");
+    Ok(())
+}
