@@ -3,6 +3,7 @@
 //! Short ones are done on the I/O thread. Longer ones go to threads for such work, of which
 //! there are no more than processors, because an I/O thread serves many other connections.
 
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -97,13 +98,13 @@ impl Compression {
     pub(crate) async fn deflate(
         &self,
         head: &RequestHead<'_>,
-        response: HttpResponse,
+        mut response: HttpResponse,
         account: &Arc<Account>,
     ) -> Result<HttpResponse, Status> {
         let Some(coding) = head.accept_encoding.and_then(accepted_coding) else {
             return Ok(response);
         };
-        let parts = response.chunks;
+        let parts = mem::take(&mut response.chunks);
         let length = parts.iter().map(Bytes::len).fold(0, usize::saturating_add);
         let mut charge = (length > Account::SMALL_BYTES_MAX)
             .then(|| Charge::new(account, deflated_bytes_max(length)))
@@ -125,11 +126,9 @@ impl Compression {
                 Bytes::from_owner(charge.hold(compressed))
             }
         };
-        Ok(HttpResponse {
-            content_encoding: Some(coding.name()),
-            chunks: smallvec![compressed],
-            ..response
-        })
+        response.content_encoding = Some(coding.name());
+        response.chunks = smallvec![compressed];
+        Ok(response)
     }
 }
 

@@ -80,12 +80,14 @@ impl Dialect {
     }
 
     /// The response to an inference request as these clients read it.
-    pub(crate) fn inference(self, response: HttpResponse) -> HttpResponse {
+    pub(crate) fn inference(self, mut response: HttpResponse) -> HttpResponse {
         let content_type = match self {
             Self::SageMaker if response.header_length.is_some() => self.binary_type(),
             Self::SageMaker | Self::KServe | Self::VertexAi => return response,
         };
-        HttpResponse { content_type, has_length_in_type: true, ..response }
+        response.content_type = content_type;
+        response.has_length_in_type = true;
+        response
     }
 }
 

@@ -1,5 +1,6 @@
 //! HTTP responses.
 
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -110,8 +111,12 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response before it is written, by hyper or by `plain`.
-pub(crate) struct HttpResponse {
+/// A response before it is written, by hyper or by `plain`. It passes through many futures, each of
+/// which moves a pointer instead of hundreds of bytes.
+pub(crate) struct HttpResponse(Box<ResponseParts>);
+
+/// The parts of a response.
+pub(crate) struct ResponseParts {
     pub(crate) code: StatusCode,
     pub(crate) content_type: Option<&'static str>,
     /// The length of the JSON before binary tensors, for the header [`HEADER_LENGTH`].
@@ -156,11 +161,31 @@ impl Drop for SendTrace {
     }
 }
 
+impl Deref for HttpResponse {
+    type Target = ResponseParts;
+
+    fn deref(&self) -> &ResponseParts {
+        &self.0
+    }
+}
+
+impl DerefMut for HttpResponse {
+    fn deref_mut(&mut self) -> &mut ResponseParts {
+        &mut self.0
+    }
+}
+
 impl HttpResponse {
     fn new(code: StatusCode, content_type: Option<&'static str>, body: Bytes) -> Self {
-        let mut chunks = SmallVec::new();
-        chunks.push(body);
-        Self {
+        Self::of_chunks(code, content_type, SmallVec::from_iter([body]))
+    }
+
+    fn of_chunks(
+        code: StatusCode,
+        content_type: Option<&'static str>,
+        chunks: SmallVec<[Bytes; 2]>,
+    ) -> Self {
+        Self(Box::new(ResponseParts {
             code,
             content_type,
             header_length: None,
@@ -174,7 +199,7 @@ impl HttpResponse {
             chunks,
             events: None,
             trace: None,
-        }
+        }))
     }
 
     /// The response as hyper writes it. `taken` is called when hyper has all of it.
@@ -182,17 +207,18 @@ impl HttpResponse {
         self,
         taken: impl FnOnce() + Send + 'static,
     ) -> Response<ResponseBody> {
-        let mut body = ResponseBody::new(self.chunks, self.events, taken);
-        body.trace = SendTrace::begin(self.trace);
+        let parts = *self.0;
+        let mut body = ResponseBody::new(parts.chunks, parts.events, taken);
+        body.trace = SendTrace::begin(parts.trace);
         let mut response = Response::new(body);
-        *response.status_mut() = self.code;
-        let reason = reason(self.code);
-        if self.code.canonical_reason() != Some(reason) {
+        *response.status_mut() = parts.code;
+        let reason = reason(parts.code);
+        if parts.code.canonical_reason() != Some(reason) {
             response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
         }
         let headers = response.headers_mut();
-        match (self.content_type, self.header_length) {
-            (Some(content_type), Some(length)) if self.has_length_in_type => {
+        match (parts.content_type, parts.header_length) {
+            (Some(content_type), Some(length)) if parts.has_length_in_type => {
                 let value = HeaderValue::try_from(format!("{content_type}{length}"));
                 headers.extend(value.ok().map(|value| (CONTENT_TYPE, value)));
             }
@@ -202,22 +228,22 @@ impl HttpResponse {
                 headers.extend(length.map(|length| (HEADER_LENGTH, HeaderValue::from(length))));
             }
         }
-        if let Some(coding) = self.content_encoding {
+        if let Some(coding) = parts.content_encoding {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
         }
-        if let Some(accepted) = self.accept_encoding {
+        if let Some(accepted) = parts.accept_encoding {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
         }
-        if let Some(report) = self.load_report {
+        if let Some(report) = parts.load_report {
             headers.insert(LOAD_REPORT, report);
         }
-        for (name, value) in self.headers.into_iter().flatten() {
+        for (name, value) in parts.headers.into_iter().flatten() {
             headers.extend(HeaderName::try_from(name).ok().map(|name| (name, value)));
         }
-        if let Some(seconds) = self.retry_after_secs {
+        if let Some(seconds) = parts.retry_after_secs {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if self.closes {
+        if parts.closes {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -246,8 +272,9 @@ pub(crate) fn document(code: StatusCode, document: Bytes) -> HttpResponse {
 
 /// Server-sent events.
 pub(crate) fn events(code: StatusCode, events: Events) -> HttpResponse {
-    let response = HttpResponse::new(code, Some(EVENTS), Bytes::new());
-    HttpResponse { events: Some(events), ..response }
+    let mut response = HttpResponse::new(code, Some(EVENTS), Bytes::new());
+    response.events = Some(events);
+    response
 }
 
 /// Text of another type.
@@ -262,8 +289,9 @@ pub(crate) fn error(code: StatusCode, message: &str) -> HttpResponse {
 
 /// The same response as plain text, as Triton sends what it finds out before it knows that
 /// the response is JSON.
-pub(crate) fn plain(response: HttpResponse) -> HttpResponse {
-    HttpResponse { content_type: Some(PLAIN), ..response }
+pub(crate) fn plain(mut response: HttpResponse) -> HttpResponse {
+    response.content_type = Some(PLAIN);
+    response
 }
 
 /// The error object of a restricted API.
@@ -283,14 +311,14 @@ pub(crate) fn reason(code: StatusCode) -> &'static str {
 
 /// The error object for a status.
 pub(crate) fn failure(status: &Status) -> HttpResponse {
-    let response = error(http_code(status.code()), status.message());
+    let mut response = error(http_code(status.code()), status.message());
     if let Some(milliseconds) = status.retry_after_ms() {
-        let headers = Some(Box::from([(RETRY_AFTER_MS, HeaderValue::from(milliseconds))]));
-        let retry_after_secs = Some(milliseconds.div_ceil(1_000));
-        return HttpResponse { headers, retry_after_secs, ..response };
+        response.headers = Some(Box::from([(RETRY_AFTER_MS, HeaderValue::from(milliseconds))]));
+        response.retry_after_secs = Some(milliseconds.div_ceil(1_000));
+    } else if status.code() == Code::Exhausted {
+        response.retry_after_secs = Some(RETRY_AFTER_SECS);
     }
-    let retry_after_secs = (status.code() == Code::Exhausted).then_some(RETRY_AFTER_SECS);
-    HttpResponse { retry_after_secs, ..response }
+    response
 }
 
 /// The response to a client that took too long for a part of its request.
@@ -300,33 +328,24 @@ pub(crate) fn overdue(part: &str) -> HttpResponse {
 }
 
 /// The same response, after which the connection is closed.
-pub(crate) fn closing(response: HttpResponse) -> HttpResponse {
-    HttpResponse { closes: true, ..response }
+pub(crate) fn closing(mut response: HttpResponse) -> HttpResponse {
+    response.closes = true;
+    response
 }
 
 /// The refusal of a body in an unknown coding, with what is accepted instead.
 pub(crate) fn unsupported_encoding() -> HttpResponse {
-    let response = plain(error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type"));
-    HttpResponse { accept_encoding: Some("gzip, deflate"), ..response }
+    let mut response = plain(error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type"));
+    response.accept_encoding = Some("gzip, deflate");
+    response
 }
 
 /// The response to an inference request.
 pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
-    HttpResponse {
-        code: StatusCode::OK,
-        content_type: Some(if encoded.header_length.is_some() { OCTETS } else { JSON }),
-        header_length: encoded.header_length,
-        has_length_in_type: false,
-        content_encoding: None,
-        accept_encoding: None,
-        load_report: None,
-        headers: None,
-        retry_after_secs: None,
-        closes: false,
-        chunks: encoded.chunks,
-        events: None,
-        trace: None,
-    }
+    let content_type = if encoded.header_length.is_some() { OCTETS } else { JSON };
+    let mut response = HttpResponse::of_chunks(StatusCode::OK, Some(content_type), encoded.chunks);
+    response.header_length = encoded.header_length;
+    response
 }
 
 /// The only place where codes become HTTP statuses.

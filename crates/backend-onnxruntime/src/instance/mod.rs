@@ -45,7 +45,7 @@ struct RequestResult {
     response: Result<InferenceResponse, Status>,
     /// The new states of the request's sequence, with the names of their outputs; empty if the
     /// response is an error.
-    states: SmallVec<[(Arc<str>, NewState); 2]>,
+    states: Vec<(Arc<str>, NewState)>,
 }
 
 impl RequestResult {
@@ -121,7 +121,7 @@ impl OnnxInstance {
         &mut self,
         requests: &[PendingRequest],
         times: &mut ExecutionTimes,
-    ) -> Result<SmallVec<[RequestResult; 8]>, Status> {
+    ) -> Result<Vec<RequestResult>, Status> {
         let signature = &self.signature;
         let total = inputs::total_batch_size(signature, requests)?;
         let (executor, policy, arenas) = (&self.executor, &self.host_policy, &mut self.arenas);
@@ -145,7 +145,7 @@ impl OnnxInstance {
         let outputs = outputs.into_outputs()?;
         let batch = signature.batched.then_some(total);
         let planned = plans.into_iter().zip(outputs);
-        let mut outputs: SmallVec<[BatchOutput<'_>; 8]> = planned
+        let mut outputs: Vec<BatchOutput<'_>> = planned
             .map(|(plan, output)| {
                 let memory = &self.state_memory;
                 BatchOutput::new(plan, output, batch, requests, memory, executor)
@@ -153,7 +153,7 @@ impl OnnxInstance {
             .collect();
         drop(values);
         strings.converted();
-        let mut results: SmallVec<[RequestResult; 8]> =
+        let mut results: Vec<RequestResult> =
             requests.iter().map(|pending| self.request_result(pending, &mut outputs)).collect();
         growing::settle(executor, requests, &mut results);
         Ok(results)
@@ -166,7 +166,7 @@ impl OnnxInstance {
     ) -> RequestResult {
         let request = pending.request();
         let mut tensors = Vec::with_capacity(outputs.len());
-        let mut states = SmallVec::new();
+        let mut states = Vec::new();
         let mut failure = None;
         for output in outputs {
             match output.take_next(pending) {
@@ -179,7 +179,7 @@ impl OnnxInstance {
         }
         if let Some(status) = failure {
             let response = Err(status.prefixed(request.log_prefix()));
-            return RequestResult { response, states: SmallVec::new() };
+            return RequestResult { response, states: Vec::new() };
         }
         let response = InferenceResponse {
             model_name: self.signature.model_name.clone(),

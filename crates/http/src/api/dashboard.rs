@@ -82,10 +82,10 @@ impl Api {
         match dashboard.watch(pass, account) {
             Ok(watcher) => {
                 let events = Events::Frames(watcher);
-                let response = http_response::events(StatusCode::OK, events);
-                let headers = headers([("Cache-Control", "no-store")]);
+                let mut response = http_response::events(StatusCode::OK, events);
+                response.headers = headers([("Cache-Control", "no-store")]);
                 // A connection that stays open would hold up the end of the server.
-                http_response::closing(HttpResponse { headers, ..response })
+                http_response::closing(response)
             }
             Err(status) => http_response::failure(&status),
         }
@@ -104,7 +104,10 @@ fn page(page: &Page, head: &RequestHead<'_>) -> HttpResponse {
         (false, true) => (StatusCode::OK, page.gzip().clone()),
         (false, false) => (StatusCode::OK, page.html().clone()),
     };
-    let headers = headers([
+    let mut response = http_response::text(HTML, body);
+    response.code = code;
+    response.content_encoding = (is_gzip && !is_known).then_some("gzip");
+    response.headers = headers([
         ("Cache-Control", "no-cache"),
         ("Content-Security-Policy", page.policy()),
         ("Etag", page.tag()),
@@ -112,9 +115,7 @@ fn page(page: &Page, head: &RequestHead<'_>) -> HttpResponse {
         ("Vary", "Accept-Encoding"),
         ("X-Content-Type-Options", "nosniff"),
     ]);
-    let content_encoding = (is_gzip && !is_known).then_some("gzip");
-    let response = http_response::text(HTML, body);
-    http_response::closing(HttpResponse { code, content_encoding, headers, ..response })
+    http_response::closing(response)
 }
 
 fn headers<const N: usize>(

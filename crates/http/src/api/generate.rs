@@ -85,7 +85,10 @@ impl Api {
             GenerateForm::Document => single(poll_fn(|context| events.poll_collect(context)).await),
         };
         let mut response = match response {
-            Ok(response) => HttpResponse { load_report: self.load_report(head), ..response },
+            Ok(mut response) => {
+                response.load_report = self.load_report(head);
+                response
+            }
             Err(status) => http_response::failure(&status),
         };
         mark(explanation, Mark::TakenUp);

@@ -94,15 +94,16 @@ impl Api {
                 let result = result.await.unwrap_or_else(|_| Err(dropped()));
                 cancel.disarm();
                 mark(explanation, Mark::TakenUp);
-                let response = if self.is_slow_response(head, &result, &encoding) {
+                let mut response = if self.is_slow_response(head, &result, &encoding) {
                     Box::pin(self.finish_slowly(head, account, encoding, result)).await
                 } else {
                     self.finish_inference(account, encoding, result)
                 };
                 mark(explanation, Mark::Encoded);
-                HttpResponse { trace, ..response }
+                response.trace = trace;
+                response
             }
-            Err(refusal) => *refusal,
+            Err(refusal) => refusal,
         };
         explain(&mut response, explanation);
         Ok(response)
@@ -124,7 +125,7 @@ impl Api {
         header_length: usize,
         account: &Arc<Account>,
         target: TracedTarget<'_>,
-    ) -> Result<StartedInference, Box<HttpResponse>> {
+    ) -> Result<StartedInference, HttpResponse> {
         let body = InflatedBody { bytes, end: StreamEnd::Complete };
         guarded(|| self.start_inference(pass, head, body, header_length, account, target))
             .map_err(not_understood)
@@ -138,18 +139,18 @@ impl Api {
         bytes: Bytes,
         account: &Arc<Account>,
         target: TracedTarget<'_>,
-    ) -> Result<StartedInference, Box<HttpResponse>> {
+    ) -> Result<StartedInference, HttpResponse> {
         let inflated = match self.dialect.coding(head) {
             BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
             BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits, account).await,
-            BodyCoding::Unknown => return Err(Box::new(http_response::unsupported_encoding())),
+            BodyCoding::Unknown => return Err(http_response::unsupported_encoding()),
         };
         let measured = inflated.and_then(|body| {
             let header_length = self.dialect.json_length(head, body.bytes.len())?;
             Ok((body, header_length))
         });
-        let (body, header_length) = measured
-            .map_err(|status| Box::new(http_response::plain(http_response::failure(&status))))?;
+        let (body, header_length) =
+            measured.map_err(|status| http_response::plain(http_response::failure(&status)))?;
         let started = if is_long_request(header_length) {
             self.start_long_inference(pass, head, body, header_length, account, target).await
         } else {
@@ -325,8 +326,8 @@ impl Api {
 }
 
 /// The response to a request that is not understood. As in Triton, its trace ends here.
-fn not_understood(status: Status) -> Box<HttpResponse> {
-    Box::new(http_response::failure(&status))
+fn not_understood(status: Status) -> HttpResponse {
+    http_response::failure(&status)
 }
 
 fn dropped() -> Status {

@@ -43,14 +43,12 @@ impl Api {
         });
         match begun {
             Ok(stream) => {
-                let response = http_response::events(StatusCode::OK, Events::Traffic(stream));
+                let mut response = http_response::events(StatusCode::OK, Events::Traffic(stream));
                 let no_store = [("Cache-Control", HeaderValue::from_static("no-store"))];
                 // A connection that stays open would hold up the end of the server.
-                http_response::closing(HttpResponse {
-                    content_type: Some(LINES),
-                    headers: Some(Box::new(no_store)),
-                    ..response
-                })
+                response.content_type = Some(LINES);
+                response.headers = Some(Box::new(no_store));
+                http_response::closing(response)
             }
             Err(status) => http_response::failure(&status),
         }
