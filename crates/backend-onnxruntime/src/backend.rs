@@ -6,22 +6,24 @@ use std::sync::Arc;
 use galatea_backend::{
     Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, LogLevel, Model, ModelFiles,
 };
-use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
+use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_devices::Devices;
 use galatea_gate::ledger::Account;
 use galatea_infer::Status;
+use galatea_runtime::parameters::{default_max_batch_size, integer, switch};
+use galatea_runtime::threads::ThreadSource;
+use galatea_runtime::{Machine, ModelPaths, RuntimeModel, Switch, auto_complete, model_path};
 
 use crate::accelerators;
 use crate::api::{
-    GlobalThreads, GraphLevel, Library, LogFunction, OrtEnvironment, Session, SessionOptions,
-    Switch,
+    GlobalThreads, GraphLevel, Library, LogFunction, ModelSession, OrtEnvironment, SessionOptions,
 };
-use crate::auto_complete;
-use crate::model::{Machine, OnnxModel};
-use crate::model_file::{ModelPaths, model_path};
 use crate::op_libraries::{ModelLibraries, OpLibraries};
-use crate::parameters::{integer, invalid_value, switch};
-use crate::threads::ThreadSource;
+use crate::settings::ModelSettings;
+use crate::source::OnnxSource;
+
+/// The name of a model's file.
+const MODEL_FILE: &str = "model.onnx";
 
 /// The backend's options.
 pub struct BackendOptions {
@@ -44,6 +46,7 @@ pub struct BackendOptions {
 pub struct OnnxRuntimeBackend {
     environment: Arc<OrtEnvironment>,
     machine: Machine,
+    threads: ThreadSource,
     default_max_batch_size: i32,
     fingerprint: Option<BackendFingerprint>,
     op_libraries: OpLibraries,
@@ -68,7 +71,8 @@ impl OnnxRuntimeBackend {
         let op_libraries = OpLibraries::default();
         Ok(Self {
             environment,
-            machine: Machine { devices, threads, account },
+            machine: Machine { devices, account },
+            threads,
             default_max_batch_size,
             fingerprint,
             op_libraries,
@@ -116,15 +120,6 @@ fn thread_pools(
     }
 }
 
-fn default_max_batch_size(config: &BTreeMap<String, String>) -> Result<i32, Status> {
-    const KEY: &str = "default-max-batch-size";
-    match integer(config, KEY)? {
-        None => Ok(i32::try_from(DEFAULT_MAX_BATCH_SIZE).unwrap_or(i32::MAX)),
-        Some(size) if size >= 0 => Ok(size),
-        Some(size) => Err(invalid_value(KEY, &size.to_string(), "a batch size")),
-    }
-}
-
 impl Backend for OnnxRuntimeBackend {
     fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
@@ -146,7 +141,7 @@ impl Backend for OnnxRuntimeBackend {
         // This session is inspected and never run, so it need not be optimized.
         let mut options = SessionOptions::new(&self.environment)?;
         options.set_graph_level(GraphLevel::None)?;
-        match self.machine.threads {
+        match self.threads {
             ThreadSource::Environment => options.use_global_threads()?,
             ThreadSource::Session { .. } | ThreadSource::Shared { .. } => {
                 options.set_intra_op_threads(1)?;
@@ -154,10 +149,12 @@ impl Backend for OnnxRuntimeBackend {
         }
         self.open_op_libraries(draft.op_library_filenames(), files)?
             .register(&mut options, &self.environment)?;
-        let path = model_path(files, draft.default_model_filename(), draft.name())?;
-        let session = Session::open(self.environment.clone(), &path, &options)
+        let path = model_path(files, draft.default_model_filename(), MODEL_FILE, draft.name())?;
+        let (_, interface) = ModelSession::open(self.environment.clone(), &path, &options)
             .map_err(|status| status.prefixed(format!("failed to open '{}': ", path.display())))?;
-        auto_complete::complete(draft, &session, self.default_max_batch_size)
+        let batching = interface.batching_by_first_dimension();
+        let size = self.default_max_batch_size;
+        auto_complete::complete(draft, &interface.reversed(), batching, size)
     }
 
     fn load(
@@ -166,13 +163,22 @@ impl Backend for OnnxRuntimeBackend {
         files: &dyn ModelFiles,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
-        let paths = ModelPaths::new(&spec, files)?;
+        let paths = ModelPaths::new(&spec, files, MODEL_FILE)?;
         let op_libraries = self.open_op_libraries(&spec.op_library_filenames, files)?;
         for warning in op_libraries.warnings() {
             host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));
         }
-        let (environment, machine) = (self.environment.clone(), self.machine.clone());
-        let model = OnnxModel::load(environment, machine, paths, op_libraries, spec, host)?;
+        let source = OnnxSource {
+            environment: self.environment.clone(),
+            devices: self.machine.devices.clone(),
+            threads: self.threads,
+            paths,
+            op_libraries,
+            spec: spec.clone(),
+            settings: ModelSettings::parse(&spec)?,
+            host: host.clone(),
+        };
+        let model = RuntimeModel::load(source, self.machine.clone(), spec, host)?;
         Ok(Box::new(model))
     }
 

@@ -8,13 +8,12 @@ use std::ffi::{CStr, CString};
 
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
+use galatea_runtime::Switch;
+use galatea_runtime::parameters::{integer, invalid_value, switch};
+use galatea_runtime::threads::{ThreadDemand, ThreadPool};
 use galatea_tensor::DataType;
 
-use crate::api::{
-    ExecutionMode, GraphLevel, OrtEnvironment, RunOptions, SessionOptions, Switch, c_string,
-};
-use crate::parameters::{integer, invalid_value, switch};
-use crate::threads::{ThreadDemand, ThreadPool};
+use crate::api::{ExecutionMode, GraphLevel, OrtEnvironment, RunOptions, SessionOptions, c_string};
 
 const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 const DEVICE_ALLOCATOR: &str = "session.use_device_allocator_for_initializers";

@@ -70,7 +70,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("trace", &["outbound", "tensor", "infer", "control", "gate"]),
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-examples", &GROUND),
-    ("backend-onnxruntime", &["devices", "tensor", "config", "infer", "backend", "gate"]),
+    ("runtime", &["devices", "tensor", "config", "infer", "backend", "gate"]),
+    (
+        "backend-onnxruntime",
+        &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"],
+    ),
     (
         "backend-python",
         &["devices", "tensor", "config", "infer", "control", "backend", "policy", "shm"],

@@ -6,7 +6,7 @@ use galatea_config::Accelerator;
 use galatea_infer::Status;
 
 use super::ProviderOptions;
-use crate::parameters::{integer, parse_switch};
+use galatea_runtime::parameters::{integer, parse_switch};
 
 /// The options from an accelerator's parameters. The library checks most of them and reports the
 /// unknown ones.

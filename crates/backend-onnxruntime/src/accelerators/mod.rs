@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use galatea_config::{Accelerator, ModelSpec};
 use galatea_devices::Stream;
 use galatea_infer::Status;
+use galatea_runtime::Processor;
 
 use crate::api::{Library, SessionOptions};
 
@@ -19,15 +20,6 @@ const TENSORRT_GRAPHS: &str = "trt_cuda_graph_enable";
 
 /// The options of an execution provider, keyed by name.
 pub(crate) type ProviderOptions = BTreeMap<String, String>;
-
-/// The processor that a session is made for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Processor {
-    /// The CPU.
-    Cpu,
-    /// The GPU with this number.
-    Gpu(u32),
-}
 
 /// The providers of a session, in order of preference, with their options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use galatea_config::Accelerator;
 use galatea_infer::Status;
 
 use super::ProviderOptions;
-use crate::parameters::{leading_number, not_convertible, parse_switch};
+use galatea_runtime::parameters::{leading_number, not_convertible, parse_switch};
 
 /// The type of a parameter.
 #[derive(Copy, Clone)]

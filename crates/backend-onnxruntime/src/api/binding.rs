@@ -2,6 +2,7 @@
 
 use std::ptr;
 
+use galatea_runtime::OutputPlace;
 use ort_sys::{OrtIoBinding, OrtMemoryInfo, OrtValue};
 use smallvec::SmallVec;
 
@@ -9,28 +10,20 @@ use super::error::OrtError;
 use super::handle::OrtHandle;
 use super::memory::DeviceMemory;
 use super::options::RunOptions;
-use super::session::Session;
+use super::session::ModelSession;
 use super::value::{OrtTensor, PlacedOutput, RunOutputs};
 
-/// The memory that a run writes an output to.
-#[derive(Copy, Clone)]
-pub(crate) enum OutputPlace<'a> {
-    /// The CPU's memory.
-    Host,
-    /// The memory of a GPU.
-    Device(&'a DeviceMemory),
-}
-
-impl Session {
+impl ModelSession {
     /// Computes the outputs with the given indices and writes them to their places. Each input
-    /// comes with its index. Inputs may be in the memory of the session's GPU.
+    /// comes with its index. Inputs may be in `memory`, that of the session's GPU.
     ///
     /// When the call returns without an error, all work on the session's stream is complete.
     pub(crate) fn run_bound<'data>(
         &self,
         options: &RunOptions,
+        memory: &DeviceMemory,
         inputs: &[(usize, OrtTensor<'data>)],
-        outputs: &[(usize, OutputPlace<'_>)],
+        outputs: &[(usize, OutputPlace)],
     ) -> Result<RunOutputs<'data>, OrtError> {
         let api = self.environment().api();
         let table = api.table();
@@ -43,18 +36,16 @@ impl Session {
             })?
         };
         for (index, value) in inputs {
-            let info = self.inputs().get(*index).ok_or_else(|| unknown(index))?;
-            let name = info.c_name.as_ptr();
+            let name = self.input_names.get(*index).ok_or_else(|| unknown(index))?.as_ptr();
             // SAFETY: binding and value are alive, the name lives during the call.
             unsafe { api.check((table.BindInput)(binding.as_ptr(), name, value.as_ptr()))? };
         }
         for (index, place) in outputs {
-            let info = self.outputs().get(*index).ok_or_else(|| unknown(index))?;
+            let name = self.output_names.get(*index).ok_or_else(|| unknown(index))?.as_ptr();
             let memory: *const OrtMemoryInfo = match place {
                 OutputPlace::Host => self.environment().memory(),
-                OutputPlace::Device(memory) => memory.as_ptr(),
+                OutputPlace::Device => memory.as_ptr(),
             };
-            let name = info.c_name.as_ptr();
             // SAFETY: as above; the description is copied.
             unsafe { api.check((table.BindOutputToDevice)(binding.as_ptr(), name, memory))? };
         }
@@ -63,17 +54,21 @@ impl Session {
             let run = table.RunWithBinding;
             api.check(run(self.raw.as_ptr(), options.as_ptr(), binding.as_ptr()))?;
         }
-        let places = outputs.iter().map(|(_, place)| *place);
-        let values = self.bound_values(&binding, places)?;
+        let devices = outputs.iter().map(|(_, place)| match place {
+            OutputPlace::Host => None,
+            OutputPlace::Device => Some(memory.device()),
+        });
+        let values = self.bound_values(&binding, devices)?;
         let input_regions = inputs.iter().map(|(_, value)| value.region()).collect();
         Ok(RunOutputs::new(values, input_regions))
     }
 
-    /// The outputs of a run, in the order in which they were bound.
-    fn bound_values<'data, 'place>(
+    /// The outputs of a run, in the order in which they were bound, each with the GPU whose memory
+    /// it is in.
+    fn bound_values<'data>(
         &self,
         binding: &OrtHandle<OrtIoBinding>,
-        places: impl ExactSizeIterator<Item = OutputPlace<'place>>,
+        devices: impl ExactSizeIterator<Item = Option<u32>>,
     ) -> Result<SmallVec<[PlacedOutput<'data>; 4]>, OrtError> {
         let api = self.environment().api();
         let allocator = api.default_allocator()?;
@@ -98,13 +93,9 @@ impl Session {
             // SAFETY: the array is freed by the allocator that made it.
             unsafe { api.check((api.table().AllocatorFree)(allocator, raw.cast()))? };
         }
-        if values.len() != places.len() {
+        if values.len() != devices.len() {
             return Err(OrtError::missing("value for an output"));
         }
-        let devices = places.map(|place| match place {
-            OutputPlace::Host => None,
-            OutputPlace::Device(memory) => Some(memory.device()),
-        });
         Ok(values.into_iter().zip(devices).collect())
     }
 }

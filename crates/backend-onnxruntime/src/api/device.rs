@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use galatea_devices::Stream;
 use galatea_infer::Status;
+use galatea_runtime::{Interface, OutputPlace};
 
 use super::environment::OrtEnvironment;
+use super::error::OrtError;
 use super::memory::DeviceMemory;
-use super::options::SessionOptions;
-use super::session::Session;
+use super::options::{RunOptions, SessionOptions};
+use super::session::ModelSession;
+use super::value::{OrtTensor, RunOutputs};
 
 /// A session on a GPU, with the stream that it executes on and shares with no other session.
 pub(crate) struct DeviceSession {
     /// Released before the stream.
-    session: Session,
+    session: ModelSession,
     stream: Stream,
     memory: DeviceMemory,
 }
@@ -26,21 +29,31 @@ impl DeviceSession {
         path: &Path,
         options: &SessionOptions,
         stream: Stream,
-    ) -> Result<Self, Status> {
+    ) -> Result<(Self, Interface), Status> {
         if options.stream() != Some(stream.raw()) {
             return Err(Status::internal("the session's providers have another stream"));
         }
         let memory = DeviceMemory::new(&environment, stream.device().number())?;
-        let session = Session::open_with_stream(environment, path, options)?;
-        Ok(Self { session, stream, memory })
+        let (session, interface) = ModelSession::open_with_stream(environment, path, options)?;
+        Ok((Self { session, stream, memory }, interface))
     }
 
-    pub(crate) const fn session(&self) -> &Session {
+    pub(crate) const fn session(&self) -> &ModelSession {
         &self.session
     }
 
     pub(crate) const fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Runs the session with [`ModelSession::run_bound`].
+    pub(crate) fn run<'data>(
+        &self,
+        options: &RunOptions,
+        inputs: &[(usize, OrtTensor<'data>)],
+        outputs: &[(usize, OutputPlace)],
+    ) -> Result<RunOutputs<'data>, OrtError> {
+        self.session.run_bound(options, &self.memory, inputs, outputs)
     }
 
     /// The memory of the session's GPU.

@@ -1,5 +1,7 @@
 //! The types of the library's values.
 
+use galatea_infer::Status;
+use galatea_runtime::ElementKind;
 use galatea_tensor::DataType;
 use ort_sys::{ONNXTensorElementDataType, ONNXType, OrtTensorTypeAndShapeInfo};
 use smallvec::SmallVec;
@@ -38,12 +40,14 @@ impl ElementType {
         DATATYPES.iter().find(|(_, onnx)| *onnx as i32 == self.0).map(|(datatype, _)| *datatype)
     }
 
-    /// The type's name in a model configuration, or its ONNX number.
-    pub(crate) fn config_name(self) -> String {
-        match self.datatype() {
-            Some(datatype) => datatype.config_name().to_owned(),
-            None => format!("ONNX element type {}, which has no counterpart", self.0),
-        }
+    /// The type in the form that configurations are compared with.
+    pub(super) fn kind(self) -> ElementKind {
+        self.datatype().map_or_else(|| ElementKind::Unknown(self.words()), ElementKind::Known)
+    }
+
+    /// A type without a counterpart, in words for an error.
+    pub(super) fn words(self) -> String {
+        format!("ONNX element type {}, which has no counterpart", self.0)
     }
 }
 
@@ -79,28 +83,20 @@ pub(super) unsafe fn element_and_dims(
     }
 }
 
-/// The kind of a model's input or output.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ValueType {
-    /// A tensor whose elements have this type.
-    Tensor(ElementType),
-    /// Something that requests and responses can't hold.
-    Other(&'static str),
-}
-
-impl ValueType {
-    /// A kind other than a tensor.
-    pub(super) fn non_tensor(onnx_type: i32) -> Self {
-        const KINDS: [(ONNXType, &str); 5] = [
-            (ONNXType::ONNX_TYPE_SEQUENCE, "ONNX_TYPE_SEQUENCE"),
-            (ONNXType::ONNX_TYPE_MAP, "ONNX_TYPE_MAP"),
-            (ONNXType::ONNX_TYPE_OPAQUE, "ONNX_TYPE_OPAQUE"),
-            (ONNXType::ONNX_TYPE_SPARSETENSOR, "ONNX_TYPE_SPARSETENSOR"),
-            (ONNXType::ONNX_TYPE_OPTIONAL, "ONNX_TYPE_OPTIONAL"),
-        ];
-        let kind = KINDS.iter().find(|(kind, _)| *kind as i32 == onnx_type);
-        Self::Other(kind.map_or("ONNX_TYPE_UNKNOWN", |(_, name)| *name))
-    }
+/// The kind of an input or output that is not a tensor, refused in Triton's words.
+pub(super) fn not_a_tensor(name: &str, onnx_type: i32) -> ElementKind {
+    const KINDS: [(ONNXType, &str); 5] = [
+        (ONNXType::ONNX_TYPE_SEQUENCE, "ONNX_TYPE_SEQUENCE"),
+        (ONNXType::ONNX_TYPE_MAP, "ONNX_TYPE_MAP"),
+        (ONNXType::ONNX_TYPE_OPAQUE, "ONNX_TYPE_OPAQUE"),
+        (ONNXType::ONNX_TYPE_SPARSETENSOR, "ONNX_TYPE_SPARSETENSOR"),
+        (ONNXType::ONNX_TYPE_OPTIONAL, "ONNX_TYPE_OPTIONAL"),
+    ];
+    let kind = KINDS.iter().find(|(kind, _)| *kind as i32 == onnx_type);
+    let kind = kind.map_or("ONNX_TYPE_UNKNOWN", |(_, name)| *name);
+    ElementKind::NotATensor(Status::unsupported(format!(
+        "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'."
+    )))
 }
 
 #[cfg(test)]
@@ -115,7 +111,9 @@ mod tests {
             assert_eq!(ElementType(onnx as i32).datatype(), Some(datatype));
         }
         assert_eq!(ElementType(14).datatype(), None);
-        assert_eq!(ValueType::non_tensor(2), ValueType::Other("ONNX_TYPE_SEQUENCE"));
-        assert_eq!(ValueType::non_tensor(99), ValueType::Other("ONNX_TYPE_UNKNOWN"));
+        for (onnx_type, expected) in [(2, "ONNX_TYPE_SEQUENCE"), (99, "ONNX_TYPE_UNKNOWN")] {
+            let refusal = not_a_tensor("T", onnx_type).config_name().unwrap_err();
+            assert!(refusal.message().contains(expected), "{refusal:?}");
+        }
     }
 }

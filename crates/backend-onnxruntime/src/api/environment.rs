@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_infer::Status;
+use galatea_runtime::Switch;
 use galatea_stdx::{Guard, Lock};
 use ort_sys::{OrtEnv, OrtLoggingFunction, OrtLoggingLevel, OrtMemoryInfo, OrtThreadingOptions};
 
 use super::error::{OrtError, text};
 use super::handle::OrtHandle;
 use super::library::Library;
-use super::switch::Switch;
 use super::table::ApiTable;
 
 /// Receives the library's lines for the server's log.

@@ -1,7 +1,5 @@
 //! GPU memory in the form that the library takes.
 
-use std::ffi::c_void;
-
 use ort_sys::{OrtAllocatorType, OrtMemType, OrtMemoryInfo};
 
 use super::environment::OrtEnvironment;
@@ -49,35 +47,5 @@ impl DeviceMemory {
 
     pub(super) const fn as_ptr(&self) -> *const OrtMemoryInfo {
         self.raw.as_ptr()
-    }
-}
-
-/// Bytes in a GPU's memory, which live at least as long as `'data`.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct DeviceBytes<'data> {
-    address: u64,
-    byte_size: usize,
-    owner: std::marker::PhantomData<&'data ()>,
-}
-
-impl<'data> DeviceBytes<'data> {
-    /// Creates a reference to bytes of memory that `owner` keeps allocated.
-    pub(crate) const fn of<T: ?Sized>(_owner: &'data T, address: u64, byte_size: usize) -> Self {
-        Self { address, byte_size, owner: std::marker::PhantomData }
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn address(self) -> u64 {
-        self.address
-    }
-
-    pub(crate) const fn byte_size(self) -> usize {
-        self.byte_size
-    }
-
-    /// The address in the form that the library takes. The CPU can't read the memory behind it.
-    pub(super) fn pointer(self) -> Option<*mut c_void> {
-        let address = usize::try_from(self.address).ok()?;
-        Some(std::ptr::without_provenance_mut(address))
     }
 }

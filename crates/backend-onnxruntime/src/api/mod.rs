@@ -12,7 +12,6 @@
 
 #![allow(unsafe_code, reason = "a C API is called here; each block says why it is sound")]
 
-mod arena;
 mod binding;
 mod device;
 mod element;
@@ -23,24 +22,16 @@ mod library;
 mod memory;
 mod op_library;
 mod options;
-mod region;
 mod session;
-mod switch;
 mod table;
 mod value;
 
-pub(crate) use arena::Arena;
-pub(crate) use binding::OutputPlace;
 pub(crate) use device::DeviceSession;
-pub(crate) use element::ValueType;
 pub use environment::LogFunction;
 pub(crate) use environment::{GlobalThreads, OrtEnvironment};
 pub(crate) use error::c_string;
 pub use library::Library;
-pub(crate) use memory::DeviceBytes;
 pub(crate) use op_library::{EntryPoint, open_op_library};
 pub(crate) use options::{ExecutionMode, GraphLevel, RunOptions, SessionOptions};
-pub(crate) use region::ByteRegion;
-pub(crate) use session::{Session, TensorInfo};
-pub(crate) use switch::Switch;
-pub(crate) use value::{OrtTensor, OutputData, RunOutput, RunOutputs, STRING_BYTES};
+pub(crate) use session::ModelSession;
+pub(crate) use value::{OrtTensor, RunOutputs};

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use galatea_devices::Stream;
 use galatea_infer::Status;
+use galatea_runtime::Switch;
 use ort_sys::{GraphOptimizationLevel, OrtRunOptions, OrtSessionOptions, OrtStatusPtr};
 
 use super::environment::OrtEnvironment;
 use super::error::{OrtError, c_string};
 use super::handle::OrtHandle;
-use super::switch::Switch;
 use super::table::ApiTable;
 
 /// The graph optimizations that the library may apply.

@@ -6,13 +6,14 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
+use galatea_runtime::{ElementKind, Interface, OutputPlace, TensorInfo};
 use ort_sys::{
     ONNXType, OrtAllocator, OrtSession, OrtStatusPtr, OrtTensorTypeAndShapeInfo, OrtTypeInfo,
     OrtValue,
 };
 use smallvec::SmallVec;
 
-use super::element::{ValueType, element_and_dims};
+use super::element::{element_and_dims, not_a_tensor};
 use super::environment::OrtEnvironment;
 use super::error::OrtError;
 use super::handle::OrtHandle;
@@ -21,40 +22,28 @@ use super::table::ApiTable;
 use super::value::{OrtTensor, RunOutputs};
 
 /// A loaded model. Any number of threads may run it at the same time.
-pub(crate) struct Session {
+pub(crate) struct ModelSession {
     pub(super) raw: OrtHandle<OrtSession>,
     environment: Arc<OrtEnvironment>,
-    /// The required inputs, then those with a default.
-    inputs: Vec<TensorInfo>,
-    required_inputs: usize,
-    outputs: Vec<TensorInfo>,
+    /// The names of the interface's inputs.
+    pub(super) input_names: Vec<CString>,
+    /// The names of the interface's outputs.
+    pub(super) output_names: Vec<CString>,
 }
 
 // SAFETY: the library documents that several threads may run a session at the same time;
 // sessions are not bound to a thread.
-unsafe impl Send for Session {}
+unsafe impl Send for ModelSession {}
 // SAFETY: as above; after construction a session is only run.
-unsafe impl Sync for Session {}
+unsafe impl Sync for ModelSession {}
 
-/// An input or output of a model.
-#[derive(Clone, Debug)]
-pub(crate) struct TensorInfo {
-    /// The tensor's name.
-    pub(crate) name: String,
-    /// The tensor's type.
-    pub(crate) value_type: ValueType,
-    /// The tensor's dimensions; -1 means a variable size.
-    pub(crate) dims: Vec<i64>,
-    pub(super) c_name: CString,
-}
-
-impl Session {
-    /// Loads the model at `path`.
+impl ModelSession {
+    /// Loads the model at `path`, whose inputs are the required ones, then those with a default.
     pub(crate) fn open(
         environment: Arc<OrtEnvironment>,
         path: &Path,
         options: &SessionOptions,
-    ) -> Result<Self, Status> {
+    ) -> Result<(Self, Interface), Status> {
         if options.stream().is_some() {
             return Err(Status::internal("a session with a stream needs an owner of both"));
         }
@@ -67,7 +56,7 @@ impl Session {
         environment: Arc<OrtEnvironment>,
         path: &Path,
         options: &SessionOptions,
-    ) -> Result<Self, Status> {
+    ) -> Result<(Self, Interface), Status> {
         let api = environment.api();
         let table = api.table();
         let c_path = path_string(path)?;
@@ -82,26 +71,14 @@ impl Session {
         drop(lock);
         let reader =
             SessionReader { api, session: raw.as_ptr(), allocator: api.default_allocator()? };
-        let mut inputs = reader.list(&INPUTS)?;
+        let (mut input_names, mut inputs) = reader.list(&INPUTS)?;
         let required_inputs = inputs.len();
-        inputs.extend(reader.list(&OVERRIDABLE_INITIALIZERS)?);
-        let outputs = reader.list(&OUTPUTS)?;
-        Ok(Self { raw, environment, inputs, required_inputs, outputs })
-    }
-
-    /// The required inputs, then those that have a default and may be left out.
-    pub(crate) fn inputs(&self) -> &[TensorInfo] {
-        &self.inputs
-    }
-
-    /// The number of required inputs.
-    pub(crate) const fn required_inputs(&self) -> usize {
-        self.required_inputs
-    }
-
-    /// The outputs.
-    pub(crate) fn outputs(&self) -> &[TensorInfo] {
-        &self.outputs
+        let (optional_names, optional_inputs) = reader.list(&OVERRIDABLE_INITIALIZERS)?;
+        input_names.extend(optional_names);
+        inputs.extend(optional_inputs);
+        let (output_names, outputs) = reader.list(&OUTPUTS)?;
+        let session = Self { raw, environment, input_names, output_names };
+        Ok((session, Interface { inputs, required_inputs, outputs }))
     }
 
     /// The environment of the session.
@@ -109,26 +86,27 @@ impl Session {
         &self.environment
     }
 
-    /// Computes the outputs with the given indices. Each input comes with its index.
+    /// Computes the outputs with the given indices, in the host's memory. Each input comes with its
+    /// index.
     pub(crate) fn run<'data>(
         &self,
         options: &RunOptions,
         inputs: &[(usize, OrtTensor<'data>)],
-        outputs: &[usize],
+        outputs: &[(usize, OutputPlace)],
     ) -> Result<RunOutputs<'data>, OrtError> {
         let api = self.environment.api();
         let unknown = |index: &usize| OrtError::invalid(format!("there is no tensor {index}"));
         let mut input_names: SmallVec<[*const c_char; 8]> = SmallVec::new();
         let mut input_values: SmallVec<[*const OrtValue; 8]> = SmallVec::new();
         for (index, value) in inputs {
-            let info = self.inputs.get(*index).ok_or_else(|| unknown(index))?;
-            input_names.push(info.c_name.as_ptr());
+            let name = self.input_names.get(*index).ok_or_else(|| unknown(index))?;
+            input_names.push(name.as_ptr());
             input_values.push(value.as_ptr().cast_const());
         }
         let mut output_names: SmallVec<[*const c_char; 8]> = SmallVec::new();
-        for index in outputs {
-            let info = self.outputs.get(*index).ok_or_else(|| unknown(index))?;
-            output_names.push(info.c_name.as_ptr());
+        for (index, _) in outputs {
+            let name = self.output_names.get(*index).ok_or_else(|| unknown(index))?;
+            output_names.push(name.as_ptr());
         }
         let mut raw: SmallVec<[*mut OrtValue; 8]> =
             SmallVec::from_elem(ptr::null_mut(), outputs.len());
@@ -201,14 +179,21 @@ struct SessionReader {
 }
 
 impl SessionReader {
-    fn list(&self, functions: &TensorListFunctions) -> Result<Vec<TensorInfo>, OrtError> {
+    fn list(
+        &self,
+        functions: &TensorListFunctions,
+    ) -> Result<(Vec<CString>, Vec<TensorInfo>), OrtError> {
         let mut count = 0;
         // SAFETY: the session is alive, the out pointer valid.
         unsafe { self.api.check((functions.count)(self.api)(self.session, &raw mut count))? };
         (0..count).map(|index| self.info(functions, index)).collect()
     }
 
-    fn info(&self, functions: &TensorListFunctions, index: usize) -> Result<TensorInfo, OrtError> {
+    fn info(
+        &self,
+        functions: &TensorListFunctions,
+        index: usize,
+    ) -> Result<(CString, TensorInfo), OrtError> {
         let c_name = self.name((functions.name)(self.api), index)?;
         let name = c_name.to_string_lossy().into_owned();
         let get_type_info = (functions.type_info)(self.api);
@@ -219,8 +204,8 @@ impl SessionReader {
                 get_type_info(self.session, index, out)
             })?
         };
-        let (value_type, dims) = self.describe(&info)?;
-        Ok(TensorInfo { name, value_type, dims, c_name })
+        let (element, dims) = self.describe(&name, &info)?;
+        Ok((c_name, TensorInfo { name, element, dims }))
     }
 
     fn name(&self, get_name: GetName, index: usize) -> Result<CString, OrtError> {
@@ -240,7 +225,11 @@ impl SessionReader {
         }
     }
 
-    fn describe(&self, info: &OrtHandle<OrtTypeInfo>) -> Result<(ValueType, Vec<i64>), OrtError> {
+    fn describe(
+        &self,
+        name: &str,
+        info: &OrtHandle<OrtTypeInfo>,
+    ) -> Result<(ElementKind, Vec<i64>), OrtError> {
         let table = self.api.table();
         let mut kind: i32 = 0;
         let mut tensor: *const OrtTensorTypeAndShapeInfo = ptr::null();
@@ -251,7 +240,7 @@ impl SessionReader {
             self.api.check((table.GetOnnxTypeFromTypeInfo)(info.as_ptr(), kind))?;
         }
         if kind != ONNXType::ONNX_TYPE_TENSOR as i32 {
-            return Ok((ValueType::non_tensor(kind), Vec::new()));
+            return Ok((not_a_tensor(name, kind), Vec::new()));
         }
         // SAFETY: the description is alive and that of a tensor, the out pointer valid. The
         // tensor's description belongs to `info`.
@@ -263,6 +252,6 @@ impl SessionReader {
         }
         // SAFETY: `tensor` belongs to `info`, which is alive.
         let (element, dims) = unsafe { element_and_dims(self.api, tensor)? };
-        Ok((ValueType::Tensor(element), dims.to_vec()))
+        Ok((element.kind(), dims.to_vec()))
     }
 }

@@ -8,8 +8,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_tensor::elements::{BytesElements, FramingError, push_bytes_element};
-use galatea_tensor::{DataType, DeviceRegion, Shape};
+use galatea_infer::Status;
+use galatea_runtime::{
+    ByteRegion, DeviceBytes, DeviceTensor, OutputData, Outputs, RunOutput, STRING_BYTES, Strings,
+    is_of_input,
+};
+use galatea_tensor::elements::{BytesElements, FramingError};
+use galatea_tensor::{DataType, Shape};
 use ort_sys::{ONNXTensorElementDataType, OrtValue};
 use smallvec::SmallVec;
 
@@ -17,8 +22,7 @@ use super::element::{ElementType, element_and_dims, onnx_type};
 use super::environment::OrtEnvironment;
 use super::error::OrtError;
 use super::handle::OrtHandle;
-use super::memory::{DeviceBytes, DeviceMemory};
-use super::region::ByteRegion;
+use super::memory::DeviceMemory;
 use super::table::ApiTable;
 
 /// A tensor of the library. An input refers to memory of the caller, which lives at least as
@@ -213,104 +217,22 @@ impl<'data> RunOutputs<'data> {
     ) -> Self {
         Self { values, input_regions }
     }
+}
 
-    /// The memory of the string outputs, including the memory needed to read them.
-    pub(crate) fn string_bytes(&self) -> Result<usize, OrtError> {
+impl Outputs for RunOutputs<'_> {
+    fn string_bytes(&self) -> Result<usize, Status> {
         let values = self.values.iter().filter_map(|(value, _)| value.as_ref());
         values.map(string_bytes).try_fold(0_usize, |sum, bytes| Ok(sum.saturating_add(bytes?)))
     }
 
-    /// The outputs in the requested order; `None` for an output that the model did not produce.
-    pub(crate) fn into_outputs(self) -> Result<Vec<Option<RunOutput>>, OrtError> {
+    fn read(self) -> Result<Vec<Option<RunOutput>>, Status> {
         let Self { values, input_regions } = self;
         values
             .into_iter()
             .map(|(value, device)| {
-                value.map(|value| read(value, device, &input_regions)).transpose()
+                Ok(value.map(|value| read(value, device, &input_regions)).transpose()?)
             })
             .collect()
-    }
-}
-
-/// An output that is independent of the run's inputs.
-pub(crate) struct RunOutput {
-    /// The type of the output's elements.
-    pub(crate) datatype: DataType,
-    /// The output's shape.
-    pub(crate) shape: Shape,
-    /// The output's elements.
-    pub(crate) data: OutputData,
-}
-
-/// The elements of an output.
-pub(crate) enum OutputData {
-    /// Elements of a fixed size, in the library's memory. A clone or a slice keeps the whole
-    /// tensor alive.
-    Fixed(Bytes),
-    /// Strings.
-    Strings(Strings),
-    /// Elements of a fixed size in a GPU's memory.
-    Device(DeviceTensor),
-}
-
-/// A tensor in a GPU's memory, which lives as long as the last clone.
-#[derive(Clone)]
-pub(crate) struct DeviceTensor {
-    /// The GPU's number.
-    pub(crate) device: u32,
-    /// The tensor's address.
-    pub(crate) address: u64,
-    /// The total size of the tensor's elements.
-    pub(crate) byte_size: usize,
-    /// True if the memory is an input's, which is valid only during the run.
-    pub(crate) is_input: bool,
-    /// The owner that keeps the memory allocated, unless it is an input's.
-    pub(crate) owner: Arc<dyn Any + Send + Sync>,
-}
-
-impl DeviceTensor {
-    /// The tensor's memory.
-    pub(crate) fn region(&self) -> DeviceRegion {
-        let Self { device, address, byte_size, .. } = *self;
-        DeviceRegion { device, address, byte_size, owner: self.owner.clone() }
-    }
-}
-
-impl std::fmt::Debug for DeviceTensor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DeviceTensor({} bytes on GPU {})", self.byte_size, self.device)
-    }
-}
-
-/// The size of the library's object for a string. Short strings are stored in the object itself.
-pub(crate) const STRING_BYTES: usize = 32;
-
-/// The strings of a tensor, concatenated.
-pub(crate) struct Strings {
-    content: Vec<u8>,
-    /// The end of each string.
-    ends: Vec<usize>,
-}
-
-impl Strings {
-    /// The elements with these indices, each preceded by its length.
-    pub(crate) fn framed(&self, elements: Range<usize>) -> Result<Vec<u8>, OrtError> {
-        let invalid = || OrtError::invalid(format!("there are no strings {elements:?}"));
-        let ends = self.ends.get(elements.clone()).ok_or_else(invalid)?;
-        let mut start = match elements.start.checked_sub(1) {
-            Some(previous) => *self.ends.get(previous).ok_or_else(invalid)?,
-            None => 0,
-        };
-        let bytes = ends.last().map_or(0, |end| end.saturating_sub(start));
-        let prefixes = ends.len().saturating_mul(size_of::<u32>());
-        let mut framed = Vec::with_capacity(bytes.saturating_add(prefixes));
-        for &end in ends {
-            let element = self.content.get(start..end).ok_or_else(invalid)?;
-            push_bytes_element(&mut framed, element)
-                .map_err(|error| OrtError::invalid(error.to_string()))?;
-            start = end;
-        }
-        Ok(framed)
     }
 }
 
@@ -321,7 +243,7 @@ fn read(
 ) -> Result<RunOutput, OrtError> {
     let (element, shape) = element_and_shape(&value)?;
     let datatype = element.datatype().ok_or_else(|| {
-        OrtError::invalid(format!("the type is unsupported: {}", element.config_name()))
+        OrtError::invalid(format!("the type is unsupported: {}", element.words()))
     })?;
     let data = match shape.byte_size(datatype) {
         None => OutputData::Strings(strings(&value, &shape)?),
@@ -366,8 +288,7 @@ fn fixed(
     }
     let address = address_of(&value)?;
     let start = address.addr();
-    let end = start.saturating_add(byte_size);
-    if input_regions.iter().any(|region| start < region.end && region.start < end) {
+    if is_of_input(&(start..start.saturating_add(byte_size)), input_regions) {
         // A graph may return an input as an output. The memory is then the request's, which may
         // free it first.
         let mut copy = vec![0_u8; byte_size];
@@ -387,8 +308,7 @@ fn on_device(
     input_regions: &[Range<usize>],
 ) -> Result<DeviceTensor, OrtError> {
     let start = if byte_size == 0 { 0 } else { address_of(&value)?.addr() };
-    let end = start.saturating_add(byte_size);
-    let is_input = input_regions.iter().any(|region| start < region.end && region.start < end);
+    let is_input = is_of_input(&(start..start.saturating_add(byte_size)), input_regions);
     let address = u64::try_from(start)
         .map_err(|_| OrtError::invalid(String::from("an address has more than 64 bits")))?;
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(OwnedValue(value.raw));
@@ -465,7 +385,7 @@ fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
     let count = usize::try_from(shape.element_count())
         .map_err(|_| OrtError::invalid(format!("shape {shape} is too large")))?;
     if count == 0 {
-        return Ok(Strings { content: Vec::new(), ends: Vec::new() });
+        return Ok(Strings::new(Vec::new(), Vec::new()));
     }
     let length = string_length(value)?;
     let mut content = vec![0_u8; length];
@@ -484,5 +404,5 @@ fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
     // Each string ends where the next one starts.
     starts.remove(0);
     starts.push(length);
-    Ok(Strings { content, ends: starts })
+    Ok(Strings::new(content, starts))
 }

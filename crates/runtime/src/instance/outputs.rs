@@ -7,10 +7,10 @@ use galatea_infer::{OutputTensor, PendingRequest, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 use smallvec::SmallVec;
 
-use super::executor::Executor;
+use super::copier::Copier;
 use super::state_memory::{StateMemory, StateRows, StateTensor, sub_region};
 use super::strings;
-use crate::api::{OutputData, OutputPlace, RunOutput};
+use crate::session::{OutputData, OutputPlace, RunOutput};
 use crate::signature::{OutputPlan, ScatterPlan};
 
 /// An output of a whole batch. Requests take their parts in order. Elements of a fixed size
@@ -44,7 +44,7 @@ struct OutputContent<'plan> {
     shape: Shape,
     data: OutputData,
     split: OutputSplit<'plan>,
-    executor: &'plan Executor,
+    copier: &'plan Copier<'plan>,
 }
 
 /// The way in which an output is split among the requests of its batch.
@@ -66,20 +66,15 @@ struct OutputPart {
 
 /// The location of a run's output: states stay in the memory of the instance's GPU, as does an
 /// output that all interested requests accept there. Other outputs are read from host memory.
-pub(super) fn place<'a>(
+pub(super) fn place(
     plan: &OutputPlan,
     requests: &[PendingRequest],
-    executor: &'a Executor,
-) -> OutputPlace<'a> {
-    match executor.device_session() {
-        Some(session)
-            if plan.datatype.byte_size().is_some()
-                && (plan.is_state || !is_wanted_on_host(plan, requests)) =>
-        {
-            OutputPlace::Device(session.memory())
-        }
-        Some(_) | None => OutputPlace::Host,
-    }
+    copier: Copier<'_>,
+) -> OutputPlace {
+    let stays = copier.stream().is_some()
+        && plan.datatype.byte_size().is_some()
+        && (plan.is_state || !is_wanted_on_host(plan, requests));
+    if stays { OutputPlace::Device } else { OutputPlace::Host }
 }
 
 /// Returns true if a request wants the output in the host's memory.
@@ -98,9 +93,9 @@ impl<'plan> BatchOutput<'plan> {
         batch: Option<u64>,
         requests: &[PendingRequest],
         memory: &StateMemory,
-        executor: &'plan Executor,
+        copier: &'plan Copier<'plan>,
     ) -> Self {
-        let mut tensor = OutputContent::new(plan, output, batch, executor);
+        let mut tensor = OutputContent::new(plan, output, batch, copier);
         let states = match &mut tensor {
             Ok(content) => match content.rows(plan, batch, requests, memory) {
                 Ok(states) => states,
@@ -179,7 +174,7 @@ impl<'plan> OutputContent<'plan> {
         plan: &'plan OutputPlan,
         output: Option<RunOutput>,
         batch: Option<u64>,
-        executor: &'plan Executor,
+        copier: &'plan Copier<'plan>,
     ) -> Result<Self, Status> {
         let name = &plan.name;
         let Some(RunOutput { datatype, mut shape, data }) = output else {
@@ -202,7 +197,7 @@ impl<'plan> OutputContent<'plan> {
                 OutputSplit::Rows
             }
         };
-        Ok(Self { datatype, shape, data, split, executor })
+        Ok(Self { datatype, shape, data, split, copier })
     }
 
     /// The rows of the tensor, if the output is a state with elements of a fixed size. Elements in
@@ -233,8 +228,7 @@ impl<'plan> OutputContent<'plan> {
                 let length = region.byte_size;
                 let wasted = plan.is_state && memory.would_waste(length, used(length));
                 let stays = grows || (!tensor.is_input && !wasted);
-                let copy =
-                    (is_read || !stays).then(|| self.executor.to_host(&region)).transpose()?;
+                let copy = (is_read || !stays).then(|| self.copier.to_host(&region)).transpose()?;
                 let kept = match &copy {
                     Some(copy) if !stays => StateTensor::from(copy.clone()),
                     Some(_) | None => StateTensor::Device(region),
@@ -288,11 +282,11 @@ impl<'plan> OutputContent<'plan> {
             }
             OutputData::Device(tensor) => {
                 let range = self.byte_range(elements)?;
-                self.executor.tensor(&sub_region(&tensor.region(), &range))
+                self.copier.tensor(&sub_region(&tensor.region(), &range))
             }
             OutputData::Strings(strings) => {
                 let range = index(elements.start)?..index(elements.end)?;
-                Ok(strings::charged(strings.framed(range)?, self.executor.account())?)
+                Ok(strings::charged(strings.framed(range)?, self.copier.account())?)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The threads of sessions, which share one budget for the process.
 //!
-//! A session computes on the thread that runs it and on the threads of a pool. If each session had
+//! The words are those of ONNX Runtime and TensorFlow: a library has an environment, which may have
+//! a pool of threads for all sessions. A session computes on the thread that runs it and on the threads of a pool. If each session had
 //! a pool of its own with a thread for each processor, a server with many models would have many
 //! times more runnable threads than processors. So all sessions share the environment's pool, which
 //! is as large as the number of processors that the process may use. A session gets a pool of its
@@ -10,7 +11,7 @@
 
 /// The source of the threads of sessions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ThreadSource {
+pub enum ThreadSource {
     /// The environment has a pool, for sessions whose configuration allows sharing.
     Shared {
         /// The processors that the process may use.
@@ -28,29 +29,33 @@ pub(crate) enum ThreadSource {
 
 /// A session's thread pool.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ThreadPool {
+pub enum ThreadPool {
     /// The environment's pool.
     Environment,
     /// A pool of its own. The calling thread counts as one of its threads.
-    Own { intra_op_threads: i32 },
+    Own {
+        /// The number of threads.
+        intra_op_threads: i32,
+    },
 }
 
 /// The threads that a model requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ThreadDemand {
+pub struct ThreadDemand {
     /// The number of instances that share the session.
-    pub(crate) instances: u32,
+    pub instances: u32,
     /// The number of threads per execution; `None` leaves it to the server.
-    pub(crate) intra_op_threads: Option<i32>,
+    pub intra_op_threads: Option<i32>,
     /// True if the model requests something that the shared pool can't provide: threads for several
     /// operators at a time, or threads that spin.
-    pub(crate) needs_own_pool: bool,
+    pub needs_own_pool: bool,
 }
 
 impl ThreadSource {
     /// The pool for a session. `bound_to` is the number of processors that the threads of its
     /// instances may use; the threads of the shared pool are not bound.
-    pub(crate) fn pool(self, demand: ThreadDemand, bound_to: usize) -> ThreadPool {
+    #[must_use]
+    pub fn pool(self, demand: ThreadDemand, bound_to: usize) -> ThreadPool {
         let own = |processors: usize| ThreadPool::Own {
             intra_op_threads: demand.own_threads(processors.min(bound_to)),
         };
@@ -75,7 +80,8 @@ impl ThreadSource {
 
     /// The number of threads that a model may keep busy, if the configuration requests more than
     /// there are processors.
-    pub(crate) fn oversubscription(self, demand: ThreadDemand) -> Option<Oversubscription> {
+    #[must_use]
+    pub fn oversubscription(self, demand: ThreadDemand) -> Option<Oversubscription> {
         let (Self::Shared { processors } | Self::Session { processors }) = self else {
             return None;
         };
@@ -90,9 +96,11 @@ impl ThreadSource {
 
 /// More threads than processors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Oversubscription {
-    pub(crate) threads: usize,
-    pub(crate) processors: usize,
+pub struct Oversubscription {
+    /// The threads.
+    pub threads: usize,
+    /// The processors.
+    pub processors: usize,
 }
 
 impl ThreadDemand {

@@ -2,7 +2,7 @@
 
 /// A setting that is either on or off.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Switch {
+pub enum Switch {
     /// On.
     On,
     /// Off.
@@ -10,8 +10,9 @@ pub(crate) enum Switch {
 }
 
 impl Switch {
-    /// The value in the form that the library's options take.
-    pub(crate) const fn digit(self) -> &'static str {
+    /// The value in the form that options of libraries take.
+    #[must_use]
+    pub const fn digit(self) -> &'static str {
         match self {
             Self::On => "1",
             Self::Off => "0",

@@ -12,17 +12,16 @@ use galatea_infer::Status;
 
 use self::check::{SignatureCheck, VariableSize};
 use self::plans::scalar_shape;
-use crate::api::Session;
+use crate::interface::Interface;
 
-pub(crate) use self::check::not_a_tensor;
 pub(crate) use self::plans::{
     BatchInputPlan, InputLayout, InputPlan, ModelSignature, OutputPlan, ScatterPlan,
 };
 
 impl ModelSignature {
     /// Compares a configuration with a loaded model.
-    pub(crate) fn new(spec: &ModelSpec, session: &Session) -> Result<Self, Status> {
-        let check = SignatureCheck { spec, session };
+    pub(crate) fn new(spec: &ModelSpec, interface: &Interface) -> Result<Self, Status> {
+        let check = SignatureCheck { spec, interface };
         let controls: Vec<InputPlan> = spec
             .controls()
             .iter()

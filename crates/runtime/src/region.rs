@@ -1,13 +1,14 @@
-//! Bytes of requests that the library may read.
+//! Memory that a library may read.
 
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 
-/// Contiguous bytes that the library may read for the lifetime `'data`: one part, or several
-/// adjacent ones.
+/// Contiguous bytes that a library may read for the lifetime `'data`: one part, or several
+/// adjacent ones. They don't change as long as they are borrowed.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct ByteRegion<'data> {
+pub struct ByteRegion<'data> {
     start: *const u8,
     byte_size: usize,
     data: PhantomData<&'data [u8]>,
@@ -41,23 +42,71 @@ impl<'data> ByteRegion<'data> {
         Some(Self { start: ptr::with_exposed_provenance(start), byte_size, data: PhantomData })
     }
 
-    pub(crate) const fn start(&self) -> *const u8 {
+    /// The address of the first byte. The library may read [`byte_size`](Self::byte_size) bytes
+    /// through it.
+    #[must_use]
+    pub const fn start(&self) -> *const u8 {
         self.start
     }
 
-    pub(crate) const fn byte_size(&self) -> usize {
+    /// The number of bytes.
+    #[must_use]
+    pub const fn byte_size(&self) -> usize {
         self.byte_size
     }
 
     /// Returns true if the start is aligned for elements of `size` bytes.
-    pub(crate) fn is_aligned(&self, size: usize) -> bool {
+    #[must_use]
+    pub fn is_aligned(&self, size: usize) -> bool {
         self.byte_size == 0 || self.start.addr().is_multiple_of(size)
     }
 
     /// The addresses of the region's bytes.
-    pub(crate) fn addresses(&self) -> Range<usize> {
+    #[must_use]
+    pub fn addresses(&self) -> Range<usize> {
         let start = self.start.addr();
         start..start.saturating_add(self.byte_size)
+    }
+}
+
+/// Returns true if an output in these bytes shares memory with an input, as when a graph returns an
+/// input. The memory is then a request's, which may free it first.
+#[must_use]
+pub fn is_of_input(output: &Range<usize>, inputs: &[Range<usize>]) -> bool {
+    inputs.iter().any(|input| output.start < input.end && input.start < output.end)
+}
+
+/// Bytes in a GPU's memory, which live at least as long as `'data`.
+#[derive(Copy, Clone, Debug)]
+pub struct DeviceBytes<'data> {
+    address: u64,
+    byte_size: usize,
+    owner: PhantomData<&'data ()>,
+}
+
+impl<'data> DeviceBytes<'data> {
+    /// Creates a reference to bytes of memory that `owner` keeps allocated.
+    pub(crate) const fn of<T: ?Sized>(_owner: &'data T, address: u64, byte_size: usize) -> Self {
+        Self { address, byte_size, owner: PhantomData }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn address(self) -> u64 {
+        self.address
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn byte_size(self) -> usize {
+        self.byte_size
+    }
+
+    /// The address of the first byte, at which the CPU can't read; `None` if it is no address of
+    /// this machine.
+    #[must_use]
+    pub fn pointer(self) -> Option<*mut c_void> {
+        let address = usize::try_from(self.address).ok()?;
+        Some(ptr::without_provenance_mut(address))
     }
 }
 

@@ -10,15 +10,14 @@
 
 use std::sync::Arc;
 
-use galatea_devices::{Device, DeviceBuffer, Error, GrowableBuffer};
+use galatea_devices::{Device, DeviceBuffer, Error, GrowableBuffer, Stream};
 use galatea_infer::{PendingRequest, Status};
 use galatea_tensor::{Buffer, DeviceRegion};
 use smallvec::SmallVec;
 
 use super::RequestResult;
-use super::executor::{Executor, copy_failed};
+use super::copier::copy_failed;
 use super::outputs::NewState;
-use crate::api::DeviceSession;
 
 /// The memory of a sequence's state, and the part of it that the new state takes.
 struct Room {
@@ -28,15 +27,10 @@ struct Room {
 
 /// Copies the new states that grow to the memory of their sequences, and waits for the copies. A
 /// request whose state doesn't fit fails and leaves its states unchanged.
-pub(super) fn settle(
-    executor: &Executor,
-    requests: &[PendingRequest],
-    results: &mut [RequestResult],
-) {
-    let Some(session) = executor.device_session() else { return };
+pub(super) fn settle(stream: &Stream, requests: &[PendingRequest], results: &mut [RequestResult]) {
     let mut moved: SmallVec<[usize; 8]> = SmallVec::new();
     for (index, (pending, result)) in requests.iter().zip(&mut *results).enumerate() {
-        match move_states(session, pending, result) {
+        match move_states(stream, pending, result) {
             Ok(true) => moved.push(index),
             Ok(false) => {}
             Err(status) => result.fail(status.prefixed(pending.request().log_prefix())),
@@ -45,7 +39,7 @@ pub(super) fn settle(
     if moved.is_empty() {
         return;
     }
-    if let Err(error) = session.stream().synchronize() {
+    if let Err(error) = stream.synchronize() {
         for index in moved {
             if let Some(result) = results.get_mut(index) {
                 result.fail(copy_failed(&error));
@@ -56,14 +50,14 @@ pub(super) fn settle(
 
 /// Queues the copies of a request's states. Returns true if there are any.
 fn move_states(
-    session: &DeviceSession,
+    stream: &Stream,
     pending: &PendingRequest,
     result: &mut RequestResult,
 ) -> Result<bool, Status> {
     let mut rooms: SmallVec<[(&mut NewState, DeviceRegion, Room); 2]> = SmallVec::new();
     for (output, state) in &mut result.states {
         let (Some(input), Some(source)) = (&state.grows_in, state.data.device()) else { continue };
-        let room = room(session.stream().device(), pending, input, source.byte_size)
+        let room = room(stream.device(), pending, input, source.byte_size)
             .map_err(|status| status.prefixed(format!("state '{output}': ")))?;
         let source = source.clone();
         rooms.push((state, source, room));
@@ -72,8 +66,8 @@ fn move_states(
     for (state, source, Room { memory, place }) in rooms {
         // A graph may return the state unchanged.
         if source.address != place.address() {
-            let from = session.stream().device().memory_of(&source);
-            session.stream().copy(&from, &place).map_err(|error| copy_failed(&error))?;
+            let from = stream.device().memory_of(&source);
+            stream.copy(&from, &place).map_err(|error| copy_failed(&error))?;
         }
         let (device, byte_size) = (source.device, source.byte_size);
         let (address, owner) = (place.address(), Arc::new(memory));

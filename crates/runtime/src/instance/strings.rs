@@ -1,4 +1,4 @@
-//! The memory of strings while a batch executes. The library holds each string as an object, which
+//! The memory of strings while a batch executes. A library holds each string as an object, which
 //! takes eight times as much memory as an empty string in a request.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use galatea_infer::{PendingRequest, Status};
 use galatea_tensor::elements::BytesElements;
 use galatea_tensor::{Buffer, DataType};
 
-use crate::api::{RunOutputs, STRING_BYTES};
+use crate::session::{Outputs, STRING_BYTES};
 use crate::signature::ModelSignature;
 
 /// The length of the longest string that fits in its object.
@@ -61,7 +61,7 @@ impl<'a> StringCharge<'a> {
     }
 
     /// Charges the outputs in addition to the existing charge, before they are read.
-    pub(super) fn add_outputs(&mut self, outputs: &RunOutputs<'_>) -> Result<(), Status> {
+    pub(super) fn add_outputs(&mut self, outputs: &impl Outputs) -> Result<(), Status> {
         if !self.has_outputs {
             return Ok(());
         }

@@ -1,13 +1,18 @@
-//! Parses the parameters of a configuration.
+//! Parses the parameters of a configuration, and the settings of a backend.
 
 use std::collections::BTreeMap;
 
+use galatea_config::DEFAULT_MAX_BATCH_SIZE;
 use galatea_infer::Status;
 
-use crate::api::Switch;
+use crate::switch::Switch;
 
 /// The integer parameter `key`, if present.
-pub(crate) fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
+///
+/// # Errors
+///
+/// `InvalidArgument` in Triton's words if the value is no integer.
+pub fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     let Some(text) = values.get(key) else { return Ok(None) };
     match leading_number(text).map(str::parse) {
         Some(Ok(number)) => Ok(Some(number)),
@@ -16,15 +21,20 @@ pub(crate) fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Op
 }
 
 /// The boolean parameter `key`, if present.
-pub(crate) fn switch(
-    values: &BTreeMap<String, String>,
-    key: &str,
-) -> Result<Option<Switch>, Status> {
+///
+/// # Errors
+///
+/// `InvalidArgument` in Triton's words if the value is no boolean.
+pub fn switch(values: &BTreeMap<String, String>, key: &str) -> Result<Option<Switch>, Status> {
     values.get(key).map(|text| parse_switch(key, text)).transpose()
 }
 
 /// Parses a boolean in any form that Triton accepts.
-pub(crate) fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
+///
+/// # Errors
+///
+/// `InvalidArgument` in Triton's words for anything else.
+pub fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" => Ok(Switch::On),
         "0" | "false" | "off" => Ok(Switch::Off),
@@ -34,7 +44,8 @@ pub(crate) fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
 
 /// The leading number of the text, as `std::stoi` reads it: blanks before it and anything after it
 /// are ignored.
-pub(crate) fn leading_number(text: &str) -> Option<&str> {
+#[must_use]
+pub fn leading_number(text: &str) -> Option<&str> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let sign = usize::from(text.starts_with(['+', '-']));
     let digits = text.bytes().skip(sign).take_while(u8::is_ascii_digit).count();
@@ -42,12 +53,29 @@ pub(crate) fn leading_number(text: &str) -> Option<&str> {
 }
 
 /// Triton's text for the value, followed by the parameter that has it.
-pub(crate) fn not_convertible(key: &str, text: &str, to: &str) -> Status {
+#[must_use]
+pub fn not_convertible(key: &str, text: &str, to: &str) -> Status {
     Status::invalid_argument(format!("failed to convert '{text}' to {to}: parameter '{key}'"))
 }
 
+/// The batch size of completed configurations by the backend's settings from the command line
+/// (`default-max-batch-size`).
+///
+/// # Errors
+///
+/// `InvalidArgument` if the value is no batch size.
+pub fn default_max_batch_size(settings: &BTreeMap<String, String>) -> Result<i32, Status> {
+    const KEY: &str = "default-max-batch-size";
+    match integer(settings, KEY)? {
+        None => Ok(i32::try_from(DEFAULT_MAX_BATCH_SIZE).unwrap_or(i32::MAX)),
+        Some(size) if size >= 0 => Ok(size),
+        Some(size) => Err(invalid_value(KEY, &size.to_string(), "a batch size")),
+    }
+}
+
 /// The error for a value that the library would refuse later.
-pub(crate) fn invalid_value(key: &str, text: &str, expected: &str) -> Status {
+#[must_use]
+pub fn invalid_value(key: &str, text: &str, expected: &str) -> Status {
     Status::invalid_argument(format!("'{key}' is '{text}', which is not {expected}"))
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use galatea_config::{ControlSpec, StateSpec};
 use galatea_infer::Status;
 
-use super::check::{DisplayDims, SignatureCheck, not_a_tensor};
+use super::check::{DisplayDims, SignatureCheck};
 use super::plans::{InputLayout, InputPlan, OutputPlan, scalar_shape};
-use crate::api::{TensorInfo, ValueType};
+use crate::interface::TensorInfo;
 
 impl SignatureCheck<'_> {
     /// Plans a control, which has one element per request.
@@ -22,15 +22,11 @@ impl SignatureCheck<'_> {
                 DisplayDims(dims)
             ));
         }
-        let provided = match tensor.value_type {
-            ValueType::Tensor(element) => element,
-            ValueType::Other(kind) => return Err(not_a_tensor(name, kind)),
-        };
-        if provided.datatype() != Some(*datatype) {
+        if tensor.element.datatype() != Some(*datatype) {
             return self.refuse(&format!(
                 "sequence control '{name}', the model expects data-type {} but the model \
                  configuration specifies data-type {}",
-                provided.config_name(),
+                tensor.element.config_name()?,
                 datatype.config_name()
             ));
         }

@@ -1,6 +1,6 @@
 //! Executes batches, one at a time.
 
-mod executor;
+mod copier;
 mod groups;
 mod growing;
 mod inputs;
@@ -13,31 +13,45 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_backend::{ExecutionGuarantee, ExecutionTerminator, Host, Instance, RefusedBatch};
+use galatea_devices::Stream;
 use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status};
 use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
 
-use crate::api::{OutputPlace, RunOptions};
-use crate::settings::ModelSettings;
+use crate::machine::Machine;
+use crate::session::{OutputPlace, Outputs, Session};
 use crate::signature::{ModelSignature, OutputPlan};
-pub(crate) use executor::Executor;
+use copier::Copier;
+pub use copier::copy_failed;
 use inputs::InputArenas;
 use outputs::{BatchOutput, NewState};
 use state_memory::StateMemory;
 use strings::StringCharge;
 
-/// Executes batches with its executor's session.
-pub(crate) struct OnnxInstance {
-    executor: Executor,
-    signature: Arc<ModelSignature>,
-    guarantee: ExecutionGuarantee,
-    /// Shared with the terminators of a run.
-    run_options: Arc<RunOptions>,
-    /// The host policy, for which requests may have separate inputs.
-    host_policy: String,
+/// Executes batches with a session.
+pub(crate) struct RuntimeInstance<S> {
+    session: S,
+    parts: InstanceParts,
     arenas: InputArenas,
     state_memory: StateMemory,
-    host: Arc<dyn Host>,
+}
+
+/// The parts of an instance that don't depend on its library.
+pub(crate) struct InstanceParts {
+    pub(crate) signature: Arc<ModelSignature>,
+    pub(crate) guarantee: ExecutionGuarantee,
+    pub(crate) machine: Machine,
+    /// True if inputs for a GPU are gathered in pinned memory.
+    pub(crate) pins_inputs: bool,
+    /// The host policy, for which requests may have separate inputs.
+    pub(crate) host_policy: String,
+    pub(crate) host: Arc<dyn Host>,
+}
+
+impl InstanceParts {
+    const fn copier<'a>(&'a self, stream: Option<&'a Stream>) -> Copier<'a> {
+        Copier::new(&self.machine, stream, self.pins_inputs)
+    }
 }
 
 /// The result of a run for one request.
@@ -56,29 +70,10 @@ impl RequestResult {
     }
 }
 
-impl OnnxInstance {
-    pub(crate) fn new(
-        executor: Executor,
-        signature: Arc<ModelSignature>,
-        guarantee: ExecutionGuarantee,
-        settings: &ModelSettings,
-        host_policy: String,
-        host: Arc<dyn Host>,
-    ) -> Result<Self, Status> {
-        let mut run_options = RunOptions::new(executor.session().environment())?;
-        settings.apply_to_run(&mut run_options)?;
-        let arenas = InputArenas::new(&signature);
-        let state_memory = StateMemory::default();
-        Ok(Self {
-            executor,
-            signature,
-            guarantee,
-            run_options: Arc::new(run_options),
-            host_policy,
-            arenas,
-            state_memory,
-            host,
-        })
+impl<S: Session> RuntimeInstance<S> {
+    pub(crate) fn new(session: S, parts: InstanceParts) -> Self {
+        let arenas = InputArenas::new(&parts.signature);
+        Self { session, parts, arenas, state_memory: StateMemory::default() }
     }
 
     /// Executes a group of requests in one run.
@@ -91,12 +86,10 @@ impl OnnxInstance {
         match results {
             Ok(results) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
-                match self.executor.device_session() {
-                    Some(session) => {
-                        let gpu = session.stream().device().number();
-                        self.host.record_gpu_batch(gpu, total, &times);
-                    }
-                    None => self.host.record_batch(total, &times),
+                let host = &self.parts.host;
+                match self.session.stream() {
+                    Some(stream) => host.record_gpu_batch(stream.device().number(), total, &times),
+                    None => host.record_batch(total, &times),
                 }
                 let _wake_batch = WakeBatch::begin();
                 for (pending, result) in requests.into_iter().zip(results) {
@@ -122,43 +115,47 @@ impl OnnxInstance {
         requests: &[PendingRequest],
         times: &mut ExecutionTimes,
     ) -> Result<Vec<RequestResult>, Status> {
-        let signature = &self.signature;
+        let Self { session, parts, arenas, state_memory } = self;
+        let signature = &parts.signature;
         let total = inputs::total_batch_size(signature, requests)?;
-        let (executor, policy, arenas) = (&self.executor, &self.host_policy, &mut self.arenas);
-        let mut strings = StringCharge::of_inputs(signature, requests, policy, executor.account())?;
-        let values = inputs::gather(executor, signature, requests, total, policy, arenas)?;
+        let (policy, account) = (&parts.host_policy, &parts.machine.account);
+        let mut strings = StringCharge::of_inputs(signature, requests, policy, account)?;
+        let copier = parts.copier(session.stream());
+        let values = inputs::gather(session, copier, signature, requests, total, policy, arenas)?;
         let is_needed = |plan: &&OutputPlan| {
             plan.is_state || requests.iter().any(|pending| plan.is_wanted_by(pending))
         };
         let plans: SmallVec<[&OutputPlan; 8]> =
             signature.outputs.iter().filter(is_needed).collect();
-        let places: SmallVec<[(usize, OutputPlace<'_>); 8]> = plans
-            .iter()
-            .map(|plan| (plan.index, outputs::place(plan, requests, executor)))
-            .collect();
+        let places: SmallVec<[(usize, OutputPlace); 8]> =
+            plans.iter().map(|plan| (plan.index, outputs::place(plan, requests, copier))).collect();
         times.compute_start = Instant::now();
-        let outputs = executor.run(&self.run_options, &values, &places);
+        let outputs = session.run(&values, &places);
         times.compute_end = Instant::now();
         let outputs = outputs?;
         strings.add_outputs(&outputs)?;
         // An output may be an input, so its memory is read before the inputs are gone.
-        let outputs = outputs.into_outputs()?;
+        let outputs = outputs.read()?;
         let batch = signature.batched.then_some(total);
         let planned = plans.into_iter().zip(outputs);
+        let copier = parts.copier(session.stream());
         let mut outputs: Vec<BatchOutput<'_>> = planned
             .map(|(plan, output)| {
-                let memory = &self.state_memory;
-                BatchOutput::new(plan, output, batch, requests, memory, executor)
+                BatchOutput::new(plan, output, batch, requests, state_memory, &copier)
             })
             .collect();
         drop(values);
         strings.converted();
         let mut results: Vec<RequestResult> =
-            requests.iter().map(|pending| self.request_result(pending, &mut outputs)).collect();
-        growing::settle(executor, requests, &mut results);
+            requests.iter().map(|pending| parts.request_result(pending, &mut outputs)).collect();
+        if let Some(stream) = copier.stream() {
+            growing::settle(stream, requests, &mut results);
+        }
         Ok(results)
     }
+}
 
+impl InstanceParts {
     fn request_result(
         &self,
         pending: &PendingRequest,
@@ -217,34 +214,23 @@ fn fail_cancelled(requests: Vec<PendingRequest>, why: &'static str) {
     }
 }
 
-impl Instance for OnnxInstance {
+impl<S: Session> Instance for RuntimeInstance<S> {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         if are_all_cancelled(&requests) {
             fail_cancelled(requests, "request cancelled before its execution");
             return Ok(());
         }
-        for group in groups::split(&self.signature, requests) {
+        for group in groups::split(&self.parts.signature, requests) {
             self.execute_group(group);
         }
         Ok(())
     }
 
     fn guarantee(&self) -> ExecutionGuarantee {
-        self.guarantee
+        self.parts.guarantee
     }
 
     fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
-        Some(self.run_options.clone())
-    }
-}
-
-/// Ends the run that an instance makes with its options. Only that instance uses them.
-impl ExecutionTerminator for RunOptions {
-    fn terminate(&self) {
-        Self::terminate(self);
-    }
-
-    fn reset(&self) {
-        self.reset_terminate();
+        self.session.terminator()
     }
 }

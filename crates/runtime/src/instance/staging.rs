@@ -5,10 +5,10 @@ use galatea_infer::Status;
 use galatea_tensor::{Buffer, DeviceRegion};
 use smallvec::SmallVec;
 
-use super::executor::{Executor, copy_failed};
-use crate::api::{DeviceBytes, DeviceSession};
+use super::copier::{Copier, copy_failed};
+use crate::region::DeviceBytes;
 
-/// The alignment of a tensor in a GPU's memory: the widest load of a kernel. ONNX Runtime's own
+/// The alignment of a tensor in a GPU's memory: the widest load of a kernel. The libraries' own
 /// tensors always have it, and a load from an unaligned address makes the GPU unusable.
 const ALIGNMENT: u64 = 16;
 
@@ -68,21 +68,20 @@ impl DevicePart<'_> {
 
 impl DeviceArena {
     /// The bytes of all parts, one after another: in place if they already are adjacent in the
-    /// memory of the session's GPU and begin where a tensor can. The copies are queued on the
-    /// session's stream, so they are done before any later work of the session.
+    /// memory of the stream's GPU and begin where a tensor can. The copies are queued on the stream,
+    /// so they are done before any later work of the session.
     pub(super) fn gather<'data>(
         &'data mut self,
-        executor: &Executor,
-        session: &DeviceSession,
+        copier: Copier<'_>,
+        stream: &Stream,
         parts: &[Part<'data>],
     ) -> Result<DeviceBytes<'data>, Status> {
-        let stream = session.stream();
         if let Some(bytes) = in_place(parts, stream.device().number()) {
             return Ok(bytes);
         }
         let byte_size = parts.iter().map(Part::byte_size).fold(0, usize::saturating_add);
         let target = self.at_least(stream, byte_size)?;
-        queue(executor, stream, parts, &target)?;
+        queue(copier, stream, parts, &target)?;
         Ok(DeviceBytes::of(&*self, target.address(), byte_size))
     }
 
@@ -130,7 +129,7 @@ fn in_place<'data>(parts: &[Part<'data>], device: u32) -> Option<DeviceBytes<'da
 
 /// Queues the copies of the parts. Neighbors in host memory are copied together.
 fn queue(
-    executor: &Executor,
+    copier: Copier<'_>,
     stream: &Stream,
     parts: &[Part<'_>],
     target: &DeviceBuffer,
@@ -144,7 +143,7 @@ fn queue(
                 rest = others;
                 let region = part.region()?;
                 let end = offset.saturating_add(region.byte_size);
-                let source = executor.device(region.device)?.memory_of(&region);
+                let source = copier.device(region.device)?.memory_of(&region);
                 let place = target.slice(offset..end).map_err(failed)?;
                 stream.copy(&source, &place).map_err(failed)?;
                 region.byte_size
@@ -153,7 +152,7 @@ fn queue(
                 let count = rest.iter().take_while(|part| matches!(part, Part::Host(_))).count();
                 let (hosts, behind) = rest.split_at(count);
                 rest = behind;
-                upload(executor, stream, hosts, target, offset)?
+                upload(copier, stream, hosts, target, offset)?
             }
         };
         offset = offset.saturating_add(byte_size);
@@ -166,7 +165,7 @@ fn queue(
 /// A long input is sent in pieces, each of whole parts: the GPU copies one while the next is
 /// gathered.
 fn upload(
-    executor: &Executor,
+    copier: Copier<'_>,
     stream: &Stream,
     parts: &[Part<'_>],
     target: &DeviceBuffer,
@@ -175,7 +174,7 @@ fn upload(
     let mut end = offset;
     for piece in Pieces(parts) {
         let byte_size = piece.iter().map(Part::byte_size).fold(0, usize::saturating_add);
-        let mut gathered = executor.host_memory(byte_size);
+        let mut gathered = copier.host_memory(byte_size);
         let mut rest = &mut gathered[..];
         for part in piece {
             let Part::Host(bytes) = part else { continue };

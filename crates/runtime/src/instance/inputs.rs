@@ -6,13 +6,15 @@
 
 use bytes::Bytes;
 use galatea_infer::{InputTensor, PendingRequest, Status};
-use galatea_tensor::{Buffer, Shape};
+use galatea_tensor::{Buffer, DataType, Shape};
 use smallvec::SmallVec;
 
-use super::executor::Executor;
+use super::copier::Copier;
 use super::staging::{DeviceArena, Part};
-use crate::api::{Arena, ByteRegion, OrtTensor};
+use crate::arena::Arena;
 use crate::batch_input::{BatchInputError, tensor_shape, write_elements};
+use crate::region::{ByteRegion, DeviceBytes};
+use crate::session::Session;
 use crate::signature::{BatchInputPlan, InputLayout, InputPlan, ModelSignature};
 
 /// One input of every request of a batch.
@@ -36,7 +38,7 @@ impl<'a> InputPart<'a> {
 }
 
 /// The inputs of a run, each with its index in the session.
-type RunInputs<'data> = SmallVec<[(usize, OrtTensor<'data>); 8]>;
+type RunInputs<'data, S> = SmallVec<[(usize, <S as Session>::Tensor<'data>); 8]>;
 
 /// The memory into which an instance gathers inputs that are not contiguous.
 pub(super) struct InputArenas {
@@ -80,69 +82,65 @@ pub(super) fn total_batch_size(
 }
 
 /// Creates the inputs of the run.
-pub(super) fn gather<'data>(
-    executor: &Executor,
+pub(super) fn gather<'data, S: Session>(
+    session: &S,
+    copier: Copier<'_>,
     signature: &ModelSignature,
     requests: &'data [PendingRequest],
     total: u64,
     host_policy: &str,
     arenas: &'data mut InputArenas,
-) -> Result<RunInputs<'data>, Status> {
-    let mut values = RunInputs::new();
-    let environment = executor.session().environment();
+) -> Result<RunInputs<'data, S>, Status> {
+    let mut values = RunInputs::<'data, S>::new();
     for (plan, arena) in signature.inputs.iter().zip(&mut arenas.inputs) {
         let Some(parts) = parts(plan, requests, host_policy)? else { continue };
         let shape = joint_shape(plan, &parts, requests, signature.batched.then_some(total))?;
         let value = match plan.datatype.byte_size() {
             None => {
-                let copies = readable_parts(plan, &parts, executor)?;
+                let copies = readable_parts(plan, &parts, copier)?;
                 let bytes: SmallVec<[&[u8]; 8]> = copies.iter().map(|bytes| &bytes[..]).collect();
-                OrtTensor::strings(environment, &shape, &bytes)?
+                session.strings(&shape, &bytes)?
             }
-            Some(size) => arena.join(executor, plan, &parts, &shape, size)?,
+            Some(size) => {
+                let elements = arena.join(copier, plan, &parts, &shape, size)?;
+                elements.bind(session, plan.datatype, &shape)?
+            }
         };
         values.push((plan.index, value));
     }
     for (plan, arena) in signature.batch_inputs.iter().zip(&mut arenas.batch_inputs) {
         let (shape, elements) = batch_input(plan, requests, &mut arena.host)?;
-        let device = &mut arena.device;
-        let Some(session) = executor.device_session() else {
-            for &index in &plan.indices {
-                let elements = ByteRegion::from(elements);
-                let value = OrtTensor::borrowed(environment, plan.datatype, &shape, elements)?;
-                values.push((index, value));
+        let elements = match copier.stream() {
+            None => Elements::Host(ByteRegion::from(elements)),
+            Some(stream) => {
+                Elements::Device(arena.device.gather(copier, stream, &[Part::Host(elements)])?)
             }
-            continue;
         };
-        let bytes = device.gather(executor, session, &[Part::Host(elements)])?;
         for &index in &plan.indices {
-            let memory = session.memory();
-            let value = OrtTensor::on_device(environment, memory, plan.datatype, &shape, bytes)?;
-            values.push((index, value));
+            values.push((index, elements.bind(session, plan.datatype, &shape)?));
         }
     }
     Ok(values)
 }
 
 impl InputArena {
-    /// A tensor of the parts' elements, which have a fixed size, on the instance's processor.
+    /// The parts' elements, which have a fixed size, on the instance's processor.
     fn join<'data>(
         &'data mut self,
-        executor: &Executor,
+        copier: Copier<'_>,
         plan: &InputPlan,
         parts: &InputParts<'data>,
         shape: &Shape,
         element_size: usize,
-    ) -> Result<OrtTensor<'data>, Status> {
-        let environment = executor.session().environment();
-        let Some(session) = executor.device_session() else {
+    ) -> Result<Elements<'data>, Status> {
+        let Some(stream) = copier.stream() else {
             let data = if parts.iter().any(|part| part.data.host().is_none()) {
-                let copies = readable_parts(plan, parts, executor)?;
+                let copies = readable_parts(plan, parts, copier)?;
                 copy_into(plan, copies.iter().map(|bytes| &bytes[..]), shape, &mut self.host)?
             } else {
                 contiguous(plan, parts, shape, element_size, &mut self.host)?
             };
-            return Ok(OrtTensor::borrowed(environment, plan.datatype, shape, data)?);
+            return Ok(Elements::Host(data));
         };
         let wrong_size = || mismatch(plan, "has another size than its shape says");
         let mut placed: SmallVec<[Part<'data>; 8]> = SmallVec::new();
@@ -154,9 +152,29 @@ impl InputArena {
             }
             placed.push(place);
         }
-        let bytes = self.device.gather(executor, session, &placed)?;
-        let memory = session.memory();
-        Ok(OrtTensor::on_device(environment, memory, plan.datatype, shape, bytes)?)
+        Ok(Elements::Device(self.device.gather(copier, stream, &placed)?))
+    }
+}
+
+/// The elements of an input, which have a fixed size, on the instance's processor.
+#[derive(Copy, Clone)]
+enum Elements<'data> {
+    Host(ByteRegion<'data>),
+    Device(DeviceBytes<'data>),
+}
+
+impl<'data> Elements<'data> {
+    /// A tensor of these elements.
+    fn bind<S: Session>(
+        self,
+        session: &S,
+        datatype: DataType,
+        shape: &Shape,
+    ) -> Result<S::Tensor<'data>, Status> {
+        match self {
+            Self::Host(bytes) => session.tensor(datatype, shape, bytes),
+            Self::Device(bytes) => session.device_tensor(datatype, shape, bytes),
+        }
     }
 }
 
@@ -300,10 +318,10 @@ fn host_parts<'data>(
 fn readable_parts(
     plan: &InputPlan,
     parts: &InputParts<'_>,
-    executor: &Executor,
+    copier: Copier<'_>,
 ) -> Result<SmallVec<[Bytes; 8]>, Status> {
     let readable = |part: &InputPart<'_>| match part.place() {
-        Some(Part::Device(part)) => executor.to_host(&part.region()?),
+        Some(Part::Device(part)) => copier.to_host(&part.region()?),
         Some(Part::Host(_)) | None => {
             let host = part.data.host().cloned();
             host.ok_or_else(|| mismatch(plan, "is not in CPU memory"))
@@ -342,8 +360,6 @@ fn batch_input<'data>(
 
 #[cfg(test)]
 mod tests {
-    use galatea_tensor::DataType;
-
     use super::*;
 
     const ROW_BYTES: usize = 8;

@@ -7,18 +7,28 @@ use galatea_backend::{ModelFiles, misnamed_file_hint_in};
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::{Code, Status};
 
-use crate::accelerators::Processor;
+use crate::source::Processor;
 
 /// The model's files by processor.
 #[derive(Debug)]
-pub(crate) struct ModelPaths {
+pub struct ModelPaths {
     default: Option<PathBuf>,
     on_gpus: BTreeMap<u32, PathBuf>,
 }
 
 impl ModelPaths {
-    /// Finds the files of all processors that the model has instances on.
-    pub(crate) fn new(spec: &ModelSpec, files: &dyn ModelFiles) -> Result<Self, Status> {
+    /// Finds the files of all processors that the model has instances on. Without a name in the
+    /// configuration, the file has the name `default_name`.
+    ///
+    /// # Errors
+    ///
+    /// As [`model_path`].
+    pub fn new(
+        spec: &ModelSpec,
+        files: &dyn ModelFiles,
+        default_name: &str,
+    ) -> Result<Self, Status> {
+        let find = |name: &str| model_path(files, name, default_name, &spec.name);
         let groups = spec.instance_groups.iter();
         let gpus = groups
             .filter(|group| group.kind == InstanceKind::Gpu)
@@ -26,34 +36,44 @@ impl ModelPaths {
             .filter_map(|&gpu| u32::try_from(gpu).ok());
         let mut on_gpus = BTreeMap::new();
         for gpu in gpus {
-            let path = model_path(files, spec.model_filename(Some(gpu)), &spec.name)?;
+            let path = find(spec.model_filename(Some(gpu)))?;
             on_gpus.insert(gpu, path);
         }
         let on_cpus = on_gpus.is_empty()
             || spec.instance_groups.iter().any(|group| group.kind != InstanceKind::Gpu);
-        let default = || model_path(files, spec.model_filename(None), &spec.name);
+        let default = || find(spec.model_filename(None));
         Ok(Self { default: on_cpus.then(default).transpose()?, on_gpus })
     }
 
     /// The file for a processor.
-    pub(crate) fn of(&self, processor: Processor) -> Option<&Path> {
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if the model has no instances there.
+    pub fn of(&self, processor: Processor) -> Result<&Path, Status> {
         let path = match processor {
             Processor::Cpu => self.default.as_ref(),
             Processor::Gpu(gpu) => self.on_gpus.get(&gpu),
         };
-        path.map(PathBuf::as_path)
+        path.map(PathBuf::as_path).ok_or_else(|| {
+            Status::internal(format!("the model has no group of instances on {processor:?}"))
+        })
     }
 }
 
-/// The path of the model's file. A directory holds the file under the default name, next to the
-/// files with its weights.
-pub(crate) fn model_path(
+/// The path of a model's file with this name in the configuration, or with the default name if that
+/// is empty. A directory holds the file under the default name, next to the files with its weights.
+///
+/// # Errors
+///
+/// A status that names the file and the model, and a file that was probably meant.
+pub fn model_path(
     files: &dyn ModelFiles,
     name: &str,
+    default_name: &str,
     model: &str,
 ) -> Result<PathBuf, Status> {
-    const DEFAULT: &str = "model.onnx";
-    let name = if name.is_empty() { DEFAULT } else { name };
+    let name = if name.is_empty() { default_name } else { name };
     let unable =
         |status: Status| status.prefixed(format!("unable to find '{name}' for model '{model}': "));
     let path = files.resolve(name).map_err(|status| {
@@ -67,5 +87,5 @@ pub(crate) fn model_path(
     if !path.is_dir() {
         return Ok(path);
     }
-    files.resolve(&format!("{name}/{DEFAULT}")).map_err(unable)
+    files.resolve(&format!("{name}/{default_name}")).map_err(unable)
 }

@@ -4,12 +4,12 @@ use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use galatea_tensor::DataType;
 
-use crate::api::{Session, TensorInfo, ValueType};
+use crate::interface::{Interface, TensorInfo};
 
 /// A configuration and the model that it is compared with.
 pub(super) struct SignatureCheck<'a> {
     pub(super) spec: &'a ModelSpec,
-    pub(super) session: &'a Session,
+    pub(super) interface: &'a Interface,
 }
 
 /// The sizes that the configuration may give where the model's size is variable.
@@ -39,7 +39,7 @@ impl SignatureCheck<'_> {
         let targets = self.spec.batch_inputs.iter().map(|input| input.target_names.len());
         let added = self.spec.controls().len() + self.spec.states().len() + targets.sum::<usize>();
         let expected = configured + added;
-        let provided = self.session.required_inputs();
+        let provided = self.interface.required_inputs;
         if expected == provided {
             return Ok(());
         }
@@ -50,12 +50,12 @@ impl SignatureCheck<'_> {
     }
 
     fn required_inputs(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.session.inputs().iter().take(self.session.required_inputs())
+        self.interface.required().iter()
     }
 
     /// Finds an input of requests, with or without a default.
     pub(super) fn find_input(&self, name: &str) -> Result<(usize, &TensorInfo), Status> {
-        let tensors = self.session.inputs();
+        let tensors = &self.interface.inputs;
         find(tensors.iter(), name).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "unexpected inference input '{name}', allowed inputs are: {}",
@@ -82,7 +82,7 @@ impl SignatureCheck<'_> {
     }
 
     pub(super) fn find_output(&self, name: &str) -> Result<(usize, &TensorInfo), Status> {
-        let tensors = self.session.outputs();
+        let tensors = &self.interface.outputs;
         find(tensors.iter(), name).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "unexpected inference output '{name}', allowed outputs are: {}",
@@ -98,11 +98,10 @@ impl SignatureCheck<'_> {
         datatype: DataType,
         tensor: &TensorInfo,
     ) -> Result<(), Status> {
-        let provided = match tensor.value_type {
-            ValueType::Tensor(element) if element.datatype() == Some(datatype) => return Ok(()),
-            ValueType::Tensor(element) => element.config_name(),
-            ValueType::Other(kind) => return Err(not_a_tensor(name, kind)),
-        };
+        if tensor.element.datatype() == Some(datatype) {
+            return Ok(());
+        }
+        let provided = tensor.element.config_name()?;
         let expected = datatype.config_name();
         self.refuse(&format!(
             "configuration expects datatype {expected} for {role} '{name}', model provides \
@@ -176,13 +175,6 @@ impl SignatureCheck<'_> {
             DisplayDims(dims)
         ))
     }
-}
-
-/// The error for an input or output that is not a tensor.
-pub(crate) fn not_a_tensor(name: &str, kind: &str) -> Status {
-    Status::unsupported(format!(
-        "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'."
-    ))
 }
 
 fn find<'a>(

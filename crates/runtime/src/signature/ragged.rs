@@ -5,7 +5,7 @@ use galatea_infer::Status;
 
 use super::check::{DisplayDims, SignatureCheck};
 use super::plans::{BatchInputPlan, InputLayout, ScatterPlan};
-use crate::api::TensorInfo;
+use crate::interface::TensorInfo;
 
 impl SignatureCheck<'_> {
     /// Checks an input whose model must take all elements of a batch in one dimension.

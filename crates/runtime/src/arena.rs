@@ -4,28 +4,24 @@
 /// library is built for.
 const BLOCK_BYTES: usize = 64;
 
-#[derive(Copy, Clone)]
-#[repr(C, align(64))]
-struct AlignedBlock([u8; BLOCK_BYTES]);
-
 /// Aligned memory that is reused from batch to batch. It grows to the size of the largest batch so
 /// far, which is bounded by the model's largest possible batch, and does not shrink.
 #[derive(Default)]
 pub(crate) struct Arena {
-    blocks: Vec<AlignedBlock>,
+    /// Longer than the largest batch by a block, so that a block begins in it at the widest
+    /// alignment.
+    memory: Vec<u8>,
 }
 
 impl Arena {
-    /// The first `byte_size` bytes, with their contents from earlier batches.
+    /// The first `byte_size` bytes, with any contents from earlier batches.
     pub(crate) fn bytes(&mut self, byte_size: usize) -> &mut [u8] {
-        let blocks = byte_size.div_ceil(BLOCK_BYTES);
-        if self.blocks.len() < blocks {
-            self.blocks.resize(blocks, AlignedBlock([0; BLOCK_BYTES]));
+        let needed = byte_size.saturating_add(BLOCK_BYTES);
+        if self.memory.len() < needed {
+            self.memory.resize(needed, 0);
         }
-        let start = self.blocks.as_mut_ptr().cast::<u8>();
-        // SAFETY: the vector holds at least `byte_size` initialised bytes without gaps (a
-        // block has no padding), and is borrowed for as long as the slice lives.
-        unsafe { std::slice::from_raw_parts_mut(start, byte_size) }
+        let start = self.memory.as_ptr().align_offset(BLOCK_BYTES);
+        self.memory.get_mut(start..start.saturating_add(byte_size)).unwrap_or_default()
     }
 }
 
@@ -43,6 +39,8 @@ mod tests {
         let address = first.as_ptr();
         let again = arena.bytes(64);
         assert_eq!((again.len(), again.as_ptr()), (64, address));
-        assert_eq!(arena.bytes(128)[64], 7);
+        assert_eq!(arena.bytes(65)[64], 7);
+        let longer = arena.bytes(1 << 20);
+        assert_eq!((longer.len(), longer.as_ptr().align_offset(BLOCK_BYTES)), (1 << 20, 0));
     }
 }

@@ -1,0 +1,15 @@
+//! The machine that models execute on.
+
+use std::sync::Arc;
+
+use galatea_devices::Devices;
+use galatea_gate::ledger::Account;
+
+/// The machine's resources that models use.
+#[derive(Clone)]
+pub struct Machine {
+    /// The GPUs that models may use.
+    pub devices: Devices,
+    /// The account for the memory of strings, which libraries hold as objects.
+    pub account: Arc<Account>,
+}

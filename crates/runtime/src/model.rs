@@ -1,0 +1,144 @@
+//! A loaded version of a model.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use galatea_backend::{
+    Device, ExecutionGuarantee, Host, InputMemory, Instance, InstanceCreation, Model, Placement,
+};
+use galatea_config::{InstanceGroup, InstanceKind, ModelSpec};
+use galatea_infer::Status;
+use galatea_stdx::Lock;
+
+use crate::instance::{InstanceParts, RuntimeInstance};
+use crate::machine::Machine;
+use crate::signature::ModelSignature;
+use crate::source::{Opened, Processor, SessionSource};
+
+/// A model that a library executes: loaded once for the CPU and once for each instance on a GPU.
+pub struct RuntimeModel<S: SessionSource> {
+    source: S,
+    machine: Machine,
+    spec: Arc<ModelSpec>,
+    host: Arc<dyn Host>,
+    sessions: Lock<Sessions<S>>,
+}
+
+/// The sessions opened so far.
+struct Sessions<S: SessionSource> {
+    /// The model that all instances on the CPU share. Each instance has its own memory for
+    /// gathering inputs.
+    cpu: Option<CheckedSession<S::Shared>>,
+    /// The session that was opened to compare the model with its configuration, for the first
+    /// instance on its GPU.
+    first_on_gpu: Option<(u32, CheckedSession<S::Session>)>,
+}
+
+/// A session whose model was compared with its configuration.
+#[derive(Clone)]
+struct CheckedSession<S> {
+    session: S,
+    signature: Arc<ModelSignature>,
+    guarantee: ExecutionGuarantee,
+}
+
+impl<S: SessionSource> RuntimeModel<S> {
+    /// Loads the model for the processor of its first instance group, and compares the model with
+    /// its configuration.
+    ///
+    /// # Errors
+    ///
+    /// The library's error, or `InvalidArgument` for a configuration that the model contradicts.
+    pub fn load(
+        source: S,
+        machine: Machine,
+        spec: Arc<ModelSpec>,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Status> {
+        let first = Processor::of_first_group(&spec);
+        let sessions = Lock::new(Sessions { cpu: None, first_on_gpu: None });
+        let model = Self { source, machine, spec, host, sessions };
+        match first {
+            Some(Processor::Cpu) => {
+                model.shared_session()?;
+            }
+            Some(Processor::Gpu(gpu)) => {
+                let first = model.open_on_gpu(gpu)?;
+                model.sessions.lock("keep the first session").first_on_gpu = Some((gpu, first));
+            }
+            None => {}
+        }
+        Ok(model)
+    }
+
+    /// The model of the instances on the CPU, loaded when the first one needs it.
+    fn shared_session(&self) -> Result<CheckedSession<S::Shared>, Status> {
+        let mut sessions = self.sessions.lock("find or create a session");
+        if let Some(loaded) = &sessions.cpu {
+            return Ok(loaded.clone());
+        }
+        let checked = self.check(self.source.open_shared()?)?;
+        Ok(sessions.cpu.insert(checked).clone())
+    }
+
+    /// A session for one instance on a GPU.
+    fn device_session(&self, gpu: u32) -> Result<CheckedSession<S::Session>, Status> {
+        let mut sessions = self.sessions.lock("take the first session");
+        let first = sessions.first_on_gpu.take_if(|(number, _)| *number == gpu);
+        drop(sessions);
+        first.map_or_else(|| self.open_on_gpu(gpu), |(_, session)| Ok(session))
+    }
+
+    fn open_on_gpu(&self, gpu: u32) -> Result<CheckedSession<S::Session>, Status> {
+        self.check(self.source.open_on_gpu(gpu)?)
+    }
+
+    fn check<T>(&self, opened: Opened<T>) -> Result<CheckedSession<T>, Status> {
+        let Opened { session, interface, guarantee } = opened;
+        let signature = Arc::new(ModelSignature::new(&self.spec, &interface)?);
+        Ok(CheckedSession { session, signature, guarantee })
+    }
+}
+
+impl<S: SessionSource> Model for RuntimeModel<S> {
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        let CheckedSession { session, signature, guarantee } = match at.device {
+            Device::Cpu | Device::Model => {
+                let CheckedSession { session, signature, guarantee } = self.shared_session()?;
+                let session = self.source.session(session)?;
+                CheckedSession { session, signature, guarantee }
+            }
+            Device::Gpu(gpu) => self.device_session(gpu)?,
+        };
+        Ok(Box::new(RuntimeInstance::new(
+            session,
+            InstanceParts {
+                signature,
+                guarantee,
+                machine: self.machine.clone(),
+                pins_inputs: self.spec.optimization.input_pinned_memory,
+                host_policy: at.host_policy(&self.spec),
+                host: self.host.clone(),
+            },
+        )))
+    }
+
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.source.underlying()
+    }
+
+    /// Instances on GPUs accept inputs in GPU memory. So do those on the CPU, if the model has
+    /// both.
+    fn input_memory(&self) -> InputMemory {
+        let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
+        if self.spec.instance_groups.iter().any(on_gpu) {
+            InputMemory::Device
+        } else {
+            InputMemory::Host
+        }
+    }
+
+    fn instance_creation(&self) -> InstanceCreation {
+        InstanceCreation::Parallel
+    }
+}

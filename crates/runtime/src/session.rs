@@ -1,0 +1,202 @@
+//! The session of a library: a loaded model as one instance executes it.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_backend::ExecutionTerminator;
+use galatea_devices::Stream;
+use galatea_infer::Status;
+use galatea_tensor::elements::push_bytes_element;
+use galatea_tensor::{DataType, DeviceRegion, Shape};
+
+use crate::region::{ByteRegion, DeviceBytes};
+
+/// A loaded model as one instance executes it, one batch at a time.
+///
+/// An instance makes a tensor of each input, runs the session, reads the outputs and drops the
+/// tensors, in this order. All calls of a batch are made on one thread.
+pub trait Session: Send {
+    /// A tensor in the library's form, which may refer to memory that lives as long as `'data`.
+    type Tensor<'data>;
+
+    /// The outputs of a run, which may refer to the memory of its inputs.
+    type Outputs<'data>: Outputs;
+
+    /// A tensor of elements of a fixed size. The elements should not be copied: they stay in place
+    /// and unchanged until the tensor is dropped, and they are aligned for their type.
+    ///
+    /// # Errors
+    ///
+    /// The library's error; `Internal` if the shape has another size.
+    fn tensor<'data>(
+        &self,
+        datatype: DataType,
+        shape: &Shape,
+        data: ByteRegion<'data>,
+    ) -> Result<Self::Tensor<'data>, Status>;
+
+    /// A tensor of strings, with copies of the elements of all `parts`. Each part has the form of
+    /// requests: every string follows its length.
+    ///
+    /// # Errors
+    ///
+    /// The library's error; `Internal` if the shape has another number of strings.
+    fn strings<'data>(&self, shape: &Shape, parts: &[&[u8]])
+    -> Result<Self::Tensor<'data>, Status>;
+
+    /// Computes outputs. Inputs and outputs come with their indices in the model's
+    /// [`Interface`](crate::Interface).
+    ///
+    /// # Errors
+    ///
+    /// The library's error. No output is lost with it: a failed run leaves nothing behind.
+    fn run<'data>(
+        &mut self,
+        inputs: &[(usize, Self::Tensor<'data>)],
+        outputs: &[(usize, OutputPlace)],
+    ) -> Result<Self::Outputs<'data>, Status>;
+
+    /// The means to end a run from another thread; `None` if the library has none.
+    fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
+        None
+    }
+
+    /// The stream that the session executes on, if it is on a GPU. A run waits until all work on
+    /// the stream is complete.
+    fn stream(&self) -> Option<&Stream> {
+        None
+    }
+
+    /// A tensor of elements in the memory of the session's GPU. Called only for a session with a
+    /// stream.
+    ///
+    /// # Errors
+    ///
+    /// The library's error.
+    fn device_tensor<'data>(
+        &self,
+        datatype: DataType,
+        shape: &Shape,
+        data: DeviceBytes<'data>,
+    ) -> Result<Self::Tensor<'data>, Status> {
+        let _ = (datatype, shape, data);
+        Err(Status::internal("the session takes no memory of a GPU"))
+    }
+}
+
+/// The memory that a run writes an output to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum OutputPlace {
+    /// The CPU's memory.
+    Host,
+    /// The memory of the session's GPU.
+    Device,
+}
+
+/// The outputs of a run in the library's form.
+pub trait Outputs {
+    /// The memory of the string outputs, including the memory needed to read them.
+    ///
+    /// # Errors
+    ///
+    /// The library's error.
+    fn string_bytes(&self) -> Result<usize, Status>;
+
+    /// The outputs in the requested order; `None` for an output that the model did not produce.
+    ///
+    /// # Errors
+    ///
+    /// The library's error, or `Internal` for a type that requests can't have.
+    fn read(self) -> Result<Vec<Option<RunOutput>>, Status>;
+}
+
+/// An output that is independent of the run's inputs.
+pub struct RunOutput {
+    /// The type of the output's elements.
+    pub datatype: DataType,
+    /// The output's shape.
+    pub shape: Shape,
+    /// The output's elements.
+    pub data: OutputData,
+}
+
+/// The elements of an output.
+pub enum OutputData {
+    /// Elements of a fixed size, often in the library's memory. A clone or a slice keeps the whole
+    /// tensor alive.
+    Fixed(Bytes),
+    /// Strings.
+    Strings(Strings),
+    /// Elements of a fixed size in a GPU's memory.
+    Device(DeviceTensor),
+}
+
+/// A tensor in a GPU's memory, which lives as long as the last clone.
+#[derive(Clone)]
+pub struct DeviceTensor {
+    /// The GPU's number.
+    pub device: u32,
+    /// The tensor's address.
+    pub address: u64,
+    /// The total size of the tensor's elements.
+    pub byte_size: usize,
+    /// True if the memory is an input's, which is valid only during the run.
+    pub is_input: bool,
+    /// The owner that keeps the memory allocated, unless it is an input's.
+    pub owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl DeviceTensor {
+    /// The tensor's memory.
+    pub(crate) fn region(&self) -> DeviceRegion {
+        let Self { device, address, byte_size, .. } = *self;
+        DeviceRegion { device, address, byte_size, owner: self.owner.clone() }
+    }
+}
+
+impl std::fmt::Debug for DeviceTensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceTensor({} bytes on GPU {})", self.byte_size, self.device)
+    }
+}
+
+/// The size of the object that holds a string in C++, as most libraries have it. Short strings are
+/// stored in the object itself.
+pub const STRING_BYTES: usize = 32;
+
+/// The strings of a tensor, concatenated.
+pub struct Strings {
+    content: Vec<u8>,
+    /// The end of each string.
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    /// The strings that `content` holds one after another, each up to its end.
+    #[must_use]
+    pub const fn new(content: Vec<u8>, ends: Vec<usize>) -> Self {
+        Self { content, ends }
+    }
+
+    /// The elements with these indices, each preceded by its length.
+    pub(crate) fn framed(&self, elements: Range<usize>) -> Result<Vec<u8>, Status> {
+        let invalid = || Status::internal(format!("there are no strings {elements:?}"));
+        let ends = self.ends.get(elements.clone()).ok_or_else(invalid)?;
+        let mut start = match elements.start.checked_sub(1) {
+            Some(previous) => *self.ends.get(previous).ok_or_else(invalid)?,
+            None => 0,
+        };
+        let bytes = ends.last().map_or(0, |end| end.saturating_sub(start));
+        let prefixes = ends.len().saturating_mul(size_of::<u32>());
+        let mut framed = Vec::with_capacity(bytes.saturating_add(prefixes));
+        for &end in ends {
+            let element = self.content.get(start..end).ok_or_else(invalid)?;
+            push_bytes_element(&mut framed, element)
+                .map_err(|error| Status::internal(error.to_string()))?;
+            start = end;
+        }
+        Ok(framed)
+    }
+}

@@ -1,0 +1,99 @@
+//! The sessions of a model, as its library opens them.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use galatea_backend::ExecutionGuarantee;
+use galatea_config::{InstanceKind, ModelSpec};
+use galatea_infer::Status;
+
+use crate::interface::Interface;
+use crate::session::Session;
+
+/// Opens the sessions of one version of a model.
+///
+/// The instances on the CPU share one loaded model, so that its weights are in memory only once.
+/// On a GPU, each instance loads the model for itself, as in Triton.
+pub trait SessionSource: Send + Sync + 'static {
+    /// The model that the instances on the CPU share.
+    type Shared: Clone + Send;
+
+    /// A session of one instance.
+    type Session: Session + 'static;
+
+    /// Loads the model for the CPU. Called once, for the first instance on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// The library's error, with the name of the file.
+    fn open_shared(&self) -> Result<Opened<Self::Shared>, Status>;
+
+    /// A session of one more instance on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// The library's error.
+    fn session(&self, shared: Self::Shared) -> Result<Self::Session, Status>;
+
+    /// Loads the model for one instance on a GPU.
+    ///
+    /// # Errors
+    ///
+    /// The library's error, with the name of the file. By default, the library has no GPUs; its
+    /// backend says so in advance (`Backend::gpus_refused`).
+    fn open_on_gpu(&self, gpu: u32) -> Result<Opened<Self::Session>, Status> {
+        Err(Status::unsupported(format!("there are no instances on GPUs, such as GPU {gpu}")))
+    }
+
+    /// The object by which the backend recognizes the model (`Model::underlying`).
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
+/// A model that was loaded.
+pub struct Opened<S> {
+    /// A session, or the model that sessions share.
+    pub session: S,
+    /// The model's inputs and outputs.
+    pub interface: Interface,
+    /// The guarantee of executing the model.
+    pub guarantee: ExecutionGuarantee,
+}
+
+/// The processor that a model is loaded for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Processor {
+    /// The CPU.
+    Cpu,
+    /// The GPU with this number.
+    Gpu(u32),
+}
+
+impl Processor {
+    /// The number of instances that share a loaded model on this processor.
+    #[must_use]
+    pub fn sharing_instances(self, spec: &ModelSpec) -> u32 {
+        if self != Self::Cpu {
+            return 1;
+        }
+        // Passive instances execute nothing.
+        let groups = spec.instance_groups.iter().filter(|group| !group.passive);
+        let counts = groups.map(|group| match group.kind {
+            InstanceKind::Cpu | InstanceKind::Model => group.count,
+            InstanceKind::Gpu => 0,
+        });
+        counts.fold(0, u32::saturating_add)
+    }
+
+    /// The processor of a model's first instance group.
+    pub(crate) fn of_first_group(spec: &ModelSpec) -> Option<Self> {
+        let group = spec.instance_groups.first()?;
+        match group.kind {
+            InstanceKind::Cpu | InstanceKind::Model => Some(Self::Cpu),
+            InstanceKind::Gpu => {
+                group.gpus.first().and_then(|&gpu| u32::try_from(gpu).ok()).map(Self::Gpu)
+            }
+        }
+    }
+}
