@@ -1,0 +1,244 @@
+//! Helpers for this crate's tests: a host, requests, and models of the runtime in [`fake`].
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub(crate) mod fake;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Instant;
+
+use galatea_backend::{Device, Host, Instance, LogLevel, Model, Placement};
+use galatea_config::{ModelSpec, Support};
+use galatea_devices::Devices;
+use galatea_gate::ledger::Account;
+use galatea_infer::{
+    CorrelationId, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
+    InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes,
+    ResponseSender, SequenceContext, SequenceFlags, SequenceOwner, StateTensor, Status,
+};
+use galatea_pbtxt::read_config;
+use galatea_runtime::{Interface, Machine, RuntimeModel};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use fake::{Compute, FakeSource, Journal};
+
+/// The configuration `text` of the model `m`.
+pub(crate) fn spec(text: &str) -> ModelSpec {
+    let mut draft = read_config("config.pbtxt", text).unwrap();
+    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+    draft.finish(&Support::default()).unwrap()
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RecordingHost {
+    pub(crate) batches: Mutex<Vec<u64>>,
+    pub(crate) failed: Mutex<Vec<FailureReason>>,
+}
+
+impl Host for RecordingHost {
+    fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
+        assert!(times.start <= times.compute_start && times.compute_end <= times.end);
+        self.batches.lock().unwrap().push(batch_size);
+    }
+
+    fn model_version(&self) -> i64 {
+        7
+    }
+
+    fn log(&self, _: LogLevel, _: &str) {}
+}
+
+impl RequestObserver for RecordingHost {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
+
+    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
+        self.failed.lock().unwrap().push(reason);
+    }
+}
+
+/// A loaded model with one instance.
+pub(crate) struct TestModel {
+    pub(crate) model: RuntimeModel<FakeSource>,
+    pub(crate) instance: Box<dyn Instance>,
+    pub(crate) host: Arc<RecordingHost>,
+    pub(crate) journal: Arc<Journal>,
+}
+
+pub(crate) fn at(device: Device) -> Placement {
+    let host_policy_settings = BTreeMap::new();
+    Placement { name: String::from("m_0_0"), device, host_policy_settings }
+}
+
+pub(crate) fn try_load(
+    interface: Interface,
+    compute: Compute,
+    config: &str,
+) -> Result<TestModel, Status> {
+    let (host, journal) = (Arc::new(RecordingHost::default()), Arc::new(Journal::default()));
+    let account = Arc::new(Account::of_server(Arc::default()));
+    let machine = Machine { devices: Devices::default(), account };
+    let source = FakeSource { interface, compute, journal: journal.clone() };
+    let model = RuntimeModel::load(source, machine, Arc::new(spec(config)), host.clone())?;
+    let instance = model.create_instance(&at(Device::Cpu))?;
+    Ok(TestModel { model, instance, host, journal })
+}
+
+pub(crate) fn load(interface: Interface, compute: Compute, config: &str) -> TestModel {
+    try_load(interface, compute, config).unwrap()
+}
+
+type Receiver = mpsc::Receiver<Reply>;
+
+fn pending(request: InferenceRequest, host: &Arc<RecordingHost>) -> (PendingRequest, Receiver) {
+    let (sender, replies) = mpsc::channel();
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| drop(sender.send(reply))));
+    let first = request.inputs.first().and_then(|input| input.shape.dims().first().copied());
+    let batch_size = u32::try_from(first.unwrap_or(1)).unwrap().max(1);
+    let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+    (PendingRequest::new(request, sender, batch_size, times, host.clone()), replies)
+}
+
+impl TestModel {
+    /// Executes a batch and returns the results in batch order.
+    pub(crate) fn execute(
+        &mut self,
+        requests: Vec<InferenceRequest>,
+    ) -> Vec<Result<InferenceResponse, Status>> {
+        let host = self.host.clone();
+        self.execute_pending(requests.into_iter().map(|one| pending(one, &host)).collect())
+    }
+
+    /// Executes requests of sequences, which are numbered.
+    pub(crate) fn step(
+        &mut self,
+        store: &Arc<States>,
+        requests: Vec<(u64, InferenceRequest)>,
+    ) -> Vec<Result<InferenceResponse, Status>> {
+        let host = self.host.clone();
+        let rows = requests.into_iter().map(|(sequence, one)| store.row(&host, sequence, one));
+        self.execute_pending(rows.collect())
+    }
+
+    fn execute_pending(
+        &mut self,
+        batch: Vec<(PendingRequest, Receiver)>,
+    ) -> Vec<Result<InferenceResponse, Status>> {
+        let (pending, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        self.instance.execute(pending).unwrap();
+        replies.iter().map(only_reply).collect()
+    }
+
+    /// The addresses and sizes of the inputs of the latest run.
+    pub(crate) fn places(&self) -> Vec<(usize, usize)> {
+        self.journal.runs.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+}
+
+fn only_reply(replies: &Receiver) -> Result<InferenceResponse, Status> {
+    let reply = replies.try_recv().expect("the request was answered");
+    assert!(reply.is_final());
+    match reply {
+        Reply::Response { result, .. } => result,
+        Reply::Finished => panic!("finished without a response"),
+    }
+}
+
+/// The states of sequences by their numbers. Each sequence begins with `initial`.
+#[derive(Debug)]
+pub(crate) struct States {
+    initial: StateTensor,
+    states: Mutex<BTreeMap<u64, StateTensor>>,
+}
+
+impl States {
+    /// Sequences with one state, from the output `STATE_OUT` to the input `STATE_IN`.
+    pub(crate) fn new(datatype: DataType, dims: &[i64], data: Vec<u8>) -> Arc<Self> {
+        let initial = StateTensor {
+            input_name: Arc::from("STATE_IN"),
+            output_name: Arc::from("STATE_OUT"),
+            datatype,
+            shape: Shape::new(dims).unwrap(),
+            data: Buffer::from_vec(data),
+        };
+        Arc::new(Self { initial, states: Mutex::default() })
+    }
+
+    pub(crate) fn state(&self, sequence: u64) -> StateTensor {
+        self.states.lock().unwrap().get(&sequence).unwrap_or(&self.initial).clone()
+    }
+
+    fn row(
+        self: &Arc<Self>,
+        host: &Arc<RecordingHost>,
+        sequence: u64,
+        mut request: InferenceRequest,
+    ) -> (PendingRequest, Receiver) {
+        let state = self.states.lock().unwrap().remove(&sequence);
+        let state = state.unwrap_or_else(|| self.initial.clone());
+        let StateTensor { input_name, datatype, shape, data, .. } = state.clone();
+        request.inputs.push(InputTensor { name: input_name.to_string(), datatype, shape, data });
+        let (mut pending, replies) = pending(request, host);
+        pending.begin_step(Box::new(SequenceContext {
+            correlation_id: CorrelationId::Number(sequence),
+            flags: SequenceFlags::default(),
+            states: vec![state],
+            owner: self.clone(),
+            key: sequence,
+            iterative: false,
+        }));
+        (pending, replies)
+    }
+}
+
+impl SequenceOwner for States {
+    fn released(&self, key: u64, states: Vec<StateTensor>) {
+        let [state] = states.try_into().unwrap();
+        self.states.lock().unwrap().insert(key, state);
+    }
+
+    fn rescheduled(&self, _: u64, _: PendingRequest, _: Vec<StateTensor>) {
+        panic!("these sequences are not iterative");
+    }
+}
+
+pub(crate) fn request(inputs: Vec<InputTensor>) -> InferenceRequest {
+    InferenceRequest { id: String::from("r"), inputs, ..InferenceRequest::default() }
+}
+
+pub(crate) fn tensor(name: &str, datatype: DataType, dims: &[i64], data: Vec<u8>) -> InputTensor {
+    let shape = Shape::new(dims).unwrap();
+    InputTensor { name: name.to_owned(), datatype, shape, data: Buffer::from_vec(data) }
+}
+
+/// A request whose input `X` has these numbers.
+pub(crate) fn numbers(dims: &[i64], values: &[i32]) -> InferenceRequest {
+    request(vec![tensor("X", DataType::Int32, dims, int32s(values))])
+}
+
+pub(crate) fn int32s(values: &[i32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Strings in the form of requests.
+pub(crate) fn framed(texts: &[&str]) -> Vec<u8> {
+    let frame = |text: &&str| {
+        let length = u32::try_from(text.len()).unwrap().to_le_bytes();
+        [&length[..], text.as_bytes()].concat()
+    };
+    texts.iter().flat_map(frame).collect()
+}
+
+/// An output's dimensions and bytes.
+pub(crate) fn output<'a>(response: &'a InferenceResponse, name: &str) -> (&'a [i64], &'a [u8]) {
+    let output = response.outputs.iter().find(|output| *output.name == *name).unwrap();
+    (output.shape.dims(), output.data.host().unwrap())
+}
+
+/// The message of a failure.
+pub(crate) fn failure<T>(result: Result<T, Status>) -> String {
+    match result {
+        Ok(_) => panic!("this must fail"),
+        Err(status) => status.message().to_owned(),
+    }
+}
