@@ -31,8 +31,8 @@ mod watch;
 pub use archives::{ArchiveInspector, ArchiveLayout};
 pub use log_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
 pub use measurements::{
-    CountsByReason, DistributionReadings, HistogramReading, Measurements, SummaryReading,
-    SummaryReadings,
+    CounterFamily, CounterReadings, CountsByReason, DistributionReadings, HistogramReading,
+    Measurements, SummaryReading, SummaryReadings,
 };
 pub use models::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, PriorityLevels,

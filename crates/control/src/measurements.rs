@@ -60,6 +60,26 @@ pub struct DistributionReadings {
 /// Counts by reason. The names don't change.
 pub type CountsByReason = Vec<(&'static str, u64)>;
 
+/// A family of counters that Triton lacks. Metrics show every family, and know none by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterFamily {
+    /// The name in the metrics, which begins with `galatea_` and ends with `_total`.
+    pub name: &'static str,
+    /// The help text in the metrics.
+    pub help: &'static str,
+    /// The counts.
+    pub counts: CounterReadings,
+}
+
+/// The counts of a family for one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CounterReadings {
+    /// A single count.
+    Total(u64),
+    /// Counts that the label `reason` tells apart.
+    ByReason(CountsByReason),
+}
+
 /// The measurements of a version beyond its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurements {
@@ -69,8 +89,23 @@ pub struct Measurements {
     pub summaries: Option<SummaryReadings>,
     /// Galatea's own histograms, if they are enabled.
     pub distributions: Option<DistributionReadings>,
-    /// Batches by the reason why they were closed.
-    pub closed_batches: CountsByReason,
-    /// Requests that ended without being executed, by reason.
-    pub unexecuted: CountsByReason,
+    /// Galatea's own counters.
+    pub counters: Vec<CounterFamily>,
+}
+
+impl Measurements {
+    /// The family of batches by the reason why they were closed.
+    pub const CLOSED_BATCHES: &str = "galatea_batch_closed_total";
+    /// The family of requests that ended without being executed, by reason.
+    pub const UNEXECUTED: &str = "galatea_inference_unexecuted_total";
+
+    /// The counts of a family by reason; none if there is no such family.
+    #[must_use]
+    pub fn counts_by_reason(&self, family: &str) -> &[(&'static str, u64)] {
+        let found = self.counters.iter().find(|known| known.name == family);
+        match found.map(|found| &found.counts) {
+            Some(CounterReadings::ByReason(counts)) => counts,
+            Some(CounterReadings::Total(_)) | None => &[],
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_control::{
-    CountsByReason, DurationStatistic, InferenceStatistics, ModelStatistics, Reading,
+    DurationStatistic, InferenceStatistics, Measurements, ModelStatistics, Reading,
     WatchedExecution, WatchedInstance, WatchedVersion,
 };
 use galatea_gate::ledger::Ledger;
@@ -83,8 +83,8 @@ fn version(version: &WatchedVersion) -> Value {
         "stages": stages(&statistics.inference),
         "latency": distribution(statistics).map(|latency| &latency.counts),
         "failures": failures(statistics),
-        "closed": counts(&statistics.measurements.closed_batches),
-        "unexecuted": counts(&statistics.measurements.unexecuted),
+        "closed": counts(statistics.measurements.counts_by_reason(Measurements::CLOSED_BATCHES)),
+        "unexecuted": counts(statistics.measurements.counts_by_reason(Measurements::UNEXECUTED)),
         "batches": statistics
             .batches
             .iter()
@@ -132,7 +132,7 @@ fn failures(statistics: &ModelStatistics) -> Value {
 }
 
 /// The counts in order: the position of a reason is its bit in the reasons of executions.
-fn counts(counts: &CountsByReason) -> Value {
+fn counts(counts: &[(&str, u64)]) -> Value {
     counts.iter().map(|(reason, count)| json!([reason, count])).collect()
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use galatea_control::{HistogramReading, ModelStatistics, WATCHED_VERSIONS_MAX};
+use galatea_control::{HistogramReading, Measurements, ModelStatistics, WATCHED_VERSIONS_MAX};
 use galatea_infer::FailureReason;
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ impl Counters {
         let rejected = FailureReason::Rejected as usize;
         // Rejected requests are counted by their reasons.
         let failed = version.failures.iter().enumerate().filter(|(at, _)| *at != rejected);
-        let refused = version.measurements.unexecuted.iter();
+        let refused = version.measurements.counts_by_reason(Measurements::UNEXECUTED).iter();
         let refused = refused.filter(|(reason, _)| REFUSALS.contains(reason)).map(|(_, one)| one);
         let errors = failed.map(|(_, one)| one).chain(refused);
         Self {
@@ -193,7 +193,7 @@ fn tail<T>(all: &VecDeque<T>, count: usize) -> impl Iterator<Item = &T> + Clone 
 
 #[cfg(test)]
 mod tests {
-    use galatea_control::{DistributionReadings, Measurements, WATCHED_VERSIONS_MAX};
+    use galatea_control::{CounterFamily, CounterReadings, DistributionReadings};
 
     use super::*;
 
@@ -203,11 +203,16 @@ mod tests {
         let request =
             HistogramReading { bounds: vec![0.001, 0.002], counts: vec![fast, slow, 0], sum: 0.0 };
         let distributions = Some(DistributionReadings { request, ..Default::default() });
-        let unexecuted = vec![("cancelled", 50), ("queue_full", failures[0])];
+        let unexecuted = CounterFamily {
+            name: Measurements::UNEXECUTED,
+            help: "",
+            counts: CounterReadings::ByReason(vec![("cancelled", 50), ("queue_full", failures[0])]),
+        };
         let mut statistics = ModelStatistics { name: "m".into(), version: 3, ..Default::default() };
         statistics.inference.success.count = fast.saturating_add(slow);
         statistics.failures = failures;
-        statistics.measurements = Measurements { distributions, unexecuted, ..Default::default() };
+        statistics.measurements =
+            Measurements { distributions, counters: vec![unexecuted], ..Default::default() };
         statistics
     }
 

@@ -51,7 +51,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
-use galatea_control::CountsByReason;
 use galatea_infer::{PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status};
 use galatea_policy::{
     Event, InstanceId, MeasuredExecution, Release, ReplyNumber, RequestKey, SchedulingMode,
@@ -66,7 +65,7 @@ pub(crate) use self::execution::INLINE_BATCHES_MAX;
 use self::execution::ThreadlessExecution;
 use self::lanes::Lanes;
 use self::observation::Observation;
-pub(crate) use self::observation::VariableDims;
+pub(crate) use self::observation::{SchedulingCounts, VariableDims};
 use self::ordered_replies::{OrderedReplies, ReplyNumbers};
 use self::rate_limiting::RateLimiterClient;
 pub(crate) use self::reports::ReportSubject;
@@ -341,11 +340,9 @@ impl Dispatcher {
         self.lock("count the queue").scheduler.queued()
     }
 
-    /// Counts of batches by the reason for closing them, and of requests by the reason why they
-    /// were not executed.
-    pub(crate) fn scheduling_counts(&self) -> (CountsByReason, CountsByReason) {
-        let counts = self.lock("read the counts").views.counts().clone();
-        (counts.closed_batches(), counts.unexecuted())
+    /// The counts of what only the scheduler knows.
+    pub(crate) fn scheduling_counts(&self) -> SchedulingCounts {
+        self.lock("read the counts").views.counts().clone()
     }
 
     /// The states of the lanes.

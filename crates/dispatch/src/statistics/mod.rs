@@ -172,16 +172,19 @@ impl Statistics {
         add(&mut batch.compute_output, times.output());
     }
 
-    /// The measurements beyond the statistics. The dispatcher adds its counts.
+    /// The measurements beyond the statistics, without counters.
     pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
         let durations = self.durations();
         Measurements {
             first_response_ms: self.first_responses.as_ref().map(|first| first.read()),
             summaries: self.summaries.as_ref().map(|summaries| summaries.read(&durations)),
             distributions: self.distributions.as_ref().map(|own| own.read(&durations, batches)),
-            closed_batches: Vec::new(),
-            unexecuted: vec![("invalid", self.invalid.load(Ordering::Relaxed))],
+            counters: Vec::new(),
         }
+    }
+
+    pub(crate) fn invalid(&self) -> u64 {
+        self.invalid.load(Ordering::Relaxed)
     }
 
     pub(crate) fn last_inference_ms(&self) -> u64 {

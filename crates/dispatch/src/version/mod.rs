@@ -14,6 +14,7 @@
 //! ([`LoadedModel::stop`]), and destroys it.
 
 mod composing;
+mod counters;
 mod gpu_loss;
 mod host;
 #[cfg(test)]
@@ -28,8 +29,7 @@ use arc_swap::ArcSwap;
 use galatea_backend::{Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_control::{
-    BatchStatistics, Measurements, ModelConfigDocument, ModelMetadata, ModelStatistics,
-    TensorMetadata,
+    Measurements, ModelConfigDocument, ModelMetadata, ModelStatistics, TensorMetadata,
 };
 use galatea_explain::{ExplainingObserver, Explanation, Facts, MainCauseFinder, Mark};
 use galatea_infer::{
@@ -332,7 +332,8 @@ impl LoadedModel {
     pub fn statistics(&self) -> ModelStatistics {
         let counters = &self.host.statistics;
         let batches = counters.batches();
-        let measurements = self.measurements(&batches);
+        let families = counters::families(counters, &self.dispatcher.scheduling_counts());
+        let measurements = Measurements { counters: families, ..counters.measurements(&batches) };
         ModelStatistics {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -353,14 +354,6 @@ impl LoadedModel {
             measurements,
             gpus: self.host.gpus.read(),
         }
-    }
-
-    fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
-        let mut measurements = self.host.statistics.measurements(batches);
-        let (closed_batches, unexecuted) = self.dispatcher.scheduling_counts();
-        measurements.closed_batches = closed_batches;
-        measurements.unexecuted.extend(unexecuted);
-        measurements
     }
 }
 

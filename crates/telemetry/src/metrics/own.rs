@@ -1,10 +1,12 @@
 //! Galatea's own families about models.
 
-use galatea_control::{DistributionReadings, HistogramReading, ModelStatistics};
+use galatea_control::{
+    CounterFamily, CounterReadings, DistributionReadings, HistogramReading, ModelStatistics,
+};
 
 use super::distributions::histogram_family;
 use super::models::labels;
-use super::text::{Exposition, MetricKind};
+use super::text::{Exposition, Labels, MetricKind};
 
 /// Writes counters, which are always shown, and histograms if they are recorded.
 pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics], has_histograms: bool) {
@@ -14,41 +16,38 @@ pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics], has_
         MetricKind::Gauge,
         statistics.iter().map(|model| (labels(model), model.held_bytes)),
     );
-    by_reason(
-        text,
-        "galatea_batch_closed_total",
-        "Batches by the reason why they were closed and executed",
-        statistics,
-        |model| &model.measurements.closed_batches,
-    );
-    by_reason(
-        text,
-        "galatea_inference_unexecuted_total",
-        "Requests that were refused, expired or cancelled before they were executed",
-        statistics,
-        |model| &model.measurements.unexecuted,
-    );
+    counters(text, statistics);
     // Histograms may be recorded for another consumer without being shown.
     if has_histograms {
         histograms(text, statistics);
     }
 }
 
-fn by_reason(
-    text: &mut Exposition,
-    name: &str,
-    help: &str,
-    statistics: &[ModelStatistics],
-    counts: impl Fn(&ModelStatistics) -> &[(&'static str, u64)],
-) {
-    let series = statistics.iter().flat_map(|model| {
-        let labels = labels(model);
-        let lines = counts(model)
-            .iter()
-            .map(move |(reason, count)| (labels.with("reason", reason), *count));
-        lines.collect::<Vec<_>>()
-    });
-    text.family(name, help, MetricKind::Counter, series);
+fn counters(text: &mut Exposition, statistics: &[ModelStatistics]) {
+    let mut families: Vec<&CounterFamily> = Vec::new();
+    for family in statistics.iter().flat_map(|model| &model.measurements.counters) {
+        if families.iter().all(|known| known.name != family.name) {
+            families.push(family);
+        }
+    }
+    for CounterFamily { name, help, .. } in families {
+        let series = statistics.iter().flat_map(|model| {
+            let counters = model.measurements.counters.iter();
+            let found = counters.filter(|family| family.name == *name);
+            found.flat_map(|family| series(model, &family.counts))
+        });
+        text.family(name, help, MetricKind::Counter, series);
+    }
+}
+
+fn series(model: &ModelStatistics, counts: &CounterReadings) -> Vec<(Labels, u64)> {
+    let labels = labels(model);
+    match counts {
+        CounterReadings::Total(count) => vec![(labels, *count)],
+        CounterReadings::ByReason(counts) => {
+            counts.iter().map(|(reason, count)| (labels.with("reason", reason), *count)).collect()
+        }
+    }
 }
 
 fn histograms(text: &mut Exposition, statistics: &[ModelStatistics]) {

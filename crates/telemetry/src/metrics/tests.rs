@@ -1,8 +1,8 @@
 //! Compares the whole text with Triton's output for the same state.
 
 use galatea_control::{
-    DistributionReadings, DurationStatistic, HistogramReading, InferenceStatistics, Measurements,
-    SummaryReading, SummaryReadings,
+    CounterFamily, CounterReadings, DistributionReadings, DurationStatistic, HistogramReading,
+    InferenceStatistics, Measurements, SummaryReading, SummaryReadings,
 };
 
 use super::*;
@@ -266,8 +266,12 @@ fn histograms_and_summaries_stand_behind_the_gauges() {
 #[test]
 fn our_own_families_are_counters_by_reason_and_histograms() {
     let mut model = plain();
-    model.measurements.closed_batches = vec![("max_size", 4), ("delay", 0)];
-    model.measurements.unexecuted = vec![("queue_full", 7)];
+    let family = |name, counts| CounterFamily { name, help: "what it counts", counts };
+    let by_reason = CounterReadings::ByReason(vec![("max_size", 4), ("delay", 0)]);
+    model.measurements.counters = vec![
+        family(Measurements::CLOSED_BATCHES, by_reason),
+        family("galatea_example_total", CounterReadings::Total(7)),
+    ];
     let durations = histogram(&[1e-5, 0.1], &[1, 1, 0], 0.05);
     model.measurements.distributions = Some(DistributionReadings {
         request: durations.clone(),
@@ -282,7 +286,9 @@ fn our_own_families_are_counters_by_reason_and_histograms() {
     for line in [
         r#"galatea_batch_closed_total{model="plain",reason="max_size",version="1"} 4"#,
         r#"galatea_batch_closed_total{model="plain",reason="delay",version="1"} 0"#,
-        r#"galatea_inference_unexecuted_total{model="plain",reason="queue_full",version="1"} 7"#,
+        "# HELP galatea_example_total what it counts",
+        "# TYPE galatea_example_total counter",
+        r#"galatea_example_total{model="plain",version="1"} 7"#,
         r#"galatea_inference_request_duration_seconds_sum{model="plain",version="1"} 0.05"#,
         r#"galatea_inference_queue_duration_seconds_bucket{model="plain",version="1",le="1e-05"} 1"#,
         r#"galatea_inference_compute_duration_seconds_bucket{model="plain",version="1",le="0.1"} 2"#,

@@ -23,8 +23,9 @@ const FAIL_REASONS: [FailReason; 9] = [
     FailReason::TooLate { retry_after_ns: 0 },
 ];
 
+/// The counts of a dispatcher.
 #[derive(Clone, Debug, Default)]
-pub(in crate::dispatcher) struct SchedulingCounts {
+pub(crate) struct SchedulingCounts {
     closed: [u64; CloseReason::ALL.len()],
     /// The number of requests in these batches.
     closed_requests: [u64; CloseReason::ALL.len()],
@@ -56,17 +57,17 @@ impl SchedulingCounts {
     }
 
     /// Counts of batches by the reason for closing them.
-    pub(in crate::dispatcher) fn closed_batches(&self) -> CountsByReason {
+    pub(crate) fn closed_batches(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed).collect()
     }
 
     /// Counts of their requests by the same reason.
-    pub(in crate::dispatcher) fn closed_requests(&self) -> CountsByReason {
+    pub(crate) fn closed_requests(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed_requests).collect()
     }
 
     /// Counts of requests by the reason why they were not executed.
-    pub(in crate::dispatcher) fn unexecuted(&self) -> CountsByReason {
+    pub(crate) fn unexecuted(&self) -> CountsByReason {
         FAIL_REASONS.iter().map(|reason| reason.name()).zip(self.failed).collect()
     }
 }

@@ -36,7 +36,7 @@ use galatea_policy::{
     BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, Time,
 };
 
-pub(super) use self::counts::SchedulingCounts;
+pub(crate) use self::counts::SchedulingCounts;
 pub(super) use self::explained::{Batching, Explained, explanation, mark_started};
 pub(crate) use self::lines::TakenTraffic;
 pub(crate) use self::recorder::VariableDims;

@@ -37,9 +37,10 @@ fn count(counts: &[(&str, u64)], reason: &str) -> u64 {
 fn batches_are_counted_by_the_reason_for_their_end() {
     let server = setup(BATCHED).hold(4, 0).serve();
     ask(&server, &[[2, 4], [1, 4], [1, 5], [1, 4]]);
-    let closed = measured(&server).closed_batches;
+    let measured = measured(&server);
+    let closed = measured.counts_by_reason(Measurements::CLOSED_BATCHES);
     let total: u64 = closed.iter().map(|(_, count)| count).sum();
-    assert_eq!((count(&closed, "shape"), count(&closed, "instance_idle"), total), (2, 1, 3));
+    assert_eq!((count(closed, "shape"), count(closed, "instance_idle"), total), (2, 1, 3));
 }
 
 #[test]
@@ -49,9 +50,10 @@ fn requests_that_are_not_executed_are_counted_by_reason() {
     let server = setup(policy).hold(9, 0).serve();
     let waiting: Vec<_> = (0..2).map(|_| send(&server, request(&[1, 4]))).collect();
     ask(&server, &[[1, 4], [9_999, 4]]);
-    let unexecuted = measured(&server).unexecuted;
-    assert_eq!(count(&unexecuted, "queue_full"), 1);
-    assert_eq!(count(&unexecuted, "invalid"), 1);
+    let measured = measured(&server);
+    let unexecuted = measured.counts_by_reason(Measurements::UNEXECUTED);
+    assert_eq!(count(unexecuted, "queue_full"), 1);
+    assert_eq!(count(unexecuted, "invalid"), 1);
     server.unload_all(LONG);
     drop(waiting);
 }

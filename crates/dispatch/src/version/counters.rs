@@ -1,0 +1,27 @@
+//! The counters of a version that Triton lacks, as families of the metrics.
+
+use galatea_control::{CounterFamily, CounterReadings, Measurements};
+
+use crate::dispatcher::SchedulingCounts;
+use crate::statistics::Statistics;
+
+/// Every family, in the order of the metrics.
+pub(super) fn families(
+    statistics: &Statistics,
+    scheduling: &SchedulingCounts,
+) -> Vec<CounterFamily> {
+    let mut unexecuted = vec![("invalid", statistics.invalid())];
+    unexecuted.extend(scheduling.unexecuted());
+    vec![
+        CounterFamily {
+            name: Measurements::CLOSED_BATCHES,
+            help: "Batches by the reason why they were closed and executed",
+            counts: CounterReadings::ByReason(scheduling.closed_batches()),
+        },
+        CounterFamily {
+            name: Measurements::UNEXECUTED,
+            help: "Requests that were refused, expired or cancelled before they were executed",
+            counts: CounterReadings::ByReason(unexecuted),
+        },
+    ]
+}
