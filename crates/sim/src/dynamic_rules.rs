@@ -1,7 +1,7 @@
 //! The rules of dynamic batching, as checks of a batch and of waiting requests. They hold
 //! for stateless models and, per instance, for sequences with the strategy oldest.
 
-use galatea_policy::{RequestKey, ShapeClassId, Time};
+use galatea_policy::{DynamicSpec, RequestKey, ShapeClassId, Time};
 
 use crate::check::{Check, ensure};
 use crate::custom_batching::CustomBatching;
@@ -52,14 +52,20 @@ pub(crate) struct BatchContext {
 }
 
 impl DynamicRules {
-    pub(crate) fn new(max_batch_size: u32, preferred_batch_sizes: &[u32], delay_ns: u64) -> Self {
+    pub(crate) fn new(max_batch_size: u32, settings: &DynamicSpec) -> Self {
+        let DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = settings;
         let max = max_batch_size.max(1);
         let usable = preferred_batch_sizes.iter().filter(|size| (1..=max).contains(size));
         let mut preferred: Vec<u64> = usable.map(|size| u64::from(*size)).collect();
         if preferred.is_empty() {
             preferred.push(u64::from(max));
         }
-        DynamicRules { max_rows: u64::from(max), preferred, delay_ns, custom: None }
+        DynamicRules {
+            max_rows: u64::from(max),
+            preferred,
+            delay_ns: *max_queue_delay_ns,
+            custom: None,
+        }
     }
 
     fn largest_preferred(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! A naive dynamic batcher: it tries every size. It shares only the trait
 //! `QueuedRequest` with `dynamic_rules`.
 
-use galatea_policy::{CloseReason, Time};
+use galatea_policy::{CloseReason, DynamicSpec, Time};
 
 use crate::custom_batching::CustomBatching;
 use crate::dynamic_rules::QueuedRequest;
@@ -19,10 +19,10 @@ pub(crate) struct NaiveBatcher {
 impl NaiveBatcher {
     pub(crate) fn new(
         max_batch_size: u32,
-        preferred_batch_sizes: &[u32],
-        delay_ns: u64,
+        settings: &DynamicSpec,
         custom: Option<CustomBatching>,
     ) -> Self {
+        let DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = settings;
         let max = u64::from(max_batch_size.max(1));
         let mut preferred: Vec<u64> =
             preferred_batch_sizes.iter().map(|size| u64::from(*size)).collect();
@@ -31,7 +31,7 @@ impl NaiveBatcher {
         if !prefers {
             preferred = vec![max];
         }
-        NaiveBatcher { max, preferred, prefers, delay_ns, custom }
+        NaiveBatcher { max, preferred, prefers, delay_ns: *max_queue_delay_ns, custom }
     }
 
     /// The number of requests from the front that are dispatched now, if any, and why

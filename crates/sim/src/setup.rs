@@ -1,6 +1,6 @@
 //! The settings of a scheduler under test.
 
-use galatea_policy::{SchedulingMode, SchedulingSpec};
+use galatea_policy::{DynamicSpec, SchedulingMode, SchedulingSpec};
 
 use crate::custom_batching::{CustomBatching, Scheduler};
 
@@ -11,6 +11,15 @@ pub struct Setup {
     pub spec: SchedulingSpec,
     /// The strategy; only with the dynamic batcher.
     pub custom: Option<CustomBatching>,
+}
+
+/// The settings of the dynamic batcher that a sequence batcher with the strategy `oldest` has.
+pub(crate) fn oldest_settings(
+    preferred_batch_sizes: &[u32],
+    max_queue_delay_ns: u64,
+) -> DynamicSpec {
+    let preferred_batch_sizes = preferred_batch_sizes.to_vec();
+    DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, ..DynamicSpec::default() }
 }
 
 impl From<SchedulingSpec> for Setup {

@@ -3,7 +3,7 @@
 use galatea_policy::{SchedulingMode, SequenceSpec, SequenceStrategy, Time};
 
 use crate::dynamic_rules::DynamicRules;
-use crate::setup::Setup;
+use crate::setup::{Setup, oldest_settings};
 
 /// The idle time that is left to a sequence that gets its slot late.
 pub(super) const SLOT_GRACE_NS: u64 = 50_000_000;
@@ -45,11 +45,8 @@ impl Rules {
                 preferred_batch_sizes,
                 max_queue_delay_ns,
             } => {
-                let dynamic_rules = DynamicRules::new(
-                    setup.spec.max_batch_size,
-                    preferred_batch_sizes,
-                    *max_queue_delay_ns,
-                );
+                let settings = oldest_settings(preferred_batch_sizes, *max_queue_delay_ns);
+                let dynamic_rules = DynamicRules::new(setup.spec.max_batch_size, &settings);
                 let candidates = count(*max_candidate_sequences);
                 (if candidates == 0 { rows } else { candidates }, Strategy::Oldest(dynamic_rules))
             }

@@ -86,8 +86,7 @@ impl Rules {
             SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
             SchedulingMode::Sequence(_) => unreachable!("sequences have a ledger of their own"),
         };
-        let preferred = &settings.preferred_batch_sizes;
-        let mut dynamic_rules = DynamicRules::new(max, preferred, settings.max_queue_delay_ns);
+        let mut dynamic_rules = DynamicRules::new(max, &settings);
         dynamic_rules.custom = setup.custom;
         Rules { dynamic_rules, settings }
     }

@@ -68,10 +68,8 @@ impl Oracle {
             SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
             SchedulingMode::Sequence(_) => unreachable!("sequences have an oracle of their own"),
         };
-        let preferred = &settings.preferred_batch_sizes;
-        let delay_ns = settings.max_queue_delay_ns;
         Oracle {
-            batcher: NaiveBatcher::new(max, preferred, delay_ns, setup.custom),
+            batcher: NaiveBatcher::new(max, &settings, setup.custom),
             is_unbatched: matches!(spec.mode, SchedulingMode::Default),
             settings,
             pending: Vec::new(),

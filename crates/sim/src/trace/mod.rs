@@ -1,5 +1,7 @@
 //! A recorded trace: its text form, its replay and its reduction.
 
+mod dynamic;
+mod fields;
 mod read;
 mod write;
 

@@ -1,16 +1,15 @@
 //! Parses a trace.
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use galatea_policy::{
-    DynamicSpec, Event, InstanceId, QueuePolicy, Release, RequestInfo, RequestKey, SchedulingMode,
-    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId,
-    Time, TimeoutAction,
+    Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode, SchedulingSpec,
+    SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId, Time,
 };
 
-use super::Trace;
+use super::fields::LineFields;
 use super::write::Key;
+use super::{Trace, dynamic};
 use crate::custom_batching::CustomBatching;
 use crate::setup::Setup;
 
@@ -29,48 +28,9 @@ impl FromStr for Trace {
             let SchedulingMode::Dynamic(settings) = &mut setup.spec.mode else {
                 return Err(format!("{line:?}: no levels"));
             };
-            match LineFields::new(line).one("level")? {
-                0 => settings.default_queue_policy = read_policy(line)?,
-                level => drop(settings.priority_queue_policies.insert(level, read_policy(line)?)),
-            }
+            dynamic::add_policy(settings, line)?;
         }
         Ok(Trace { setup, steps: lines.map(read_step).collect::<Result<_, _>>()? })
-    }
-}
-
-/// A line's `name=value` fields.
-struct LineFields<'line> {
-    line: &'line str,
-    fields: Vec<(&'line str, &'line str)>,
-}
-
-impl<'line> LineFields<'line> {
-    fn new(line: &'line str) -> Self {
-        LineFields {
-            line,
-            fields: line.split_whitespace().filter_map(|word| word.split_once('=')).collect(),
-        }
-    }
-
-    fn all<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
-        let wrong = |_| format!("{name} is not such a number in {:?}", self.line);
-        self.fields
-            .iter()
-            .filter(|field| field.0 == name)
-            .map(|field| field.1.parse().map_err(wrong))
-            .collect()
-    }
-
-    fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
-        Ok(self.all(name)?.pop())
-    }
-
-    fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
-        self.optional(name)?.ok_or_else(|| format!("{name} is missing in {:?}", self.line))
-    }
-
-    fn flag(&self, name: &str) -> Result<bool, String> {
-        Ok(self.one::<u8>(name)? != 0)
     }
 }
 
@@ -88,15 +48,7 @@ fn read_setup(line: &str) -> Result<Setup, String> {
     let fields = LineFields::new(line);
     let mode = match line.split_whitespace().collect::<Vec<_>>()[..] {
         ["spec", "default", ..] => SchedulingMode::Default,
-        ["spec", "dynamic", ..] => SchedulingMode::Dynamic(DynamicSpec {
-            preferred_batch_sizes: fields.all("preferred")?,
-            max_queue_delay_ns: fields.one("delay")?,
-            priority_levels: fields.one("levels")?,
-            default_priority_level: fields.one("default")?,
-            default_queue_policy: QueuePolicy::default(),
-            priority_queue_policies: BTreeMap::new(),
-            padding: None,
-        }),
+        ["spec", "dynamic", ..] => SchedulingMode::Dynamic(dynamic::read(&fields)?),
         ["spec", "direct", ..] => sequence_mode(
             &fields,
             SequenceStrategy::Direct {
@@ -132,20 +84,6 @@ fn sequence_mode(
         max_sequence_idle_ns: fields.one("idle")?,
         iterative: fields.flag("iterative")?,
     }))
-}
-
-fn read_policy(line: &str) -> Result<QueuePolicy, String> {
-    let fields = LineFields::new(line);
-    Ok(QueuePolicy {
-        timeout_action: match line.split_whitespace().nth(1) {
-            Some("reject") => TimeoutAction::Reject,
-            Some("delay") => TimeoutAction::Delay,
-            _ => return Err(format!("{line:?} has no known action")),
-        },
-        default_timeout_ns: fields.one("timeout")?,
-        allow_timeout_override: fields.flag("override")?,
-        max_queue_size: fields.one("size")?,
-    })
 }
 
 fn read_step(line: &str) -> Result<(Time, Event), String> {

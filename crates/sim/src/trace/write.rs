@@ -3,11 +3,11 @@
 use std::fmt::{self, Display, Formatter};
 
 use galatea_policy::{
-    DynamicSpec, Event, QueuePolicy, Release, RequestInfo, SchedulingMode, SequencePosition,
-    SequenceSpec, SequenceStrategy, Time, TimeoutAction,
+    Event, Release, RequestInfo, SchedulingMode, SequencePosition, SequenceSpec, SequenceStrategy,
+    Time,
 };
 
-use super::Trace;
+use super::{Trace, dynamic};
 use crate::setup::Setup;
 
 impl Display for Trace {
@@ -32,30 +32,12 @@ fn write_setup(formatter: &mut Formatter<'_>, setup: &Setup) -> fmt::Result {
     write!(formatter, "spec {kind} max={max} hold={hold}")?;
     match &spec.mode {
         SchedulingMode::Default | SchedulingMode::Deadline(_) => writeln!(formatter),
-        SchedulingMode::Dynamic(settings) => write_dynamic(formatter, setup, settings),
+        SchedulingMode::Dynamic(settings) => dynamic::write(formatter, setup, settings),
         SchedulingMode::Sequence(settings) => {
             write!(formatter, " backlog={}", spec.hold_until_backlogged)?;
             write_sequence(formatter, settings)
         }
     }
-}
-
-fn write_dynamic(
-    formatter: &mut Formatter<'_>,
-    setup: &Setup,
-    settings: &DynamicSpec,
-) -> fmt::Result {
-    let DynamicSpec { max_queue_delay_ns, priority_levels, default_priority_level, .. } = settings;
-    write!(formatter, " delay={max_queue_delay_ns} levels={priority_levels}")?;
-    write!(formatter, " default={default_priority_level}")?;
-    if let Some(custom) = setup.custom {
-        write!(formatter, " weight={}", custom.limit)?;
-    }
-    write_preferred(formatter, &settings.preferred_batch_sizes)?;
-    writeln!(formatter)?;
-    write_policy(formatter, 0, &settings.default_queue_policy)?;
-    let policies = &settings.priority_queue_policies;
-    policies.iter().try_for_each(|(level, policy)| write_policy(formatter, *level, policy))
 }
 
 fn write_sequence(formatter: &mut Formatter<'_>, settings: &SequenceSpec) -> fmt::Result {
@@ -72,27 +54,10 @@ fn write_sequence(formatter: &mut Formatter<'_>, settings: &SequenceSpec) -> fmt
             max_queue_delay_ns,
         } => {
             write!(formatter, " delay={max_queue_delay_ns} candidates={max_candidate_sequences}")?;
-            write_preferred(formatter, preferred_batch_sizes)?;
+            dynamic::write_preferred(formatter, preferred_batch_sizes)?;
         }
     }
     writeln!(formatter)
-}
-
-fn write_preferred(formatter: &mut Formatter<'_>, sizes: &[u32]) -> fmt::Result {
-    sizes.iter().try_for_each(|size| write!(formatter, " preferred={size}"))
-}
-
-fn write_policy(formatter: &mut Formatter<'_>, level: u64, policy: &QueuePolicy) -> fmt::Result {
-    let action = match policy.timeout_action {
-        TimeoutAction::Reject => "reject",
-        TimeoutAction::Delay => "delay",
-    };
-    let QueuePolicy { default_timeout_ns, allow_timeout_override, max_queue_size, .. } = policy;
-    let may_override = u8::from(*allow_timeout_override);
-    writeln!(
-        formatter,
-        "policy {action} level={level} timeout={default_timeout_ns} override={may_override} size={max_queue_size}"
-    )
 }
 
 fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::Result {

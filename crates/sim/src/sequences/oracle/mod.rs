@@ -13,7 +13,7 @@ use galatea_policy::{
 
 use crate::decision::Decision;
 use crate::naive_batcher::{NaiveBatcher, sum};
-use crate::setup::Setup;
+use crate::setup::{Setup, oldest_settings};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
@@ -98,8 +98,8 @@ impl Oracle {
             } => {
                 let slots =
                     if *max_candidate_sequences > 0 { *max_candidate_sequences } else { rows };
-                let batcher =
-                    NaiveBatcher::new(rows, preferred_batch_sizes, *max_queue_delay_ns, None);
+                let settings = oldest_settings(preferred_batch_sizes, *max_queue_delay_ns);
+                let batcher = NaiveBatcher::new(rows, &settings, None);
                 (slots, OracleStrategy::Oldest(batcher))
             }
         };
