@@ -1,8 +1,11 @@
-//! Predicts rows of a file, for comparisons with the libraries that wrote the models:
+//! Predicts rows of a file, for comparisons with the libraries that wrote the models.
 //!
-//! `forest predict FORMAT MODEL ROWS OUTPUT` writes predictions, `forest margins …` the sums before
-//! the transformation, and `forest time FORMAT MODEL ROWS COUNT…` prints the microseconds that
-//! predictions of COUNT rows take. Files of rows and outputs are 32-bit numbers without a header.
+//! - `forest predict FORMAT MODEL ROWS OUTPUT` writes predictions
+//! - `forest margins …` writes the sums before the transformation
+//! - `forest time FORMAT MODEL ROWS COUNT…` prints the microseconds that predictions of COUNT rows
+//!   take, the least and the middle one
+//!
+//! Files of rows and outputs are 32-bit numbers without a header.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -38,6 +41,8 @@ fn format_of(name: &str) -> Result<ModelFormat, Box<dyn Error>> {
         "xgboost" => ModelFormat::XgboostLegacy,
         "xgboost_json" => ModelFormat::XgboostJson,
         "xgboost_ubj" => ModelFormat::XgboostUbjson,
+        "lightgbm" => ModelFormat::Lightgbm,
+        "treelite_checkpoint" => ModelFormat::Treelite,
         other => return Err(format!("unknown format {other}").into()),
     })
 }

@@ -32,3 +32,16 @@ pub struct LengthError {
     /// The length that it has.
     pub actual: usize,
 }
+
+impl LengthError {
+    /// Checks a buffer of `count` rows.
+    pub(crate) fn check(
+        what: &'static str,
+        actual: usize,
+        count: usize,
+        per_row: usize,
+    ) -> Result<(), Self> {
+        let expected = count.saturating_mul(per_row);
+        if actual == expected { Ok(()) } else { Err(Self { what, expected, actual }) }
+    }
+}

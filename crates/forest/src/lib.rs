@@ -34,14 +34,13 @@
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used)]
-#![cfg_attr(not(test), expect(dead_code, reason = "the readers of LightGBM and treelite follow"))]
-#![cfg_attr(test, allow(dead_code))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::cast_possible_truncation))]
 
 mod bytes;
 mod error;
 mod forest;
 mod json;
+mod lightgbm;
 mod postprocessor;
 mod predict;
 #[cfg(test)]
@@ -50,6 +49,7 @@ mod shape;
 mod source;
 mod special;
 mod threshold;
+mod treelite;
 mod ubjson;
 mod value;
 mod xgboost;
@@ -68,6 +68,10 @@ pub enum ModelFormat {
     XgboostJson,
     /// XGBoost's UBJSON.
     XgboostUbjson,
+    /// LightGBM's text.
+    Lightgbm,
+    /// A checkpoint of treelite 4 or 3.9.
+    Treelite,
 }
 
 /// Reads a model.
@@ -76,5 +80,7 @@ pub fn read(format: ModelFormat, file: &[u8]) -> Result<Forest, ReadError> {
         ModelFormat::XgboostLegacy => xgboost::read_legacy(file),
         ModelFormat::XgboostJson => xgboost::read_json(file),
         ModelFormat::XgboostUbjson => xgboost::read_ubjson(file),
+        ModelFormat::Lightgbm => lightgbm::read(file),
+        ModelFormat::Treelite => treelite::read(file),
     }
 }

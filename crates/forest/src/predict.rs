@@ -60,8 +60,8 @@ impl Forest {
         threads: usize,
         stage: OutputStage,
     ) -> Result<(), LengthError> {
-        check("the input", rows.len(), count, self.features())?;
-        check("the output", output.len(), count, self.outputs())?;
+        LengthError::check("the input", rows.len(), count, self.features())?;
+        LengthError::check("the output", output.len(), count, self.outputs())?;
         let threads = threads.min(count / THREAD_ROWS_MIN);
         if threads < 2 {
             self.compute_part(rows, count, output, stage);
@@ -213,18 +213,13 @@ impl Forest {
         }
     }
 
-    pub(crate) fn next_special(&self, node: Node, value: f32) -> u32 {
+    fn next_special(&self, node: Node, value: f32) -> u32 {
         let number = node.threshold.to_bits() as usize;
         let is_right = match self.specials.is_true(number, value) {
             Some(is_true) => u32::from(!is_true),
             None => node.missing_right(),
         };
         node.left.wrapping_add(is_right)
-    }
-
-    /// The child to which a node sends a value, whatever its test is.
-    pub(crate) fn child(&self, node: Node, row: &[f32]) -> u32 {
-        self.next::<true, true>(node, row)
     }
 
     #[inline]
@@ -266,16 +261,6 @@ impl Forest {
             }
         }
     }
-}
-
-fn check(
-    what: &'static str,
-    actual: usize,
-    count: usize,
-    per_row: usize,
-) -> Result<(), LengthError> {
-    let expected = count.saturating_mul(per_row);
-    if actual == expected { Ok(()) } else { Err(LengthError { what, expected, actual }) }
 }
 
 /// Leaves in the precision of sums.

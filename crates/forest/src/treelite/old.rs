@@ -1,0 +1,162 @@
+//! Checkpoints of treelite 3.9: one target, nodes as structures.
+
+use super::tree::Fields;
+use super::{Cursor, postprocessor_of};
+use crate::bytes::Bytes;
+use crate::shape::Shape;
+use crate::source::SourceTree;
+use crate::{Forest, ForestTask, Precision, ReadError};
+
+/// Tasks of version 3.
+const BINARY_OR_REGRESSION: u8 = 0;
+const GROVE_PER_CLASS: u8 = 1;
+const VECTOR_LEAVES: u8 = 2;
+/// The bytes of the transformation's name, which zeros fill.
+const NAME_BYTES: usize = 256;
+/// The bit of a feature that sends missing values to the left.
+const DEFAULT_LEFT: u32 = 1 << 31;
+/// A node's kind of split.
+const NUMERICAL: u8 = 1;
+
+/// Reads a checkpoint after its version.
+pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Forest, ReadError> {
+    let precision = cursor.precision()?;
+    let trees = cursor.u64()?;
+    let features = cursor.features()?;
+    let task = cursor.byte()?;
+    let is_average = cursor.byte()? != 0;
+    // A structure of 12 bytes: two bytes, two of padding, two numbers.
+    let [_is_integer, _is_grove, _, _] = cursor.array()?;
+    let classes = u32::from_le_bytes(cursor.array()?).max(1);
+    let _leaf_values: [u8; 4] = cursor.array()?;
+    let name: [u8; NAME_BYTES] = cursor.array()?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name);
+    let alpha = f32::from_le_bytes(cursor.array()?);
+    let ratio = f32::from_le_bytes(cursor.array()?);
+    let base_score = f32::from_le_bytes(cursor.array()?);
+    cursor.skip_extensions()?;
+    let task_of_4 = match task {
+        BINARY_OR_REGRESSION if name == "sigmoid" => ForestTask::BinaryClassifier,
+        BINARY_OR_REGRESSION => ForestTask::Regressor,
+        GROVE_PER_CLASS | VECTOR_LEAVES => ForestTask::MultiClassifier,
+        _ => {
+            return Err(ReadError::unsupported(
+                "Task type kMultiClfCategLeaf is no longer supported in Treelite 4.0.",
+            ));
+        }
+    };
+    let shape = Shape {
+        task: task_of_4,
+        precision,
+        features,
+        classes: vec![classes],
+        is_average,
+        postprocessor: postprocessor_of(&name, alpha, ratio)?,
+        base_scores: vec![f64::from(base_score)],
+    };
+    let mut turns = (0..classes).cycle();
+    let trees = (0..trees).map(|_| {
+        let mut tree = read_tree(cursor, precision)?;
+        tree.target = Some(0);
+        let turn = turns.next();
+        tree.class = match task {
+            GROVE_PER_CLASS => turn,
+            VECTOR_LEAVES => None,
+            _ => Some(0),
+        };
+        Ok(tree)
+    });
+    Forest::new(shape, trees)
+}
+
+fn read_tree(cursor: &mut Cursor<'_>, precision: Precision) -> Result<SourceTree, ReadError> {
+    let nodes = cursor.i32()?;
+    let _has_categories = cursor.byte()?;
+    let mut fields = read_nodes(cursor, precision)?;
+    fields.vectors = cursor.reals(precision)?;
+    fields.vector_firsts = cursor.list(u64::from_le_bytes)?;
+    fields.vector_ends = cursor.list(u64::from_le_bytes)?;
+    fields.categories = cursor.list(u32::from_le_bytes)?;
+    let offsets = cursor.list(u64::from_le_bytes)?;
+    fields.category_ends = offsets.get(1..).unwrap_or_default().to_vec();
+    fields.category_firsts = offsets;
+    cursor.skip_extensions()?;
+    cursor.skip_extensions()?;
+    if usize::try_from(nodes) != Ok(fields.kinds.len()) {
+        return Err(cursor.error("a tree has not as many nodes as it says"));
+    }
+    fields.into_tree()
+}
+
+/// The list of nodes: structures of 48 or 56 bytes, in which numbers of 64 bits are aligned.
+fn read_nodes(cursor: &mut Cursor<'_>, precision: Precision) -> Result<Fields, ReadError> {
+    let width: usize = match precision {
+        Precision::Single => 48,
+        Precision::Double => 56,
+    };
+    let list = cursor.take_list(width)?;
+    let mut fields = Fields::empty();
+    for node in list.chunks_exact(width) {
+        fields.push(Bytes::new(node, "treelite checkpoint"), precision)?;
+    }
+    Ok(fields)
+}
+
+impl Fields {
+    fn empty() -> Self {
+        Self {
+            kinds: Vec::new(),
+            left: Vec::new(),
+            right: Vec::new(),
+            features: Vec::new(),
+            default_left: Vec::new(),
+            leaves: Vec::new(),
+            thresholds: Vec::new(),
+            comparisons: Vec::new(),
+            is_right_list: Vec::new(),
+            vectors: Vec::new(),
+            vector_firsts: Vec::new(),
+            vector_ends: Vec::new(),
+            categories: Vec::new(),
+            category_firsts: Vec::new(),
+            category_ends: Vec::new(),
+            counts: Vec::new(),
+            has_count: Vec::new(),
+            hessians: Vec::new(),
+            has_hessian: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, mut node: Bytes<'_>, precision: Precision) -> Result<(), ReadError> {
+        let left = i32::from_le_bytes(node.array()?);
+        self.left.push(left);
+        self.right.push(i32::from_le_bytes(node.array()?));
+        let feature = u32::from_le_bytes(node.array()?);
+        self.features.push((feature & !DEFAULT_LEFT).cast_signed());
+        self.default_left.push(u8::from(feature & DEFAULT_LEFT != 0));
+        let value = match precision {
+            Precision::Single => f64::from(f32::from_le_bytes(node.array()?)),
+            Precision::Double => {
+                let _padding: [u8; 4] = node.array()?;
+                f64::from_le_bytes(node.array()?)
+            }
+        };
+        self.leaves.push(value);
+        self.thresholds.push(value);
+        self.counts.push(u64::from_le_bytes(node.array()?));
+        self.hessians.push(f64::from_le_bytes(node.array()?));
+        let _gain: [u8; 8] = node.array()?;
+        let [split, comparison, has_count, has_hessian, _has_gain, is_right] = node.array()?;
+        self.kinds.push(match (left, split) {
+            (-1, _) => 0,
+            (_, NUMERICAL) => 1,
+            _ => 2,
+        });
+        self.comparisons.push(comparison);
+        self.has_count.push(has_count);
+        self.has_hessian.push(has_hessian);
+        self.is_right_list.push(is_right);
+        Ok(())
+    }
+}
