@@ -2,6 +2,7 @@
 //!
 //! - `forest predict FORMAT MODEL ROWS OUTPUT` writes predictions
 //! - `forest margins …` writes the sums before the transformation
+//! - `forest explain …` writes the contributions of features
 //! - `forest time FORMAT MODEL ROWS COUNT…` prints the microseconds that predictions of COUNT rows
 //!   take, the least and the middle one
 //!
@@ -10,7 +11,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use galatea_forest::{Forest, ModelFormat, read};
+use galatea_forest::{Explainer, Forest, ModelFormat, read};
 
 /// Time for the measurement of one number of rows.
 const MEASUREMENT: Duration = Duration::from_secs(2);
@@ -19,7 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let [command, format, model, rows, rest @ ..] = &*arguments else {
-        return Err("usage: forest predict|margins|time FORMAT MODEL ROWS OUTPUT|COUNT...".into());
+        return Err(
+            "usage: forest predict|margins|explain|time FORMAT MODEL ROWS OUTPUT|COUNT...".into()
+        );
     };
     let forest = read(format_of(format)?, &std::fs::read(model)?)?;
     let rows = numbers(&std::fs::read(rows)?);
@@ -31,6 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         "margins" => write(rest, forest.outputs() * count, |output| {
             Ok(forest.margins(&rows, count, output, 1)?)
         }),
+        "explain" => {
+            let explainer = Explainer::new(&forest)?;
+            write(rest, explainer.outputs() * count, |output| {
+                Ok(explainer.explain(&rows, count, output)?)
+            })
+        }
         "time" => rest.iter().try_for_each(|count| time(&forest, &rows, count.parse()?)),
         other => Err(format!("unknown command {other}").into()),
     }

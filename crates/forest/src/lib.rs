@@ -3,6 +3,7 @@
 //! - [`read`]: a file of one of the [`ModelFormat`]s becomes a [`Forest`]
 //! - [`Forest::predict`]: rows become predictions, [`Forest::margins`] the sums before the
 //!   transformation
+//! - [`Explainer`]: the contribution of each feature to a sum
 //!
 //! This crate knows no server, opens no file and calls no library. A file may be hostile: it gives
 //! an error or a forest, within memory of a multiple of its size. Keys that a format's newer versions
@@ -45,6 +46,7 @@ mod postprocessor;
 mod predict;
 #[cfg(test)]
 mod predict_tests;
+mod shap;
 mod shape;
 mod source;
 mod special;
@@ -57,6 +59,7 @@ mod xgboost;
 pub use error::{LengthError, ReadError};
 pub use forest::Forest;
 pub use postprocessor::Postprocessor;
+pub use shap::{ExplainError, Explainer};
 pub use shape::{ForestTask, Precision};
 
 /// A format of models.

@@ -222,6 +222,11 @@ impl Forest {
         node.left.wrapping_add(is_right)
     }
 
+    /// The child to which a node sends a value, whatever its test is.
+    pub(crate) fn child(&self, node: Node, row: &[f32]) -> u32 {
+        self.next::<true, true>(node, row)
+    }
+
     #[inline]
     fn add_leaf<R: Leaf>(&self, tree: Tree, place: u32, sums: &mut [R]) {
         let leaf = self.nodes[place as usize].leaf;
