@@ -27,13 +27,13 @@ impl Objective {
             | "reg:absoluteerror"
             | "reg:quantileerror"
             | "reg:expectileerror"
+            | "binary:logitraw"
             | "rank:pairwise"
             | "rank:ndcg"
             | "rank:map" => (Postprocessor::Identity, Link::Identity),
             "reg:logistic" | "binary:logistic" => {
                 (Postprocessor::Sigmoid { alpha: 1.0 }, Link::Logit)
             }
-            "binary:logitraw" => (Postprocessor::Identity, Link::Logit),
             "binary:hinge" => (Postprocessor::Hinge, Link::Identity),
             "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" | "survival:aft" => {
                 (Postprocessor::Exponential, Link::Logarithm)

@@ -74,17 +74,20 @@ fn base_scores_have_three_forms_and_become_margins() {
     for score in ["0.5", "\"0.5\"", "\"[5E-1]\"", "[0.5]", "\" [ 5E-1 ] \""] {
         check(&[("\"5E-1\"", score)], &[-0.5, 1.5, 2.5, -0.5, 2.5]);
     }
-    let logistic = ("reg:squarederror", "binary:logitraw");
+    let logistic = ("reg:squarederror", "binary:logistic");
     // The logit of 0.75 is ln 3.
     check(
         &[("5E-1", "7.5E-1"), logistic],
-        &[0.098_612, 2.098_612, 3.098_612, 0.098_612, 3.098_612],
+        &[0.524_633, 0.890_768, 0.956_835, 0.524_633, 0.956_835],
     );
+    // The raw sum has the base score as it is.
+    let raw = ("reg:squarederror", "binary:logitraw");
+    check(&[raw], &[-0.5, 1.5, 2.5, -0.5, 2.5]);
     let poisson = ("reg:squarederror", "count:poisson");
     check(&[poisson], &[0.183_939_7, 1.359_140_9, 3.694_528, 0.183_939_7, 3.694_528]);
     // Files before version 1 have the margin itself.
     let old = ("[3, 2, 0]", "[0, 9]");
-    check(&[old, ("reg:squarederror", "binary:logitraw")], &[-0.5, 1.5, 2.5, -0.5, 2.5]);
+    check(&[old, logistic], &[0.377_541, 0.817_574, 0.924_142, 0.377_541, 0.924_142]);
     check_error(&[("\"5E-1\"", "\"[1,2]\"")], "the model has 2 base scores for 1 outputs");
     check_error(&[("5E-1", "x")], "base_score is not a number or a list of numbers");
 }

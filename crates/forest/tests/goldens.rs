@@ -1,0 +1,57 @@
+//! Files of the libraries themselves, with what they predict: `tests/forests/compare.py --write`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::path::Path;
+
+use galatea_forest::{ModelFormat, read};
+
+/// The greatest difference of a prediction of three trees, beside its size or 1.
+const ERROR_MAX: f32 = 2e-6;
+
+fn numbers(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap();
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+/// A model beside `MODEL.rows` and `MODEL.expected`.
+fn check(model: &Path) {
+    let format = match model.extension().and_then(|suffix| suffix.to_str()).unwrap() {
+        "json" => ModelFormat::XgboostJson,
+        "ubj" => ModelFormat::XgboostUbjson,
+        "model" => ModelFormat::XgboostLegacy,
+        "txt" => ModelFormat::Lightgbm,
+        "tl" => ModelFormat::Treelite,
+        other => panic!("{other}"),
+    };
+    let beside = |suffix: &str| numbers(Path::new(&format!("{}.{suffix}", model.display())));
+    let forest = read(format, &std::fs::read(model).unwrap()).unwrap();
+    let (rows, expected) = (beside("rows"), beside("expected"));
+    let count = rows.len() / forest.features();
+    assert_eq!(expected.len(), count * forest.outputs(), "{}", model.display());
+    let mut output = vec![0.0; expected.len()];
+    forest.predict(&rows, count, &mut output, 1).unwrap();
+    for (index, (actual, expected)) in output.iter().zip(&expected).enumerate() {
+        let error = (actual - expected).abs() / expected.abs().max(1.0);
+        assert!(
+            error <= ERROR_MAX,
+            "{}, value {index}: {actual} is not {expected}",
+            model.display()
+        );
+    }
+}
+
+#[test]
+fn each_library_predicts_the_same() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    let mut models = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let suffix = path.extension().unwrap();
+        if suffix != "rows" && suffix != "expected" {
+            check(&path);
+            models += 1;
+        }
+    }
+    assert!(models >= 20, "{models} models");
+}
