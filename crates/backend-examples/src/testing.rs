@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use galatea_backend::{Device, Host, LogLevel, ModelFiles, Placement};
 use galatea_config::{ModelSpec, Support};
 use galatea_infer::{
-    ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver, RequestTimes, Status,
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver, Status,
 };
 use galatea_pbtxt::read_config;
 
@@ -53,11 +53,11 @@ impl Host for RecordingHost {
 }
 
 impl RequestObserver for RecordingHost {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {
         self.ends.lock().unwrap().push("success");
     }
 
-    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, _: &AdmissionTimes, reason: FailureReason) {
         self.ends.lock().unwrap().push(reason.label());
     }
 }

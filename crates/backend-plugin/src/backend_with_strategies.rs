@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use galatea_backend::{
-    AutoComplete, Backend as BackendTrait, BackendFingerprint, BatchRule, ExecutionPolicy, Host,
-    LoadedVersion, Model, ModelFiles, UnconfiguredModel,
+    AutoCompletePermission, Backend as BackendTrait, BackendFingerprint, BatchRule,
+    ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles, UnconfiguredModel,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -44,7 +44,7 @@ impl BackendTrait for BackendWithStrategies {
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        auto_complete: AutoComplete,
+        auto_complete: AutoCompletePermission,
     ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
         self.backend.begin_load(draft, files, auto_complete)
     }

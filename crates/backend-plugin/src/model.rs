@@ -9,7 +9,7 @@ use galatea_abi::{
     TRITONBACKEND_ARTIFACT_FILESYSTEM, TRITONBACKEND_ArtifactType, TRITONBACKEND_Backend,
     TRITONBACKEND_Model, TRITONSERVER_BufferAttributes, TRITONSERVER_Message, TRITONSERVER_Server,
 };
-use galatea_backend::{AutoComplete, Host, LoadedVersion, ModelFiles};
+use galatea_backend::{AutoCompletePermission, Host, LoadedVersion, ModelFiles};
 use galatea_c_objects::error::{take_c, to_c_string};
 use galatea_c_objects::{handle, log, message, pointer};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
@@ -34,7 +34,7 @@ pub(crate) struct ModelInfo {
     version: i64,
     directory: CString,
     pub(crate) backend: Arc<Backend>,
-    auto_complete: AutoComplete,
+    auto_complete: AutoCompletePermission,
     support: Support,
     config: Lock<ModelConfig>,
     state: AtomicPtr<c_void>,
@@ -92,7 +92,7 @@ impl Model {
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        auto_complete: AutoComplete,
+        auto_complete: AutoCompletePermission,
         support: &Support,
     ) -> Result<Self, Status> {
         let model = Self::initialize(ModelInfo {
@@ -127,7 +127,7 @@ impl Model {
             version: loaded.files.version(),
             directory: to_c_string(&loaded.files.model_path().to_string_lossy()),
             backend: Arc::new(backend),
-            auto_complete: AutoComplete::Disabled,
+            auto_complete: AutoCompletePermission::Denied,
             support: support.clone(),
             config: Lock::new(ModelConfig::InForce(String::new())),
             state: AtomicPtr::default(),
@@ -294,7 +294,7 @@ functions! {
         model: *mut TRITONBACKEND_Model,
         auto_complete_config: *mut bool,
     ) {
-        let allowed = info(model)?.auto_complete == AutoComplete::Enabled;
+        let allowed = info(model)?.auto_complete == AutoCompletePermission::Granted;
         pointer::write(auto_complete_config, allowed, "auto_complete_config")
     }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use galatea_backend::{
-    AutoComplete, Host, InputMemory, Instance as InstanceTrait, InstanceCreation,
+    AutoCompletePermission, Host, InputMemory, Instance as InstanceTrait, InstanceCreation,
     Model as ModelTrait, ModelFiles, Placement, UnconfiguredModel,
 };
 use galatea_config::{ConfigDraft, InstanceGroup, InstanceKind, ModelSpec, Support};
@@ -26,7 +26,7 @@ impl UnconfiguredPluginModel {
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        auto_complete: AutoComplete,
+        auto_complete: AutoCompletePermission,
         support: &Support,
     ) -> Result<Self, Status> {
         Model::open(backend, draft, files, auto_complete, support).map(Self)

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use galatea_backend::{
-    AutoComplete, Backend as BackendTrait, BackendFingerprint, BatchRule, ExecutionPolicy, Host,
-    LoadedVersion, Model, ModelFiles, UnconfiguredModel,
+    AutoCompletePermission, Backend as BackendTrait, BackendFingerprint, BatchRule,
+    ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles, UnconfiguredModel,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -160,7 +160,7 @@ impl BackendTrait for PluginBackend {
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        auto_complete: AutoComplete,
+        auto_complete: AutoCompletePermission,
     ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
         let settings = &self.plugins.settings;
         let search = BackendSearch {
@@ -196,7 +196,7 @@ impl BackendTrait for PluginBackend {
     ) -> Result<Box<dyn Model>, Status> {
         let mut draft = ConfigDraft::from_json("the configuration", &spec.to_json())
             .map_err(|errors| Status::internal(errors.to_string()))?;
-        match self.begin_load(&mut draft, files, AutoComplete::Disabled)? {
+        match self.begin_load(&mut draft, files, AutoCompletePermission::Denied)? {
             Some(opened) => opened.finish_load(spec, host),
             None => Err(Status::internal("a plug-in keeps every model that it opens")),
         }

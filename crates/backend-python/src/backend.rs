@@ -92,12 +92,12 @@ impl PythonBackend {
         Self { options, environments, templates: Arc::default(), turn: Arc::default() }
     }
 
-    fn site<'a>(
+    fn runtime<'a>(
         &self,
         files: &dyn ModelFiles,
         file: &str,
         parameter: impl Fn(&str) -> Option<&'a str>,
-    ) -> Result<Site, Status> {
+    ) -> Result<ModelRuntime, Status> {
         let environment = parameter(ENVIRONMENT);
         let confinement = self.options.confinement.tightened(parameter)?;
         let variables = Variables {
@@ -134,7 +134,7 @@ impl PythonBackend {
             Some(runtime) => runtime.script.clone(),
             None => files.version_path().join(file),
         };
-        Ok(Site {
+        Ok(ModelRuntime {
             interpreter,
             variables,
             environment,
@@ -147,8 +147,8 @@ impl PythonBackend {
     }
 }
 
-/// The location of a model, and the interpreter that executes it.
-struct Site {
+/// The interpreter that executes a model, with its files, its environment and its limits.
+struct ModelRuntime {
     interpreter: Interpreter,
     /// The variables of the model's environment, in addition to the server's.
     variables: Vec<(&'static str, OsString)>,
@@ -161,7 +161,7 @@ struct Site {
     confined: Option<Confined>,
 }
 
-impl Site {
+impl ModelRuntime {
     /// The server, restricted to what the model may ask for.
     fn server(&self) -> Arc<dyn ServerAccess> {
         let server = self.options.server.clone();
@@ -238,33 +238,33 @@ impl Backend for PythonBackend {
     ) -> Result<(), Status> {
         let message = draft.message();
         let parameter = |key: &str| Some(&*message.parameters.get(key)?.string_value);
-        let site = self.site(files, &message.default_model_filename, parameter)?;
+        let runtime = self.runtime(files, &message.default_model_filename, parameter)?;
         let (name, config) =
             (draft.name().to_owned(), draft.normalized_json(&self.options.support));
-        site.check_file(&name)?;
+        runtime.check_file(&name)?;
         let model = Arc::new(ModelContext {
-            label: ModelLabel { name: Arc::from(&*name), version: site.version },
+            label: ModelLabel { name: Arc::from(&*name), version: runtime.version },
             is_decoupled: false,
             outputs: Vec::new(),
             host: None,
-            server: site.server(),
+            server: runtime.server(),
             gpus: Gpus::default(),
         });
         let launch = Launch {
-            interpreter: &site.interpreter,
+            interpreter: &runtime.interpreter,
             instance: &name,
-            patience: site.options.start_timeout,
-            variables: site.variables.clone(),
+            patience: runtime.options.start_timeout,
+            variables: runtime.variables.clone(),
             execute_timeout: None,
-            confined: site.confined.as_ref(),
+            confined: runtime.confined.as_ref(),
             model,
             gpu: None,
-            templates: site.environment.as_deref().map(|one| (one, Imports::Own)),
+            templates: runtime.environment.as_deref().map(|one| (one, Imports::Own)),
             is_cancelled: &|| false,
         };
         let mut started = Started::launch(&launch)?;
-        let arguments = site.arguments(&name, &config, &name, Device::Cpu);
-        let mut document = site.document(arguments, false);
+        let arguments = runtime.arguments(&name, &config, &name, Device::Cpu);
+        let mut document = runtime.document(arguments, false);
         let mut config: Map<String, Value> = serde_json::from_str(&config)
             .map_err(|error| Status::internal(format!("the configuration is no JSON: {error}")))?;
         if let Some(object) = document.as_object_mut() {
@@ -290,25 +290,25 @@ impl Backend for PythonBackend {
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
         let parameter = |key: &str| spec.parameters.get(key).map(String::as_str);
-        let site = self.site(files, &spec.default_model_filename, parameter)?;
-        site.check_file(&spec.name)?;
+        let runtime = self.runtime(files, &spec.default_model_filename, parameter)?;
+        runtime.check_file(&spec.name)?;
         let is_shared = gets_tensors_on_gpus(parameter("FORCE_CPU_ONLY_INPUT_TENSORS"))?;
         let use_of_gpus = match is_shared {
-            _ if site.is_in_sandbox() => GpuUse::None,
+            _ if runtime.is_in_sandbox() => GpuUse::None,
             true => GpuUse::Shared,
             false => GpuUse::Asked,
         };
         let context = Arc::new(ModelContext {
-            label: ModelLabel { name: Arc::from(&*spec.name), version: site.version },
+            label: ModelLabel { name: Arc::from(&*spec.name), version: runtime.version },
             is_decoupled: spec.decoupled,
             outputs: spec.outputs.iter().map(|output| Arc::from(&*output.name)).collect(),
             host: Some(host),
-            server: site.server(),
+            server: runtime.server(),
             gpus: Gpus::new(self.options.devices.clone(), use_of_gpus),
         });
         let templates = self.templates.clone();
         let use_of_numpy = Lock::default();
-        let shared = Arc::new(PythonModel { spec, site, context, templates, use_of_numpy });
+        let shared = Arc::new(PythonModel { spec, runtime, context, templates, use_of_numpy });
         Ok(Box::new(LoadedPythonModel { shared, instances: Lock::default() }))
     }
 }
@@ -328,7 +328,7 @@ fn gets_tensors_on_gpus(force_cpu: Option<&str>) -> Result<bool, Status> {
 /// A loaded model.
 struct PythonModel {
     spec: Arc<ModelSpec>,
-    site: Site,
+    runtime: ModelRuntime,
     context: Arc<ModelContext>,
     templates: Arc<Templates>,
     use_of_numpy: Lock<UseOfNumpy>,
@@ -421,14 +421,14 @@ impl InstanceStarter {
         templates: Option<(&Environment, Imports)>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<(Started, Value), Status> {
-        let PythonModel { spec, site, context, .. } = &*self.model;
+        let PythonModel { spec, runtime, context, .. } = &*self.model;
         let mut started = Started::launch(&Launch {
-            interpreter: &site.interpreter,
+            interpreter: &runtime.interpreter,
             instance: &self.name,
-            patience: site.options.start_timeout,
-            variables: site.variables.clone(),
-            execute_timeout: site.options.execute_timeout,
-            confined: site.confined.as_ref(),
+            patience: runtime.options.start_timeout,
+            variables: runtime.variables.clone(),
+            execute_timeout: runtime.options.execute_timeout,
+            confined: runtime.confined.as_ref(),
             model: context.clone(),
             gpu: match self.device {
                 Device::Gpu(gpu) => Some(gpu),
@@ -437,8 +437,8 @@ impl InstanceStarter {
             templates,
             is_cancelled,
         })?;
-        let arguments = site.arguments(&spec.name, &spec.to_json(), &self.name, self.device);
-        let document = site.document(arguments, spec.decoupled);
+        let arguments = runtime.arguments(&spec.name, &spec.to_json(), &self.name, self.device);
+        let document = runtime.document(arguments, spec.decoupled);
         let answer = started.ask(to_a::INITIALIZE, &document.to_string(), is_cancelled)?;
         Ok((started, serde_json::from_str(&answer).unwrap_or_default()))
     }
@@ -452,7 +452,7 @@ fn has_check(answer: &Value) -> bool {
 impl Starter for InstanceStarter {
     fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Started, Status> {
         let use_of_numpy = *self.model.use_of_numpy.lock("choose a template");
-        let environment = self.model.site.environment.as_deref();
+        let environment = self.model.runtime.environment.as_deref();
         let is_usual = use_of_numpy == UseOfNumpy::Usual;
         let imports = if is_usual { Imports::Numpy } else { Imports::Own };
         let templates = environment.map(|one| (one, imports));

@@ -33,7 +33,7 @@ impl PythonInstance {
     /// Waits for the end of an execution, or for the deadline if there is one.
     fn wait(&mut self, worker: Arc<Worker>, waited: Waited, until: Option<Instant>) -> Begun {
         let waited = match waited {
-            Waited::GoesOn(running) => worker.wait(running, until),
+            Waited::InProgress(running) => worker.wait(running, until),
             ended => ended,
         };
         match waited {
@@ -41,9 +41,9 @@ impl PythonInstance {
                 self.took = took;
                 Begun::Ended
             }
-            Waited::GoesOn(running) => {
+            Waited::InProgress(running) => {
                 self.begun = Some(BegunBatch::Running(worker, running));
-                Begun::GoesOn
+                Begun::InProgress
             }
             Waited::Lost(lost) => {
                 self.took = Duration::MAX;
@@ -80,7 +80,7 @@ impl ResumableInstance for PythonInstance {
         let Some(worker) = self.supervisor.shared().serving().filter(|_| until.is_some()) else {
             // The worker may be starting at this moment.
             self.begun = Some(BegunBatch::Waiting(requests));
-            return Ok(Begun::GoesOn);
+            return Ok(Begun::InProgress);
         };
         let waited = worker.begin(requests)?;
         Ok(self.wait(worker, waited, until))
@@ -91,7 +91,7 @@ impl ResumableInstance for PythonInstance {
             None => Ok(()),
             Some(BegunBatch::Waiting(requests)) => self.execute(requests),
             Some(BegunBatch::Running(worker, running)) => {
-                self.wait(worker, Waited::GoesOn(running), None);
+                self.wait(worker, Waited::InProgress(running), None);
                 Ok(())
             }
         }

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use galatea_control::LoadParameters;
 use galatea_infer::{
-    CancelToken, ExecutionSummary, FailureReason, InferenceRequest, InputTensor, LogLevel,
-    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+    AdmissionTimes, CancelToken, ExecutionSummary, FailureReason, InferenceRequest, InputTensor,
+    LogLevel, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -73,7 +73,7 @@ fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: boo
     while worker.read_messages(&mut splitter).is_ok() {}
     say(&mut worker_ends.results, executions);
     let execute = || {
-        if let Waited::GoesOn(running) = waited {
+        if let Waited::InProgress(running) = waited {
             drop(worker.wait(running, None));
         }
     };
@@ -125,7 +125,7 @@ fn request(ends: Arc<Ends>) -> PendingRequest {
         ends.replies.fetch_add(u32::from(reply.is_final()), Ordering::Relaxed);
     }));
     let now = Instant::now();
-    let times = RequestTimes { arrival: now, queued: now };
+    let times = AdmissionTimes { arrival: now, queued: now };
     PendingRequest::new(request, sender, 1, times, observer)
 }
 
@@ -138,11 +138,11 @@ struct Ends {
 }
 
 impl RequestObserver for Ends {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {
         self.succeeded.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn failed(&self, _: &RequestTimes, _: FailureReason) {
+    fn failed(&self, _: &AdmissionTimes, _: FailureReason) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 }

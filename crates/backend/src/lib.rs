@@ -89,11 +89,13 @@ pub trait Backend: Send + Sync {
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        auto_complete: AutoComplete,
+        auto_complete: AutoCompletePermission,
     ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
         match auto_complete {
-            AutoComplete::Enabled => self.auto_complete_config(draft, files).map(|()| None),
-            AutoComplete::Disabled => Ok(None),
+            AutoCompletePermission::Granted => {
+                self.auto_complete_config(draft, files).map(|()| None)
+            }
+            AutoCompletePermission::Denied => Ok(None),
         }
     }
 
@@ -153,11 +155,11 @@ pub struct LoadedVersion<'a> {
 
 /// The permission for a backend to fill in what a configuration omits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum AutoComplete {
+pub enum AutoCompletePermission {
     /// The backend may complete the configuration.
-    Enabled,
+    Granted,
     /// The configuration is used as written.
-    Disabled,
+    Denied,
 }
 
 /// A version of a model that the backend has created but whose configuration is not yet final.
@@ -409,7 +411,7 @@ pub enum Begun {
     Ended,
     /// The execution is still in progress: a call of [`ResumableInstance::finish`] follows, on
     /// another thread.
-    GoesOn,
+    InProgress,
 }
 
 /// Ends an execution of an instance when all of its requests are cancelled.

@@ -14,7 +14,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `page.rs` | puts the page together, with its policy and its compressed form |
-//! | `audience.rs` | the watchers, and the task that reads for them |
+//! | `watchers.rs` | the watchers, and the task that reads for them |
 //! | `slot.rs` | what waits for one watcher |
 //! | `frame.rs` | a reading as an event |
 //! | `history.rs` | the samples of the last fifteen minutes |
@@ -31,7 +31,6 @@
     clippy::arithmetic_side_effects
 )]
 
-mod audience;
 mod frame;
 mod gpus;
 mod history;
@@ -39,6 +38,7 @@ mod hosts;
 mod page;
 mod sampler;
 mod slot;
+mod watchers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,17 +48,17 @@ use galatea_devices::Devices;
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{Pass, Status, api};
 
-use self::audience::Audience;
-pub use self::audience::{WATCHERS_MAX, Watcher};
 pub use self::hosts::AllowedHosts;
 pub use self::page::Page;
 use self::sampler::Sampler;
+use self::watchers::Watchers;
+pub use self::watchers::{WATCHERS_MAX, Watcher};
 
 /// The page and its watchers. Clones refer to the same dashboard.
 #[derive(Clone)]
 pub struct Dashboard {
     page: Arc<Page>,
-    audience: Arc<Audience>,
+    watchers: Arc<Watchers>,
     hosts: Arc<AllowedHosts>,
     /// Ends when the last clone is dropped.
     sampler: Arc<Sampler>,
@@ -73,12 +73,12 @@ impl Dashboard {
         hosts: AllowedHosts,
         devices: Devices,
     ) -> Self {
-        let audience = Arc::new(Audience::new(server, ledger, devices));
+        let watchers = Arc::new(Watchers::new(server, ledger, devices));
         Self {
             page: Arc::new(Page::new()),
             hosts: Arc::new(hosts),
-            sampler: Arc::new(Sampler::start(audience.clone())),
-            audience,
+            sampler: Arc::new(Sampler::start(watchers.clone())),
+            watchers,
         }
     }
 
@@ -105,13 +105,13 @@ impl Dashboard {
         pass: Pass<api::Statistics>,
         account: &Arc<Account>,
     ) -> Result<Watcher, Status> {
-        self.audience.admit(pass, account)
+        self.watchers.admit(pass, account)
     }
 
     /// Ends the streams of all watchers permanently, because the server is stopping.
     pub fn end(&self) {
         self.sampler.end();
-        self.audience.end();
+        self.watchers.end();
     }
 }
 

@@ -6,20 +6,20 @@ use std::thread;
 
 use galatea_stdx::Lock;
 
-use crate::audience::Audience;
 use crate::history;
+use crate::watchers::Watchers;
 
 /// A handle to the thread. Dropping it ends the thread.
 pub(crate) struct Sampler(Lock<Option<SyncSender<()>>>);
 
 impl Sampler {
     /// Starts the thread. If it can't be started, pages show no history.
-    pub(crate) fn start(audience: Arc<Audience>) -> Self {
+    pub(crate) fn start(watchers: Arc<Watchers>) -> Self {
         let (sender, receiver) = sync_channel(0);
         let sample = move || {
-            audience.sample();
+            watchers.sample();
             while receiver.recv_timeout(history::PERIOD) == Err(RecvTimeoutError::Timeout) {
-                audience.sample();
+                watchers.sample();
             }
         };
         let started = thread::Builder::new().name(String::from("dashboard")).spawn(sample);

@@ -146,8 +146,8 @@ impl Activity {
         *self.waker.lock("attach a task") = Some(waker.clone());
     }
 
-    /// Begins a wait: starting at `since`, the client must act.
-    pub fn begin(&self, waiting: Waiting, since: Tick) {
+    /// Begins a wait for the client: starting at `since`, it must act.
+    pub fn begin_wait(&self, waiting: Waiting, since: Tick) {
         let state = ActivityState::Waiting(waiting, since).bits();
         // An eviction is final.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
@@ -250,7 +250,7 @@ impl Activity {
             Poll::Ready(done) => Poll::Ready(Ok(done)),
             Poll::Pending => {
                 if !std::mem::replace(&mut has_begun, true) {
-                    self.begin(waiting, since);
+                    self.begin_wait(waiting, since);
                 }
                 if self.is_over() { Poll::Ready(Err(Overdue)) } else { Poll::Pending }
             }
@@ -343,7 +343,7 @@ mod tests {
             assert!(!it.evict(Tick(6)) && it.evict(Tick(7)) && it.is_over());
         };
         assert_eq!(wait(&it, true, evict), Some(false));
-        it.begin(Waiting::Body, Tick(8));
+        it.begin_wait(Waiting::Body, Tick(8));
         assert!(it.end().is_err() && it.is_over());
     }
 

@@ -136,7 +136,7 @@ mod tests {
             let places = take_places(&[self.door.clone(), self.all.clone()])?;
             let place = self.watch.open(places);
             if let Some(since) = idle_since {
-                place.activity().begin(Waiting::Idle, Tick(since));
+                place.activity().begin_wait(Waiting::Idle, Tick(since));
             }
             Some(place)
         }
@@ -190,7 +190,7 @@ mod tests {
         let now = Instant::now();
         let place = world.open(None).unwrap();
         assert!(!world.all.make_room(now));
-        place.activity().begin(Waiting::Idle, Tick(0));
+        place.activity().begin_wait(Waiting::Idle, Tick(0));
         assert!(!world.all.make_room(now));
         assert!(world.all.make_room(now.checked_add(PAUSE).unwrap()));
     }

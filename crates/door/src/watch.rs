@@ -142,8 +142,8 @@ mod tests {
         let timeouts = Timeouts { head: Some(10), ..Timeouts::default() };
         let watch = Arc::new(Watch::new(timeouts, Instant::now()));
         let (slow, idle) = (watch.open(Places::default()), watch.open(Places::default()));
-        slow.activity().begin(Waiting::Head, Tick(0));
-        idle.activity().begin(Waiting::Idle, Tick(0));
+        slow.activity().begin_wait(Waiting::Head, Tick(0));
+        idle.activity().begin_wait(Waiting::Idle, Tick(0));
         watch.expire(Tick(10));
         assert!(!slow.activity().is_over());
         watch.expire(Tick(11));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_infer::{
-    ExecutionSummary, FailureReason, InferenceResponse, RequestObserver, RequestTimes, Status,
+    AdmissionTimes, ExecutionSummary, FailureReason, InferenceResponse, RequestObserver, Status,
     Trace, TraceCompanion, TraceSubject,
 };
 use galatea_stdx::{Lock, len64};
@@ -192,7 +192,7 @@ impl ExplainingObserver {
 }
 
 impl RequestObserver for ExplainingObserver {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+    fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
         let inputs = execution.start.checked_add(execution.input);
         let computed = inputs.and_then(|inputs| inputs.checked_add(execution.infer));
         for (mark, at) in [
@@ -207,11 +207,11 @@ impl RequestObserver for ExplainingObserver {
         self.inner.succeeded(batch_size, times, execution);
     }
 
-    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, times: &AdmissionTimes, reason: FailureReason) {
         self.inner.failed(times, reason);
     }
 
-    fn responding(&self, times: &RequestTimes) {
+    fn responding(&self, times: &AdmissionTimes) {
         self.explanation.mark(Mark::Answered, Instant::now());
         self.inner.responding(times);
     }
@@ -279,8 +279,8 @@ mod tests {
         #[derive(Debug)]
         struct Unobserved;
         impl RequestObserver for Unobserved {
-            fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
-            fn failed(&self, _: &RequestTimes, _: FailureReason) {}
+            fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {}
+            fn failed(&self, _: &AdmissionTimes, _: FailureReason) {}
         }
         let (explanation, now) = begin();
         let ms = std::time::Duration::from_millis;
@@ -294,7 +294,7 @@ mod tests {
             output: ms(30),
             gpu: None,
         };
-        observer.succeeded(1, &RequestTimes { arrival: now, queued: now }, &summary);
+        observer.succeeded(1, &AdmissionTimes { arrival: now, queued: now }, &summary);
         let marks = [Mark::InputsReady, Mark::Computed, Mark::Ended];
         let facts = explanation.facts();
         assert_eq!(marks.map(|mark| facts.at(mark).unwrap() / 1_000_000), [10, 30, 60]);

@@ -52,7 +52,7 @@ impl InferenceService for FakeServer {
 #[must_use]
 pub fn echo(request: InferenceRequest) -> InferenceResponse {
     if let Some(slot) = &request.classes {
-        slot.set(&Arc::default());
+        slot.set_once(&Arc::default());
     }
     let outputs = request.inputs.into_iter().map(|input| OutputTensor {
         name: input.name.replace("INPUT", "OUTPUT").into(),

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use galatea_door::tls::{
     ApplicationProtocol, Clients, HandshakeFailure, Reload, ReloadStep, Tls, TlsConfig, TlsError,
-    TlsFile, TlsFiles,
+    TlsFileRole, TlsFiles,
 };
 use galatea_infer::LogLevel;
 use galatea_telemetry::Logger;
@@ -62,7 +62,7 @@ impl Certificates {
         let files = source.read(FileReading::First)?;
         if source.roots.is_some() && files.roots.is_none() {
             let remark = "can't be read. It has no effect: clients need no certificate";
-            logger.warning(source.about(TlsFile::Roots, remark));
+            logger.warning(source.about(TlsFileRole::Roots, remark));
         }
         let config = source.config(&files, logger)?;
         let tls = Tls::new(config, reporter(flags, logger.clone()));
@@ -143,11 +143,11 @@ impl Source {
     }
 
     /// A sentence about a file.
-    fn about(&self, file: TlsFile, what: &str) -> String {
+    fn about(&self, file: TlsFileRole, what: &str) -> String {
         let (flag, path) = match file {
-            TlsFile::Certificate => (self.flags.certificate, Some(&self.certificate)),
-            TlsFile::Key => (self.flags.key, Some(&self.key)),
-            TlsFile::Roots => (self.flags.roots, self.roots.as_ref()),
+            TlsFileRole::Certificate => (self.flags.certificate, Some(&self.certificate)),
+            TlsFileRole::Key => (self.flags.key, Some(&self.key)),
+            TlsFileRole::Roots => (self.flags.roots, self.roots.as_ref()),
         };
         let path = path.map(|path| path.display().to_string()).unwrap_or_default();
         format!("{flag} '{path}' {what}")
@@ -160,12 +160,12 @@ impl Source {
         };
         let roots = match (&self.roots, self.clients) {
             (None, _) => None,
-            (Some(roots), Clients::Certified) => Some(one(TlsFile::Roots, roots)?),
+            (Some(roots), Clients::Certified) => Some(one(TlsFileRole::Roots, roots)?),
             // As in Triton, a file that isn't needed may be missing.
-            (Some(roots), Clients::Anonymous) => one(TlsFile::Roots, roots).ok(),
+            (Some(roots), Clients::Anonymous) => one(TlsFileRole::Roots, roots).ok(),
         };
-        let certificate = one(TlsFile::Certificate, &self.certificate)?;
-        Ok(TlsFiles { certificate, key: one(TlsFile::Key, &self.key)?, roots })
+        let certificate = one(TlsFileRole::Certificate, &self.certificate)?;
+        Ok(TlsFiles { certificate, key: one(TlsFileRole::Key, &self.key)?, roots })
     }
 
     fn config(&self, files: &TlsFiles, logger: &Logger) -> Result<TlsConfig, String> {
@@ -173,7 +173,7 @@ impl Source {
             .map_err(|TlsError { file, reason }| self.about(file, &reason))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if let Some(remark) = config.dates_remark(now) {
-            logger.warning(self.about(TlsFile::Certificate, remark));
+            logger.warning(self.about(TlsFileRole::Certificate, remark));
         }
         Ok(config)
     }

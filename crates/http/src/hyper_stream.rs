@@ -124,7 +124,7 @@ impl HyperStream {
         since: Tick,
     ) -> Poll<io::Result<T>> {
         if self.waiting.replace(waiting) != Some(waiting) {
-            self.activity.begin(waiting, since);
+            self.activity.begin_wait(waiting, since);
         }
         if !self.activity.is_over() {
             return Poll::Pending;

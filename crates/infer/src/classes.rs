@@ -99,7 +99,7 @@ pub struct ClassesCell(Arc<OnceLock<Arc<ModelClasses>>>);
 
 impl ClassesCell {
     /// Sets the classes; later calls change nothing.
-    pub fn set(&self, classes: &Arc<ModelClasses>) {
+    pub fn set_once(&self, classes: &Arc<ModelClasses>) {
         self.0.get_or_init(|| classes.clone());
     }
 
@@ -148,8 +148,8 @@ mod tests {
         let cell = ClassesCell::default();
         let copy = cell.clone();
         assert!(copy.get().is_none());
-        cell.set(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
-        cell.set(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
+        cell.set_once(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
+        cell.set_once(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
         assert!(copy.get().unwrap().batches());
     }
 }

@@ -6,7 +6,7 @@ use crate::FailureReason;
 
 /// The times at which a request passed the trace points before the backend.
 #[derive(Copy, Clone, Debug)]
-pub struct RequestTimes {
+pub struct AdmissionTimes {
     /// The time at which the server received it.
     pub arrival: Instant,
     /// The time at which it entered its model's queue.
@@ -29,19 +29,19 @@ pub struct ExecutionTimes {
 impl ExecutionTimes {
     /// The time spent on gathering inputs.
     #[must_use]
-    pub fn input(&self) -> Duration {
+    pub fn input_time(&self) -> Duration {
         self.compute_start.saturating_duration_since(self.start)
     }
 
     /// The time spent on computing.
     #[must_use]
-    pub fn infer(&self) -> Duration {
+    pub fn infer_time(&self) -> Duration {
         self.compute_end.saturating_duration_since(self.compute_start)
     }
 
     /// The time spent on collecting outputs.
     #[must_use]
-    pub fn output(&self) -> Duration {
+    pub fn output_time(&self) -> Duration {
         self.end.saturating_duration_since(self.compute_end)
     }
 }
@@ -69,9 +69,9 @@ impl From<&ExecutionTimes> for ExecutionSummary {
         Self {
             start: times.start,
             end: times.end,
-            input: times.input(),
-            infer: times.infer(),
-            output: times.output(),
+            input: times.input_time(),
+            infer: times.infer_time(),
+            output: times.output_time(),
             gpu: None,
         }
     }
@@ -87,9 +87,9 @@ pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
 /// Keeps the statistics of a model's requests.
 pub trait RequestObserver: Send + Sync + std::fmt::Debug {
     /// A request was executed without an error.
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary);
+    fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary);
     /// A request ended with an error.
-    fn failed(&self, times: &RequestTimes, reason: FailureReason);
+    fn failed(&self, times: &AdmissionTimes, reason: FailureReason);
     /// The first response to a request, or the error in its place, is about to be sent.
-    fn responding(&self, _times: &RequestTimes) {}
+    fn responding(&self, _times: &AdmissionTimes) {}
 }

@@ -55,7 +55,7 @@ pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesCell, ModelClasses};
 pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{
-    ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver, RequestTimes,
+    AdmissionTimes, ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver,
 };
 pub use galatea_gate::access::{Pass, api};
 pub use held_bytes::{HeldBytes, ModelBytes};

@@ -10,9 +10,9 @@ use std::time::Instant;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::{
-    CorrelationId, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
-    RequestObserver, RequestTimes, Responder, ResponseSender, SequenceFlags, StatisticsReporter,
-    Status, Trace,
+    AdmissionTimes, CorrelationId, ExecutionTimes, FailureReason, InferenceRequest,
+    InferenceResponse, InputTensor, RequestObserver, Responder, ResponseSender, SequenceFlags,
+    StatisticsReporter, Status, Trace,
 };
 
 /// An admitted request together with its sender: what the engine queues and what a
@@ -92,7 +92,7 @@ impl PendingRequest {
         request: impl Into<Box<InferenceRequest>>,
         sender: ResponseSender,
         batch_size: u32,
-        times: RequestTimes,
+        times: AdmissionTimes,
         observer: Arc<dyn RequestObserver>,
     ) -> Self {
         let mut request = request.into();
@@ -163,7 +163,7 @@ impl PendingRequest {
     /// The times at which it has passed trace points; `None` for padding and for a request whose
     /// responder has been taken.
     #[must_use]
-    pub fn times(&self) -> Option<RequestTimes> {
+    pub fn times(&self) -> Option<AdmissionTimes> {
         self.parts.responder.as_ref().map(|responder| responder.statistics().times)
     }
 

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    CancelToken, ExecutionObserver, ExecutionSummary, FailureReason, InferenceResponse,
-    RequestObserver, RequestTimes, ResponseSender, ResponseSink, Status,
+    AdmissionTimes, CancelToken, ExecutionObserver, ExecutionSummary, FailureReason,
+    InferenceResponse, RequestObserver, ResponseSender, ResponseSink, Status,
 };
 
 /// Replies to a request and records its statistics. A backend takes it out of a
@@ -27,7 +27,7 @@ pub struct Responder {
 #[derive(Clone, Debug)]
 pub struct StatisticsReporter {
     pub(crate) batch_size: u32,
-    pub(crate) times: RequestTimes,
+    pub(crate) times: AdmissionTimes,
     pub(crate) observer: Arc<dyn RequestObserver>,
     /// The ensemble run that made the request as one of its steps.
     pub(crate) execution_observer: Option<Arc<dyn ExecutionObserver>>,
@@ -200,9 +200,9 @@ mod tests {
     struct Responses(Mutex<usize>);
 
     impl RequestObserver for Responses {
-        fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
-        fn failed(&self, _: &RequestTimes, _: FailureReason) {}
-        fn responding(&self, _: &RequestTimes) {
+        fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {}
+        fn failed(&self, _: &AdmissionTimes, _: FailureReason) {}
+        fn responding(&self, _: &AdmissionTimes) {
             *self.0.lock().unwrap() += 1;
         }
     }
@@ -212,7 +212,7 @@ mod tests {
         let now = Instant::now();
         let statistics = StatisticsReporter {
             batch_size: 1,
-            times: RequestTimes { arrival: now, queued: now },
+            times: AdmissionTimes { arrival: now, queued: now },
             observer: observer.clone(),
             execution_observer: None,
         };

@@ -6,8 +6,8 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::*;
 use crate::{
-    ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, OutputTensor,
-    PendingRequest, RequestObserver, RequestTimes, Status,
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
+    OutputTensor, PendingRequest, RequestObserver, Status,
 };
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -61,8 +61,8 @@ impl TraceSink for LogSink {
 struct NoStatistics;
 
 impl RequestObserver for NoStatistics {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
-    fn failed(&self, _: &RequestTimes, _: FailureReason) {}
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {}
+    fn failed(&self, _: &AdmissionTimes, _: FailureReason) {}
 }
 
 fn begun(tensors: bool, log: &Log) -> Arc<Trace> {
@@ -117,7 +117,7 @@ fn check(tensors: bool, end: impl FnOnce(PendingRequest), expected: &[&str]) {
     let trace = request.trace.as_ref().unwrap();
     trace.record_queued(&request.inputs, now);
     let sender = trace.wrap_sender(client);
-    let request_times = RequestTimes { arrival: now, queued: now };
+    let request_times = AdmissionTimes { arrival: now, queued: now };
     end(PendingRequest::new(request, sender, 1, request_times, Arc::new(NoStatistics)));
     let lines = log.lock().unwrap();
     let (start, rest) = lines.split_at(if tensors { 4 } else { 3 });

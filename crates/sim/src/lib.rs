@@ -82,7 +82,7 @@ pub use ensembles::check_ensembles;
 pub use exhaustive::{Alphabet, RequestTemplate, explore};
 pub use goodput::{ArrivalLaw, Cell, CellResult, CostCurve};
 pub use harness::{Harness, Reference};
-pub use padding_gain::{PaddingCell, PaddingLoad, PaddingResult};
+pub use padding_gain::{ArrivalPattern, PaddingCell, PaddingResult};
 pub use random::Random;
 pub use random_setup::Mode;
 pub use setup::Setup;

@@ -29,25 +29,25 @@ const PAYING_RATE_MIN: f64 = 1.25;
 
 /// The way in which requests come.
 #[derive(Copy, Clone, PartialEq, Debug)]
-pub enum PaddingLoad {
+pub enum ArrivalPattern {
     /// This number of clients, each of which sends a text when it has its answer.
     InFlight(u32),
     /// Independently of each other, at this share of the rate that executions one by one reach.
     Rate(f64),
 }
 
-impl PaddingLoad {
+impl ArrivalPattern {
     /// 1 to 64 in flight, and half of the rate to more than can be done.
-    pub const ALL: [PaddingLoad; 9] = [
-        PaddingLoad::InFlight(1),
-        PaddingLoad::InFlight(4),
-        PaddingLoad::InFlight(16),
-        PaddingLoad::InFlight(64),
-        PaddingLoad::Rate(0.5),
-        PaddingLoad::Rate(0.7),
-        PaddingLoad::Rate(0.9),
-        PaddingLoad::Rate(1.0),
-        PaddingLoad::Rate(1.1),
+    pub const ALL: [ArrivalPattern; 9] = [
+        ArrivalPattern::InFlight(1),
+        ArrivalPattern::InFlight(4),
+        ArrivalPattern::InFlight(16),
+        ArrivalPattern::InFlight(64),
+        ArrivalPattern::Rate(0.5),
+        ArrivalPattern::Rate(0.7),
+        ArrivalPattern::Rate(0.9),
+        ArrivalPattern::Rate(1.0),
+        ArrivalPattern::Rate(1.1),
     ];
 }
 
@@ -55,7 +55,7 @@ impl PaddingLoad {
 #[derive(Copy, Clone, Debug)]
 pub struct PaddingCell {
     /// The way in which requests come.
-    pub load: PaddingLoad,
+    pub load: ArrivalPattern,
     /// The share of a text's duration that is fixed for each execution.
     pub fixed: f64,
     /// The variation of durations, as a share of them in each direction.
@@ -117,18 +117,18 @@ impl PaddingCell {
         let mut now = 0.0;
         let arrivals: Vec<Arrival> = (lengths.iter())
             .map(|length| {
-                if let PaddingLoad::Rate(share) = self.load {
+                if let ArrivalPattern::Rate(share) = self.load {
                     now += -random.unit().ln() * TEXT_NS / share;
                 }
                 Arrival { length: *length, ..Arrival::at(now as u64) }
             })
             .collect();
         match self.load {
-            PaddingLoad::InFlight(count) => {
+            ArrivalPattern::InFlight(count) => {
                 let clients = Clients::new(count, Vec::new());
                 simulate_clients(&spec, 1, &arrivals, &clients, duration_ns)
             }
-            PaddingLoad::Rate(_) => simulate(&spec, 1, &arrivals, duration_ns),
+            ArrivalPattern::Rate(_) => simulate(&spec, 1, &arrivals, duration_ns),
         }
     }
 }
@@ -163,14 +163,14 @@ fn some_length(random: &mut Random) -> u32 {
 pub(crate) fn check_padding_gain(seed: u64) -> Check {
     let mut random = Random::new(seed ^ 0x6A15);
     let cell = PaddingCell {
-        load: random.pick(&PaddingLoad::ALL),
+        load: random.pick(&ArrivalPattern::ALL),
         fixed: random.pick(&[0.0, 0.02]),
         noise: 0.05,
         requests: 2_000,
         seed,
     };
     if random.percent(50) {
-        let cell = PaddingCell { load: PaddingLoad::InFlight(64), fixed: 0.5, ..cell };
+        let cell = PaddingCell { load: ArrivalPattern::InFlight(64), fixed: 0.5, ..cell };
         let rate = cell.run().rate();
         let is_fast = rate >= PAYING_RATE_MIN;
         ensure!(is_fast, "padding: {rate:.3} of the rate one by one at {cell:?}");

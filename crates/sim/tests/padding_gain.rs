@@ -1,9 +1,9 @@
 //! Padded batches beside executions one by one.
 
-use galatea_sim::{PaddingCell, PaddingLoad, PaddingResult};
+use galatea_sim::{ArrivalPattern, PaddingCell, PaddingResult};
 
 const CELL: PaddingCell = PaddingCell {
-    load: PaddingLoad::InFlight(64),
+    load: ArrivalPattern::InFlight(64),
     fixed: 0.0,
     noise: 0.05,
     requests: 20_000,
@@ -15,7 +15,7 @@ const CELL: PaddingCell = PaddingCell {
 #[test]
 fn without_a_gain_padding_loses_nothing() {
     for fixed in [0.0, 0.02] {
-        for load in PaddingLoad::ALL {
+        for load in ArrivalPattern::ALL {
             let cell = PaddingCell { load, fixed, ..CELL };
             let result = cell.run();
             let (rate, p99) = (result.rate(), result.latency(0.99));

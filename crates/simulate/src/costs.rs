@@ -57,7 +57,7 @@ impl LearnedCosts {
     /// Executions of more instances than this share the processors: each takes longer in
     /// proportion, beyond what was recorded.
     #[must_use]
-    pub const fn sharing(mut self, processors: u32) -> Self {
+    pub const fn with_shared_processors(mut self, processors: u32) -> Self {
         self.processors = processors;
         self
     }
@@ -255,7 +255,7 @@ mod tests {
         executions.push(recorded(1, 3, 9_000));
         let costs = LearnedCosts::new(&executions).unwrap();
         assert_eq!([1, 2, 4].map(|busy| typical(&costs, 1, busy)), [100, 150, 150]);
-        let shared = costs.sharing(2);
+        let shared = costs.with_shared_processors(2);
         assert_eq!([1, 2, 4].map(|busy| typical(&shared, 1, busy)), [100, 150, 300]);
     }
 

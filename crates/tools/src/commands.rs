@@ -9,7 +9,7 @@ pub struct Command {
     /// Its arguments that are no options, as the usage text shows them.
     pub arguments: &'static str,
     /// The kind of its arguments, which completions offer.
-    pub operands: Operands,
+    pub operands: OperandKind,
     /// Its own options.
     pub options: &'static [CommandOption],
     /// True if it takes the server's flags too.
@@ -20,7 +20,7 @@ pub struct Command {
 
 /// The kind of a command's arguments.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Operands {
+pub enum OperandKind {
     /// Files and directories.
     Paths,
     /// One of these words.
@@ -59,7 +59,7 @@ const fn option(
 pub const SERVE: Command = Command {
     name: "serve",
     arguments: "MODEL...",
-    operands: Operands::Paths,
+    operands: OperandKind::Paths,
     options: &[
         option("json", None, "", "Print one line of JSON when the server is ready."),
         option("name", Some("string"), "", "The model's name, if one file is served."),
@@ -80,7 +80,7 @@ pub const SERVE: Command = Command {
 pub const BENCH: Command = Command {
     name: "bench",
     arguments: "[MODEL...]",
-    operands: Operands::Paths,
+    operands: OperandKind::Paths,
     options: &[
         option(
             "url",
@@ -122,7 +122,7 @@ pub const BENCH: Command = Command {
 pub const TUNE: Command = Command {
     name: "tune",
     arguments: "MODEL",
-    operands: Operands::Paths,
+    operands: OperandKind::Paths,
     options: &[
         option(
             "objective",
@@ -162,7 +162,7 @@ pub const TUNE: Command = Command {
 pub const RECORD: Command = Command {
     name: "record",
     arguments: "URL",
-    operands: Operands::Text,
+    operands: OperandKind::Text,
     options: &[
         option("model", Some("string"), "", "The model whose traffic is recorded."),
         option("model-version", Some("number"), "", "Its version; the newest one otherwise."),
@@ -193,7 +193,7 @@ pub const RECORD: Command = Command {
 pub const SIMULATE: Command = Command {
     name: "simulate",
     arguments: "FILE...",
-    operands: Operands::Paths,
+    operands: OperandKind::Paths,
     options: &[
         option("load", Some("factor"), "1", "How much faster requests arrive than they did."),
         option("repeat", Some("number"), "", "How often the recording is played."),
@@ -240,7 +240,7 @@ pub const SIMULATE: Command = Command {
 pub const CHECK: Command = Command {
     name: "check",
     arguments: "MODEL...",
-    operands: Operands::Paths,
+    operands: OperandKind::Paths,
     options: &[option("json", None, "", "Print the report as JSON.")],
     takes_flags: true,
     help: "Finds what would keep models from loading, without serving them: files, directories of \
@@ -251,7 +251,7 @@ pub const CHECK: Command = Command {
 pub const NEW_PYTHON: Command = Command {
     name: "new python",
     arguments: "NAME",
-    operands: Operands::Text,
+    operands: OperandKind::Text,
     options: &[
         option("directory", Some("directory"), "models", "The repository that gets the model."),
         option("json", None, "", "Print what was written as JSON."),
@@ -264,7 +264,7 @@ pub const NEW_PYTHON: Command = Command {
 pub const EXPORT_TRACES: Command = Command {
     name: "trace export",
     arguments: "FILE...",
-    operands: Operands::Paths,
+    operands: OperandKind::Paths,
     options: &[option("json", None, "", "Print errors as JSON too; traces always are.")],
     takes_flags: false,
     help: "Converts files of traces for Perfetto, and prints them.",
@@ -277,7 +277,7 @@ pub const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 pub const COMPLETIONS: Command = Command {
     name: "completions",
     arguments: "SHELL",
-    operands: Operands::Words(&SHELLS),
+    operands: OperandKind::Words(&SHELLS),
     options: &[],
     takes_flags: false,
     help: "Prints the completions of commands and flags for bash, zsh or fish.",

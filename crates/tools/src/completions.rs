@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::commands::{COMMANDS, Command, Operands};
+use crate::commands::{COMMANDS, Command, OperandKind};
 
 /// A shell that has completions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -115,9 +115,9 @@ fn bash(flags: &[FlagName]) -> String {
     let mut cases = String::new();
     for command in &COMMANDS {
         let operands = match command.operands {
-            Operands::Paths => String::from("paths=1"),
-            Operands::Words(words) => format!("words=\"{}\"", words.join(" ")),
-            Operands::Text => String::from(":"),
+            OperandKind::Paths => String::from("paths=1"),
+            OperandKind::Words(words) => format!("words=\"{}\"", words.join(" ")),
+            OperandKind::Text => String::from(":"),
         };
         let options = names(&choices(Some(command), flags));
         let pattern = command.name.replace(' ', "\\ ");
@@ -196,9 +196,9 @@ fn zsh(flags: &[FlagName]) -> String {
     let mut cases = String::new();
     for command in &COMMANDS {
         let operands = match command.operands {
-            Operands::Paths => String::from("'*:path:_files'"),
-            Operands::Words(words) => format!("'1:word:({})'", words.join(" ")),
-            Operands::Text => String::from("'1:name: '"),
+            OperandKind::Paths => String::from("'*:path:_files'"),
+            OperandKind::Words(words) => format!("'1:word:({})'", words.join(" ")),
+            OperandKind::Text => String::from("'1:name: '"),
         };
         let options = specifications(&choices(Some(command), flags));
         let _ = writeln!(
@@ -301,11 +301,11 @@ fn fish(flags: &[FlagName]) -> String {
     for command in &COMMANDS {
         let condition = format!("__galatea_is {}", command.name);
         let _ = match command.operands {
-            Operands::Paths => writeln!(text, "complete -c galatea -n '{condition}' -F"),
-            Operands::Words(words) => {
+            OperandKind::Paths => writeln!(text, "complete -c galatea -n '{condition}' -F"),
+            OperandKind::Words(words) => {
                 writeln!(text, "complete -c galatea -n '{condition}' -a '{}'", words.join(" "))
             }
-            Operands::Text => Ok(()),
+            OperandKind::Text => Ok(()),
         };
         if let Some((first, second)) = command.name.split_once(' ') {
             let condition = format!("__galatea_is {first}; and not {condition}");

@@ -18,9 +18,9 @@ use galatea_backend::{
 };
 use galatea_config::{ComposingModel, ModelSpec, Support, validate_ensemble};
 use galatea_infer::{
-    CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
+    AdmissionTimes, CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, Pass,
-    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status, api,
+    PendingRequest, Reply, RequestObserver, ResponseSender, Status, api,
 };
 use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -83,7 +83,7 @@ impl std::fmt::Debug for RecordingHost {
 
 impl Host for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
-        let durations = [times.input(), times.infer(), times.output()];
+        let durations = [times.input_time(), times.infer_time(), times.output_time()];
         self.batches.lock().unwrap().push((batch_size, durations));
     }
 
@@ -101,11 +101,11 @@ impl Host for RecordingHost {
 }
 
 impl RequestObserver for RecordingHost {
-    fn succeeded(&self, _: u32, _: &RequestTimes, execution: &ExecutionSummary) {
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, execution: &ExecutionSummary) {
         self.successes.lock().unwrap().push(*execution);
     }
 
-    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, _: &AdmissionTimes, reason: FailureReason) {
         self.failures.lock().unwrap().push(reason);
     }
 }
@@ -239,7 +239,7 @@ impl TestEnsemble {
         }));
         let dims = request.inputs.first().map(|input| input.shape.dims()[0]);
         let size = if self.batches { u32::try_from(dims.unwrap_or(1)).unwrap() } else { 1 };
-        let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+        let times = AdmissionTimes { arrival: Instant::now(), queued: Instant::now() };
         let pending = PendingRequest::new(request, sender, size, times, self.host.clone());
         self.instance.lock().unwrap().execute(vec![pending]).unwrap();
         Client { inbox, cancel }

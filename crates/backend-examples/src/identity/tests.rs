@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use galatea_backend::{Backend, Device, ExecutionPolicy, Model};
 use galatea_config::ConfigDraft;
 use galatea_infer::{
-    Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor, ParameterValue,
-    PendingRequest, Reply, RequestTimes, ResponseSender, Status,
+    AdmissionTimes, Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor,
+    ParameterValue, PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -74,7 +74,7 @@ fn execute_with(
                 results.send(result).unwrap();
             }
         }));
-        let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+        let times = AdmissionTimes { arrival: Instant::now(), queued: Instant::now() };
         PendingRequest::new(request, sender, batch_size, times, host.clone())
     });
     instance.execute(pending.collect()).unwrap();

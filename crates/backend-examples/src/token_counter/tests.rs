@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, Device, ExecutionPolicy, Instance, Model};
 use galatea_infer::{
-    Backpressure, CancelToken, CorrelationId, InferenceRequest, InputTensor, PendingRequest, Reply,
-    RequestTimes, ResponseCongestion, ResponseSender, ResumeHook, SequenceContext, SequenceFlags,
-    SequenceOwner, StateTensor, Status,
+    AdmissionTimes, Backpressure, CancelToken, CorrelationId, InferenceRequest, InputTensor,
+    PendingRequest, Reply, ResponseCongestion, ResponseSender, ResumeHook, SequenceContext,
+    SequenceFlags, SequenceOwner, StateTensor, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -118,7 +118,7 @@ impl TestScheduler {
         let sender = ResponseSender::new(Box::new(move |reply: Reply| {
             replies.lock().unwrap().push(format!("{name}: {}", describe(&reply)));
         }));
-        let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+        let times = AdmissionTimes { arrival: Instant::now(), queued: Instant::now() };
         let request = PendingRequest::new(request, sender, 1, times, self.host.clone());
         let states = if self.has_state { vec![self.state()] } else { Vec::new() };
         self.queue(key, request, states, true);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-use galatea_infer::{PendingRequest, Reply, RequestTimes, ResponseSender, ResponseSink};
+use galatea_infer::{AdmissionTimes, PendingRequest, Reply, ResponseSender, ResponseSink};
 use galatea_stdx::wake_batch;
 
 use crate::batches::{CONFIG, graph, pair};
@@ -37,7 +37,7 @@ impl ResponseSink for Sink {
 fn a_receiver_of_a_whole_batch_is_woken_once_at_its_end() {
     let mut loaded = load(graph(), CONFIG);
     let recorder = Arc::<WakeRecorder>::default();
-    let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+    let times = AdmissionTimes { arrival: Instant::now(), queued: Instant::now() };
     let batch = (0..4)
         .map(|_| {
             let sender = ResponseSender::new(Box::new(Sink(recorder.clone())));

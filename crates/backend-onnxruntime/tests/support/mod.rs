@@ -18,8 +18,8 @@ use galatea_config::{ModelSpec, Support};
 use galatea_devices::Devices;
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
-    InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+    AdmissionTimes, Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
+    InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
 };
 use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -175,11 +175,11 @@ impl Host for RecordingHost {
 }
 
 impl RequestObserver for RecordingHost {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {
         self.succeeded.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, _: &AdmissionTimes, reason: FailureReason) {
         self.failed.lock().unwrap().push(reason);
     }
 }
@@ -256,7 +256,7 @@ pub(crate) fn pending(
     }));
     let first = request.inputs.first().and_then(|input| input.shape.dims().first().copied());
     let batch_size = u32::try_from(first.unwrap_or(1)).unwrap().max(1);
-    let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+    let times = AdmissionTimes { arrival: Instant::now(), queued: Instant::now() };
     (PendingRequest::new(request, sender, batch_size, times, host.clone()), replies)
 }
 

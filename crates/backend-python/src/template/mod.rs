@@ -7,9 +7,9 @@
 //! make no difference (`workers/python/galatea_worker/template.py`). Confined workers have no
 //! template. Without a template, or if it fails, a worker starts an interpreter of its own.
 
-mod ambience;
 mod files;
 mod process;
+mod thread_environment;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,8 +25,8 @@ use rustix::process::Pid;
 use crate::interpreter::Interpreter;
 use crate::process::{Equipment, Parent, Process};
 use crate::server::ServerAccess;
-use ambience::Ambience;
 use process::{TemplateError, TemplateProcess};
+use thread_environment::ThreadEnvironment;
 
 /// The environments that models use. One is kept for the next model, because a model's
 /// configuration is completed before the model is loaded.
@@ -60,7 +60,7 @@ pub(crate) struct Environment {
     interpreter: Interpreter,
     variables: Vec<(&'static str, OsString)>,
     options: TemplateOptions,
-    by_ambience: Lock<Vec<(Ambience, Arc<TemplateSlot>)>>,
+    by_thread_environment: Lock<Vec<(ThreadEnvironment, Arc<TemplateSlot>)>>,
 }
 
 /// The imports that a template should make.
@@ -111,7 +111,7 @@ impl Templates {
                 interpreter: interpreter.clone(),
                 variables,
                 options: options.clone(),
-                by_ambience: Lock::default(),
+                by_thread_environment: Lock::default(),
             })
         });
         known.by_name.insert(name, Arc::downgrade(&environment));
@@ -134,7 +134,7 @@ impl Environment {
         names: [&str; 2],
         equipment: &Equipment<'_>,
     ) -> Option<Forked> {
-        let slot = self.slot(Ambience::of_this_thread((self.options.inherited)()));
+        let slot = self.slot(ThreadEnvironment::of_this_thread((self.options.inherited)()));
         let mut state = slot.state.lock("fork a worker");
         let template = self.template(&slot, &mut state, imports)?;
         let is_with_numpy = state.numpy.is(&template);
@@ -170,17 +170,17 @@ impl Environment {
         self.options.patience.min(Duration::from_nanos(TEMPLATE_START_NS))
     }
 
-    fn slot(&self, ambience: Ambience) -> Arc<TemplateSlot> {
-        let mut all = self.by_ambience.lock("find a template");
-        if let Some((_, slot)) = all.iter().find(|(known, _)| *known == ambience) {
+    fn slot(&self, thread_environment: ThreadEnvironment) -> Arc<TemplateSlot> {
+        let mut all = self.by_thread_environment.lock("find a template");
+        if let Some((_, slot)) = all.iter().find(|(known, _)| *known == thread_environment) {
             return slot.clone();
         }
         let slot = Arc::new(TemplateSlot { origin: Instant::now(), state: Lock::default() });
         // The oldest entry is the least likely to be needed again.
-        if all.len() >= AMBIENCES_MAX {
+        if all.len() >= THREAD_ENVIRONMENTS_MAX {
             all.remove(0);
         }
-        all.push((ambience, slot.clone()));
+        all.push((thread_environment, slot.clone()));
         slot
     }
 
@@ -244,7 +244,7 @@ impl Environment {
 
 /// The maximum number of distinct thread environments with templates. They differ if host policies
 /// bind instances to processors or memory.
-const AMBIENCES_MAX: usize = 64;
+const THREAD_ENVIRONMENTS_MAX: usize = 64;
 
 /// A forked worker.
 pub(crate) struct Forked {

@@ -32,7 +32,7 @@ pub(crate) struct RunningExecution {
 pub(crate) enum Waited {
     /// The execution ended after this time.
     Ended(Duration),
-    GoesOn(RunningExecution),
+    InProgress(RunningExecution),
     /// The worker is lost; the requests that it held fail when it is given up.
     Lost(Lost),
 }
@@ -113,7 +113,7 @@ impl Worker {
         if !self.link.send_a(&frame) {
             return Ok(batch.lose(Lost::Ended));
         }
-        Ok(Waited::GoesOn(RunningExecution { batch, reader, ended: None }))
+        Ok(Waited::InProgress(RunningExecution { batch, reader, ended: None }))
     }
 
     /// Waits for the end of an execution, and replies to the requests that the worker has answered
@@ -140,7 +140,7 @@ impl Worker {
                     |()| Waited::Ended(took),
                 )
             }
-            ended => Waited::GoesOn(RunningExecution { batch, reader, ended }),
+            ended => Waited::InProgress(RunningExecution { batch, reader, ended }),
         }
     }
 

@@ -345,7 +345,7 @@ fn labels_are_those_of_the_version_that_responds() {
     let (held, sender) = caller.held.recv().unwrap();
     let labels = Arc::new(ClassLabels::from_lines(b"cat\n\ndog".to_vec()).unwrap());
     let labels = BTreeMap::from([(String::from("IN"), labels)]);
-    held.classes.as_ref().unwrap().set(&Arc::new(ModelClasses::new(false, labels)));
+    held.classes.as_ref().unwrap().set_once(&Arc::new(ModelClasses::new(false, labels)));
     sender.send_final(Ok(echo(held.clone())));
     drop(held);
     let response = caller.response();

@@ -129,7 +129,7 @@ fn classes_replace_outputs() {
             r#"{{"inputs":[],"outputs":[{{"name":"y","parameters":{{"classification":2,"binary_data":{binary}}}}}]}}"#
         );
         let (request, encoding) = decode(&json).unwrap();
-        request.classes.unwrap().set(&Arc::default());
+        request.classes.unwrap().set_once(&Arc::default());
         let response = response(vec![output(DataType::Int8, &[3], vec![1, 3, 2])]);
         encode_infer_response(&response, &encoding).unwrap()
     };

@@ -33,7 +33,7 @@ fn asked(counts: &[(&str, u32)], model: &Arc<ModelClasses>) -> Classification {
         counts.iter().map(|&(name, count)| (name, (count > 0).then_some(count))),
     )
     .unwrap();
-    asked.cell().set(model);
+    asked.cell().set_once(model);
     asked
 }
 

@@ -108,7 +108,7 @@ impl Dispatcher {
                 let free = Event::LaneFree(instance);
                 self.step_at(&mut self.lock("step the scheduler"), self.now(), free, effects);
             }
-            Ok(InlineExecution::GoesOn) => {}
+            Ok(InlineExecution::InProgress) => {}
             Err(batch) => lane.send(batch),
         }
     }

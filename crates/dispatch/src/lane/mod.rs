@@ -120,7 +120,7 @@ pub(crate) enum InlineExecution {
     /// The batch was executed on this thread.
     Ended,
     /// The execution began on this thread; the lane's thread ends it.
-    GoesOn,
+    InProgress,
 }
 
 /// The instance of a lane with a thread, and the knowledge about its execution times.
@@ -308,7 +308,7 @@ impl Lane {
         drop(state);
         // A lane is only stopped when nothing is executing.
         let _ = inbox.push(LaneTask::Finish);
-        Ok(InlineExecution::GoesOn)
+        Ok(InlineExecution::InProgress)
     }
 
     /// Executes a batch of a lane without a thread.

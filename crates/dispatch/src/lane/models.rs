@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Begun, ExecutionPolicy, Instance, RefusedBatch, ResumableInstance};
 use galatea_infer::{
-    ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
-    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender,
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
+    InferenceResponse, PendingRequest, Reply, RequestObserver, ResponseSender,
 };
 use galatea_policy::{InstanceId, SchedulingMode, SchedulingSpec};
 use galatea_stdx::IoThread;
@@ -45,9 +45,9 @@ struct EventCounts {
 }
 
 impl RequestObserver for EventCounts {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {}
 
-    fn failed(&self, _: &RequestTimes, _: FailureReason) {}
+    fn failed(&self, _: &AdmissionTimes, _: FailureReason) {}
 }
 
 fn add(count: &AtomicU32) {
@@ -104,7 +104,7 @@ impl ResumableInstance for LeavingInstance {
         for request in requests {
             if request.request().id == LEFT {
                 self.left = Some(request);
-                return Ok(Begun::GoesOn);
+                return Ok(Begun::InProgress);
             }
             self.reply(request);
         }
@@ -187,7 +187,7 @@ impl LaneStage {
             Reply::Response { result: Err(_), .. } | Reply::Finished => add(&counts.errors),
         }));
         let now = Instant::now();
-        let times = RequestTimes { arrival: now, queued: now };
+        let times = AdmissionTimes { arrival: now, queued: now };
         let observer = self.counts.clone();
         self.dispatcher.enqueue(AdmittedRequest {
             request: PendingRequest::new(content(id), sender, 1, times, observer),

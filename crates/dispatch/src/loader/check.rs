@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use galatea_backend::{AutoComplete, Host, LoadedVersion, LogLevel, ModelFiles};
+use galatea_backend::{AutoCompletePermission, Host, LoadedVersion, LogLevel, ModelFiles};
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ExecutionTimes, Status};
 use galatea_policy::InstanceId;
@@ -101,8 +101,11 @@ impl ModelDefinition {
         }
         let is_ensemble = !self.draft.composing_models().is_empty();
         let mut draft = self.draft.clone();
-        let auto_complete =
-            if self.auto_complete { AutoComplete::Enabled } else { AutoComplete::Disabled };
+        let auto_complete = if self.auto_complete {
+            AutoCompletePermission::Granted
+        } else {
+            AutoCompletePermission::Denied
+        };
         let unconfigured = if is_ensemble {
             Ok(None)
         } else {

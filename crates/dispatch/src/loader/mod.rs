@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use galatea_backend::{
-    AutoComplete, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model, ModelFiles,
-    ResponseCache, UnconfiguredModel,
+    AutoCompletePermission, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model,
+    ModelFiles, ResponseCache, UnconfiguredModel,
 };
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, Support};
 use galatea_control::ModelConfigDocument;
@@ -352,9 +352,9 @@ impl Loader {
         let name = format!("'{}' version {}", definition.id(), files.version());
         let auto_complete = if definition.auto_complete {
             self.verbose(1, format_args!("{name}: completing the configuration"));
-            AutoComplete::Enabled
+            AutoCompletePermission::Granted
         } else {
-            AutoComplete::Disabled
+            AutoCompletePermission::Denied
         };
         let unconfigured = definition.backend.begin_load(&mut draft, files, auto_complete)?;
         let mut spec =

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use galatea_infer::{ExecutionSummary, FailureReason, RequestObserver, RequestTimes};
+use galatea_infer::{AdmissionTimes, ExecutionSummary, FailureReason, RequestObserver};
 use galatea_stdx::Lock;
 
 /// The observer of one padded request.
@@ -33,7 +33,7 @@ enum CutState {
 #[derive(Debug)]
 struct Success {
     batch_size: u32,
-    times: RequestTimes,
+    times: AdmissionTimes,
     execution: ExecutionSummary,
 }
 
@@ -70,7 +70,7 @@ impl CutStatistics {
 }
 
 impl RequestObserver for CutStatistics {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+    fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
         let success = Success { batch_size, times: *times, execution: *execution };
         let mut state = self.state.lock("note an execution");
         match std::mem::replace(&mut *state, CutState::Counted) {
@@ -83,12 +83,12 @@ impl RequestObserver for CutStatistics {
         }
     }
 
-    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, times: &AdmissionTimes, reason: FailureReason) {
         *self.state.lock("note a failure") = CutState::Counted;
         self.inner.failed(times, reason);
     }
 
-    fn responding(&self, times: &RequestTimes) {
+    fn responding(&self, times: &AdmissionTimes) {
         self.inner.responding(times);
     }
 }

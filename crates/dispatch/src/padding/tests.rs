@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use galatea_config::Support;
 use galatea_gate::ledger::Ledger;
 use galatea_infer::{
-    ExecutionSummary, ExecutionTimes, FailureReason, InferenceResponse, OutputTensor, Reply,
-    RequestObserver, RequestTimes, ResponseSender, ResponseSink, Status,
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceResponse,
+    OutputTensor, Reply, RequestObserver, ResponseSender, ResponseSink, Status,
 };
 use galatea_pbtxt::read_config;
 use galatea_tensor::DataType;
@@ -149,7 +149,7 @@ fn a_cut_sender_is_recognized() {
     let requests = [1, 2].map(|length| {
         let admitted = admission().admit(request(1, length)).unwrap();
         let sender = ResponseSender::new(Box::new(Known(Arc::new(7))));
-        let times = RequestTimes { arrival: now, queued: now };
+        let times = AdmissionTimes { arrival: now, queued: now };
         PendingRequest::new(admitted.request, sender, 1, times, Arc::new(Counted::default()))
     });
     for mut pending in together(requests.into()) {
@@ -246,10 +246,10 @@ impl Counted {
 }
 
 impl RequestObserver for Counted {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {
         self.0[0].fetch_add(1, Ordering::Relaxed);
     }
-    fn failed(&self, _: &RequestTimes, _: FailureReason) {
+    fn failed(&self, _: &AdmissionTimes, _: FailureReason) {
         self.0[1].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -268,7 +268,7 @@ fn replies(lengths: [i64; 2], dims: &[i64]) -> Vec<Result<InferenceResponse, Sta
                 sink.lock().unwrap().push(result);
             }
         }));
-        let times = RequestTimes { arrival: now, queued: now };
+        let times = AdmissionTimes { arrival: now, queued: now };
         PendingRequest::new(admitted.request, sender, 1, times, counted.clone())
     });
     let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
@@ -326,7 +326,7 @@ fn an_output_of_another_size_is_an_error_and_never_a_wrong_answer() {
 #[test]
 fn a_response_that_can_not_be_cut_counts_as_a_failure_in_any_order() {
     let now = std::time::Instant::now();
-    let times = RequestTimes { arrival: now, queued: now };
+    let times = AdmissionTimes { arrival: now, queued: now };
     let execution = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
     let execution = ExecutionSummary::from(&execution);
     for (is_cut, expected) in [(true, [1, 0]), (false, [0, 1])] {

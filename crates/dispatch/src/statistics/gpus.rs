@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use galatea_control::GpuStatistics;
 use galatea_infer::{
-    ExecutionSummary, FailureReason, PendingRequest, RequestObserver, RequestTimes,
+    AdmissionTimes, ExecutionSummary, FailureReason, PendingRequest, RequestObserver,
 };
 
 use super::{FirstResponses, MeasurementOptions, Statistics};
@@ -93,20 +93,20 @@ impl CountedGpu {
 }
 
 impl RequestObserver for GpuObserver {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+    fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
         // The version counts it for both: another observer may turn it into a failure.
         let execution = ExecutionSummary { gpu: Some(self.gpu.number), ..*execution };
         self.inner.succeeded(batch_size, times, &execution);
     }
 
-    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, times: &AdmissionTimes, reason: FailureReason) {
         if reason == FailureReason::Backend {
             self.gpu.statistics.failed(times, reason);
         }
         self.inner.failed(times, reason);
     }
 
-    fn responding(&self, times: &RequestTimes) {
+    fn responding(&self, times: &AdmissionTimes) {
         self.inner.responding(times);
     }
 }

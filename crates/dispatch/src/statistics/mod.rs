@@ -11,7 +11,7 @@ use galatea_backend::{ResponseOutcome, ResponseRecord};
 use galatea_control::{
     BatchStatistics, DurationStatistic, InferenceStatistics, Measurements, ResponseStatistics,
 };
-use galatea_infer::{ExecutionSummary, ExecutionTimes, FailureReason, ModelBytes, RequestTimes};
+use galatea_infer::{AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, ModelBytes};
 use galatea_stdx::Lock;
 
 pub(crate) use self::distributions::FirstResponses;
@@ -96,7 +96,12 @@ impl Statistics {
     }
 
     /// Counts a request that was executed without an error.
-    pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+    pub(crate) fn succeeded(
+        &self,
+        batch: u32,
+        times: &AdmissionTimes,
+        execution: &ExecutionSummary,
+    ) {
         self.inference_count.fetch_add(u64::from(batch), Ordering::Relaxed);
         let request_ns = self.success.add(execution.end.saturating_duration_since(times.arrival));
         let queue_ns = self.queue.add(execution.start.saturating_duration_since(times.queued));
@@ -150,7 +155,7 @@ impl Statistics {
     }
 
     /// Counts a request that ended with an error.
-    pub(crate) fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+    pub(crate) fn failed(&self, times: &AdmissionTimes, reason: FailureReason) {
         self.fail.add(Instant::now().saturating_duration_since(times.arrival));
         let position = FailureReason::ALL.iter().position(|r| *r == reason);
         if let Some(counter) = position.and_then(|index| self.failures.get(index)) {
@@ -167,9 +172,9 @@ impl Statistics {
         let mut batches = self.batches.lock("count a batch");
         let batch = batches.entry(batch_size).or_default();
         batch.batch_size = batch_size;
-        add(&mut batch.compute_input, times.input());
-        add(&mut batch.compute_infer, times.infer());
-        add(&mut batch.compute_output, times.output());
+        add(&mut batch.compute_input, times.input_time());
+        add(&mut batch.compute_infer, times.infer_time());
+        add(&mut batch.compute_output, times.output_time());
     }
 
     /// The measurements beyond the statistics, without counters.

@@ -150,7 +150,7 @@ impl ResumableInstance for ScriptedBackend {
     ) -> Result<Begun, RefusedBatch> {
         if self.leaves.is_some_and(|leaves| requests.iter().any(leaves)) {
             *self.left.lock().unwrap() = requests;
-            return Ok(Begun::GoesOn);
+            return Ok(Begun::InProgress);
         }
         self.execute(requests).map(|()| Begun::Ended)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_backend::{ComposingModels, Host, LogLevel, ResponseRecord};
 use galatea_infer::{
-    ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver, RequestTimes,
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver,
 };
 
 use crate::LogSink;
@@ -27,18 +27,18 @@ impl std::fmt::Debug for VersionHost {
 }
 
 impl RequestObserver for VersionHost {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+    fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
         self.statistics.succeeded(batch_size, times, execution);
         if let Some(gpu) = execution.gpu.and_then(|gpu| self.gpus.get(gpu)) {
             gpu.succeeded(batch_size, times, &ExecutionSummary { gpu: None, ..*execution });
         }
     }
 
-    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, times: &AdmissionTimes, reason: FailureReason) {
         self.statistics.failed(times, reason);
     }
 
-    fn responding(&self, times: &RequestTimes) {
+    fn responding(&self, times: &AdmissionTimes) {
         self.statistics.responding(times.arrival);
     }
 }

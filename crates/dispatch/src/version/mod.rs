@@ -33,8 +33,8 @@ use galatea_control::{
 };
 use galatea_explain::{ExplainingObserver, Explanation, Facts, MainCauseFinder, Mark};
 use galatea_infer::{
-    InferenceRequest, ModelClasses, PendingRequest, RequestObserver, RequestTimes, ResponseSender,
-    Status, Trace, TraceSubject,
+    AdmissionTimes, InferenceRequest, ModelClasses, PendingRequest, RequestObserver,
+    ResponseSender, Status, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 use galatea_stdx::len64;
@@ -91,7 +91,7 @@ impl LoadedModel {
     fn queue(&self, mut request: Box<InferenceRequest>, sender: ResponseSender) {
         let arrival = Instant::now();
         if let Some(classes) = request.classes.take() {
-            classes.set(&self.classes);
+            classes.set_once(&self.classes);
         }
         let trace = request.trace.take();
         request.deadline = self.admission.deadlines.of(&request, arrival);
@@ -139,7 +139,7 @@ impl LoadedModel {
         };
         request.trace = trace;
         request.held = self.host.statistics.model_bytes.hold(&request.inputs);
-        let times = RequestTimes { arrival, queued: Instant::now() };
+        let times = AdmissionTimes { arrival, queued: Instant::now() };
         let observer = self.observer(&request, times);
         let (shape_class, length) = (admitted.shape_class, admitted.length);
         let request = PendingRequest::new(request, sender, admitted.batch_size, times, observer);
@@ -150,7 +150,7 @@ impl LoadedModel {
     fn observer(
         &self,
         request: &InferenceRequest,
-        times: RequestTimes,
+        times: AdmissionTimes,
     ) -> Arc<dyn RequestObserver> {
         let explanation = request.trace.as_ref().and_then(|trace| Explanation::of(trace));
         let Some(explanation) = explanation else { return self.host.clone() };

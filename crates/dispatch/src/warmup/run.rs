@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Instance, LogLevel};
 use galatea_infer::{
-    CancelToken, ExecutionSummary, FailureReason, InferenceRequest, PendingRequest, Reply,
-    RequestObserver, RequestTimes, ResponseSender, SequenceFlags, SequenceOwner, StateTensor,
-    Status,
+    AdmissionTimes, CancelToken, ExecutionSummary, FailureReason, InferenceRequest, PendingRequest,
+    Reply, RequestObserver, ResponseSender, SequenceFlags, SequenceOwner, StateTensor, Status,
 };
 use galatea_policy::{MeasuredExecution, RequestKey};
 use galatea_stdx::Lock;
@@ -67,11 +66,11 @@ impl WarmupCosts {
 struct ExecutionsOnly(Arc<dyn RequestObserver>);
 
 impl RequestObserver for ExecutionsOnly {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+    fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
         self.0.succeeded(batch_size, times, execution);
     }
 
-    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, times: &AdmissionTimes, reason: FailureReason) {
         self.0.failed(times, reason);
     }
 }
@@ -212,7 +211,7 @@ impl InstanceWarmup<'_> {
             let _ = events.send(WarmupEvent::Replied { error, is_final });
         }));
         let now = Instant::now();
-        let times = RequestTimes { arrival: now, queued: now };
+        let times = AdmissionTimes { arrival: now, queued: now };
         let observer = Arc::new(ExecutionsOnly(self.observer.clone()));
         PendingRequest::new(request.clone(), sender, 1, times, observer)
     }

@@ -33,7 +33,7 @@ impl fmt::Debug for TlsFiles {
 
 /// One of the files.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum TlsFile {
+pub enum TlsFileRole {
     /// [`TlsFiles::certificate`].
     Certificate,
     /// [`TlsFiles::key`].
@@ -46,7 +46,7 @@ pub enum TlsFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     /// The file.
-    pub file: TlsFile,
+    pub file: TlsFileRole,
     /// The fault, phrased to follow the file's name.
     pub reason: String,
 }
@@ -89,21 +89,21 @@ impl TlsConfig {
         protocol: ApplicationProtocol,
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        let chain = certificates(&files.certificate, TlsFile::Certificate)?;
-        let validity = parsed(chain.first(), TlsFile::Certificate)?.validity;
+        let chain = certificates(&files.certificate, TlsFileRole::Certificate)?;
+        let validity = parsed(chain.first(), TlsFileRole::Certificate)?.validity;
         let key = certified_key(chain, &files.key, &provider)?;
         let roots = match &files.roots {
-            Some(roots) => certificates(roots, TlsFile::Roots)?,
+            Some(roots) => certificates(roots, TlsFileRole::Roots)?,
             None => Vec::new(),
         };
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| wrong(TlsFile::Key, error.to_string()))?;
+            .map_err(|error| wrong(TlsFileRole::Key, error.to_string()))?;
         let builder = match clients {
             Clients::Anonymous => builder.with_no_client_auth(),
             Clients::Certified => {
                 let verifier = client_verifier::new(roots, &provider)
-                    .map_err(|reason| wrong(TlsFile::Roots, reason))?;
+                    .map_err(|reason| wrong(TlsFileRole::Roots, reason))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -144,12 +144,12 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-fn wrong(file: TlsFile, reason: impl Into<String>) -> TlsError {
+fn wrong(file: TlsFileRole, reason: impl Into<String>) -> TlsError {
     TlsError { file, reason: reason.into() }
 }
 
 /// All certificates of a file, which must contain at least one.
-fn certificates(text: &[u8], file: TlsFile) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(text: &[u8], file: TlsFileRole) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| wrong(file, format!("is no valid PEM: {error}")))?;
     if found.is_empty() {
@@ -163,7 +163,7 @@ fn certificates(text: &[u8], file: TlsFile) -> Result<Vec<CertificateDer<'static
 
 fn parsed<'d>(
     certificate: Option<&'d CertificateDer<'_>>,
-    file: TlsFile,
+    file: TlsFileRole,
 ) -> Result<Certificate<'d>, TlsError> {
     certificate
         .and_then(|certificate| Certificate::parse(certificate))
@@ -180,17 +180,17 @@ fn certified_key(
 ) -> Result<CertifiedKey, TlsError> {
     let key = provider.key_provider.load_private_key(private_key(text)?).map_err(|_| {
         wrong(
-            TlsFile::Key,
+            TlsFileRole::Key,
             "has a key that can't be used: keys are RSA (2048 to 4096 bits), ECDSA (P-256, P-384) \
              or Ed25519",
         )
     })?;
     let belongs = {
-        let certificate = parsed(chain.first(), TlsFile::Certificate)?;
+        let certificate = parsed(chain.first(), TlsFileRole::Certificate)?;
         key.public_key().is_none_or(|public| public.as_ref() == certificate.public_key)
     };
     if !belongs {
-        return Err(wrong(TlsFile::Key, "is not the key of the first certificate"));
+        return Err(wrong(TlsFileRole::Key, "is not the key of the first certificate"));
     }
     Ok(CertifiedKey::new(chain, key))
 }
@@ -199,7 +199,7 @@ fn certified_key(
 fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     if has(text, b"BEGIN ENCRYPTED PRIVATE KEY") || has(text, b"Proc-Type: 4,ENCRYPTED") {
         let reason = "is encrypted; the key is needed without a passphrase";
-        return Err(wrong(TlsFile::Key, reason));
+        return Err(wrong(TlsFileRole::Key, reason));
     }
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(text) {
         let (kind, der) = section.map_err(|error| bad_key(&error))?;
@@ -215,7 +215,7 @@ fn bad_key(error: &pem::Error) -> TlsError {
         pem::Error::NoItemsFound => String::from("has no private key in PEM form"),
         error => format!("is no valid PEM: {error}"),
     };
-    wrong(TlsFile::Key, reason)
+    wrong(TlsFileRole::Key, reason)
 }
 
 fn has(text: &[u8], words: &[u8]) -> bool {
@@ -235,7 +235,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(certificate: &[u8], key: &[u8], roots: Option<&[u8]>, file: TlsFile, reason: &str) {
+    fn check(
+        certificate: &[u8],
+        key: &[u8],
+        roots: Option<&[u8]>,
+        file: TlsFileRole,
+        reason: &str,
+    ) {
         let error = config(certificate, key, roots).unwrap_err();
         assert_eq!(error.file, file, "{error}");
         assert!(error.reason.contains(reason), "{error}");
@@ -269,7 +275,7 @@ mod tests {
     fn what_is_wrong_with_a_certificate_is_said() {
         let key = files::SERVER_KEY;
         let check = |certificate: &[u8], reason| {
-            check(certificate, key, None, TlsFile::Certificate, reason);
+            check(certificate, key, None, TlsFileRole::Certificate, reason);
         };
         check(b"", "has no certificate");
         check(b"not PEM", "has no certificate");
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_key_is_said() {
-        let check = |key: &[u8], reason| check(files::SERVER, key, None, TlsFile::Key, reason);
+        let check = |key: &[u8], reason| check(files::SERVER, key, None, TlsFileRole::Key, reason);
         check(b"", "has no private key");
         check(files::SERVER, "has no private key");
         check(files::CLIENT_KEY, "is not the key of the first certificate");
@@ -294,7 +300,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_roots_is_said() {
         let check = |roots: &[u8], reason| {
-            check(files::SERVER, files::SERVER_KEY, Some(roots), TlsFile::Roots, reason);
+            check(files::SERVER, files::SERVER_KEY, Some(roots), TlsFileRole::Roots, reason);
         };
         check(b"", "has no certificate");
         check(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "can't be read");

@@ -25,6 +25,6 @@ mod test_certificates;
 mod tests;
 
 pub use acceptor::{Tls, TlsStream};
-pub use config::{ApplicationProtocol, Clients, TlsConfig, TlsError, TlsFile, TlsFiles};
+pub use config::{ApplicationProtocol, Clients, TlsConfig, TlsError, TlsFileRole, TlsFiles};
 pub use failure::{HandshakeFailure, HandshakeFailureKind};
 pub use reload::{Reload, ReloadStep};

@@ -126,7 +126,7 @@ impl ConnectionTask {
     /// idle.
     pub(super) fn begin_idleness(&self) {
         if self.calls.is_empty() && self.is_flushed && self.budget.unwritten_bytes() == 0 {
-            self.activity.begin(Waiting::Idle, self.activity.now());
+            self.activity.begin_wait(Waiting::Idle, self.activity.now());
         }
     }
 

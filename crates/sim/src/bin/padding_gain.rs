@@ -4,7 +4,7 @@
 //! `cargo run --release -p galatea-sim --bin padding_gain`
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 
-use galatea_sim::{PaddingCell, PaddingLoad};
+use galatea_sim::{ArrivalPattern, PaddingCell};
 
 const FIXED: [f64; 7] = [0.0, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5];
 
@@ -12,7 +12,7 @@ fn main() {
     println!("fixed | load | rate | p50 | p99 | mean batch");
     println!("---|---|---|---|---|---");
     for fixed in FIXED {
-        for load in PaddingLoad::ALL {
+        for load in ArrivalPattern::ALL {
             let cell = PaddingCell { load, fixed, noise: 0.05, requests: 20_000, seed: 7 };
             let result = cell.run();
             println!(

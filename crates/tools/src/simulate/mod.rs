@@ -49,7 +49,7 @@ fn compare(options: &SimulateOptions, scheduling_of: SchedulingOf) -> Result<Com
     if requests.saturating_mul(u64::from(options.repeat())) > REQUESTS_MAX {
         return Err(format!("more than {REQUESTS_MAX} requests would be simulated"));
     }
-    let costs = LearnedCosts::new(&traffic.executions)?.sharing(options.processors);
+    let costs = LearnedCosts::new(&traffic.executions)?.with_shared_processors(options.processors);
     let before = Configured::recorded(&traffic.header, scheduling_of)?;
     let mut after = match &options.config {
         Some(path) => before.clone().with_file(path)?,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use galatea_infer::{
-    CorrelationId, ExecutionSummary, FailureReason, InferenceRequest, RequestObserver, RequestTimes,
+    AdmissionTimes, CorrelationId, ExecutionSummary, FailureReason, InferenceRequest,
+    RequestObserver,
 };
 use galatea_policy::{CloseReason, FailReason, InstanceId, RequestKey, Time};
 use smallvec::SmallVec;
@@ -267,17 +268,17 @@ struct EndObserver {
 }
 
 impl RequestObserver for EndObserver {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+    fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
         self.end.set(SUCCEEDED);
         self.inner.succeeded(batch_size, times, execution);
     }
 
-    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, times: &AdmissionTimes, reason: FailureReason) {
         self.end.set(FAILED);
         self.inner.failed(times, reason);
     }
 
-    fn responding(&self, times: &RequestTimes) {
+    fn responding(&self, times: &AdmissionTimes) {
         self.inner.responding(times);
     }
 }

@@ -10,7 +10,7 @@ use rustix::thread::CpuSet;
 /// The environment of a thread. A template forks only for threads whose environment equals the one
 /// it was started in.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Ambience {
+pub(super) struct ThreadEnvironment {
     variables: Vec<(OsString, OsString)>,
     folder: Option<PathBuf>,
     processors: Option<CpuSet>,
@@ -18,7 +18,7 @@ pub(super) struct Ambience {
     memory: Option<String>,
 }
 
-impl Ambience {
+impl ThreadEnvironment {
     /// The calling thread's environment, with these variables of the server.
     pub(super) fn of_this_thread(mut variables: Vec<(OsString, OsString)>) -> Self {
         variables.sort();
@@ -42,15 +42,15 @@ fn memory_policy() -> Option<String> {
 mod tests {
     use super::*;
 
-    fn here() -> Ambience {
-        Ambience::of_this_thread(vec![("A".into(), "1".into())])
+    fn here() -> ThreadEnvironment {
+        ThreadEnvironment::of_this_thread(vec![("A".into(), "1".into())])
     }
 
     #[test]
     fn a_thread_that_is_bound_has_other_surroundings() {
         let own = here();
         assert!(own == here());
-        assert!(own != Ambience::of_this_thread(vec![("A".into(), "2".into())]));
+        assert!(own != ThreadEnvironment::of_this_thread(vec![("A".into(), "2".into())]));
         let processors = rustix::thread::sched_getaffinity(None).unwrap();
         if processors.count() < 2 {
             return;

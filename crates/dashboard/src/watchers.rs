@@ -28,16 +28,16 @@ pub const WATCHERS_MAX: usize = 16;
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 
 /// The watchers of a server.
-pub(crate) struct Audience {
+pub(crate) struct Watchers {
     server: Arc<dyn Watch>,
     ledger: Arc<Ledger>,
     devices: Devices,
     history: Lock<History>,
-    state: Lock<AudienceState>,
+    state: Lock<WatchersState>,
 }
 
 #[derive(Default)]
-struct AudienceState {
+struct WatchersState {
     slots: BTreeMap<u64, WatcherSlot>,
     next_number: u64,
     /// True if a task is reading for the watchers.
@@ -46,7 +46,7 @@ struct AudienceState {
     has_ended: bool,
 }
 
-impl Audience {
+impl Watchers {
     pub(crate) fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>, devices: Devices) -> Self {
         let (history, state) = (Lock::default(), Lock::default());
         Self { server, ledger, devices, history, state }
@@ -87,7 +87,7 @@ impl Audience {
         state.slots.insert(number, slot);
         let is_first = !std::mem::replace(&mut state.is_read, true);
         drop((state, history));
-        let watcher = Watcher { audience: self.clone(), number };
+        let watcher = Watcher { watchers: self.clone(), number };
         if is_first {
             drop(tokio::spawn(self.clone().run(pass)));
         }
@@ -170,20 +170,20 @@ impl Audience {
 
 /// A client that is watching. Dropping the value removes the client.
 pub struct Watcher {
-    audience: Arc<Audience>,
+    watchers: Arc<Watchers>,
     number: u64,
 }
 
 impl Watcher {
     /// Polls for the next event; `None` when the server stops.
     pub fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
-        self.audience.poll(self.number, context)
+        self.watchers.poll(self.number, context)
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.audience.leave(self.number);
+        self.watchers.leave(self.number);
     }
 }
 
@@ -250,20 +250,20 @@ mod tests {
 
     struct Watched {
         server: FakeWatch,
-        audience: Arc<Audience>,
+        watchers: Arc<Watchers>,
         account: Arc<Account>,
     }
 
     impl Watched {
         fn new(server: FakeWatch) -> Self {
             let watch = Arc::new(server.clone());
-            let audience = Audience::new(watch, Arc::default(), Devices::default());
-            let audience = Arc::new(audience);
-            Self { server, audience, account: Arc::new(Account::unlimited()) }
+            let watchers = Watchers::new(watch, Arc::default(), Devices::default());
+            let watchers = Arc::new(watchers);
+            Self { server, watchers, account: Arc::new(Account::unlimited()) }
         }
 
         fn watch(&self) -> Result<Watcher, Status> {
-            self.audience.admit(Pass::in_process(), &self.account)
+            self.watchers.admit(Pass::in_process(), &self.account)
         }
 
         fn recordings(&self) -> usize {
@@ -272,7 +272,7 @@ mod tests {
 
         /// Waits until nothing is recorded.
         async fn idle(&self) {
-            while self.recordings() > 0 || self.audience.state.lock("test").is_read {
+            while self.recordings() > 0 || self.watchers.state.lock("test").is_read {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -325,14 +325,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn samples_are_told_to_watchers_and_taken_without_them() {
         let watched = Watched::new(FakeWatch::default());
-        watched.audience.sample();
+        watched.watchers.sample();
         let mut watcher = watched.watch().unwrap();
         assert_eq!(next(&mut watcher).await.as_deref(), Some("hello"));
         let history = poll_fn(|context| watcher.poll_next(context)).await.unwrap();
         assert!(history.starts_with(b"event: history\n") && history.ends_with(b"\n\n"));
         let text = String::from_utf8(history.to_vec()).unwrap();
         assert!(text.contains(r#""memory":[0],"#), "{text}");
-        watched.audience.sample();
+        watched.watchers.sample();
         assert_eq!(next(&mut watcher).await.as_deref(), Some("sample"));
         assert_eq!(watched.server.samples.load(Ordering::SeqCst), 2);
     }
@@ -352,7 +352,7 @@ mod tests {
         let watched = Watched::new(FakeWatch::default());
         let mut watcher = watched.watch().unwrap();
         next(&mut watcher).await;
-        watched.audience.end();
+        watched.watchers.end();
         assert_eq!(next(&mut watcher).await, None);
         assert_eq!(watched.watch().unwrap_err().message(), "Server exiting");
         watched.idle().await;
@@ -377,7 +377,7 @@ mod tests {
         };
         let filler = Bytes::from(vec![b'x'; 1 << 20]);
         let mut watcher = watched.watch().unwrap();
-        watched.audience.publish(&filler);
+        watched.watchers.publish(&filler);
         assert_eq!(next(&mut watcher).await.as_deref(), Some("lost"));
         assert_eq!(next(&mut watcher).await.as_deref(), Some("hello"));
     }
