@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use galatea_config::{ConfigDraft, Support};
+use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_fuzz::bounded_by_length;
 use libfuzzer_sys::fuzz_target;
 
@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| {
     bounded_by_length(text, |text| {
         let Ok(mut draft) = ConfigDraft::from_json("config", text) else { return };
         let _ = draft.resolve_identity("model", &[String::from("model.onnx")]);
-        if let Ok(spec) = draft.finish(&Support::default()) {
+        if let Ok(spec) = draft.finish(&SupportedFeatures::default()) {
             let _ = spec.to_json();
         }
     });
@@ -19,10 +19,10 @@ fuzz_target!(|text: &str| {
     if draft.resolve_identity("model", &[String::from("model.onnx")]).is_err() {
         return;
     }
-    let Ok(spec) = draft.finish(&Support::default()) else { return };
+    let Ok(spec) = draft.finish(&SupportedFeatures::default()) else { return };
     // What the server shows of a model can be sent with a load.
     let shown = spec.to_json();
     let again = ConfigDraft::from_json("config", &shown).expect("a configuration that was shown");
-    let again = again.finish(&Support::default()).expect("a configuration that was accepted");
+    let again = again.finish(&SupportedFeatures::default()).expect("a configuration that was accepted");
     assert_eq!(again.to_json(), shown);
 });

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use galatea_config::{ConfigDraft, Support};
+use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_pbtxt::read_config;
 use galatea_fuzz::bounded_by_length;
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
     bounded_by_length(text, |text| {
         let Ok(mut draft) = read_config("config.pbtxt", text) else { return };
         let _ = draft.resolve_identity("model", &[String::from("model.onnx")]);
-        if let Ok(spec) = draft.finish(&Support::default()) {
+        if let Ok(spec) = draft.finish(&SupportedFeatures::default()) {
             let _ = spec.to_protobuf();
             let _ = spec.to_json();
         }

@@ -21,7 +21,7 @@ const KEPT_MAX: usize = 8;
 ///
 /// For the executable: the memory of a process that hosts the server is the host's.
 #[derive(Debug)]
-pub struct KeptBlocks;
+pub struct ThreadCachingAllocator;
 
 /// The free blocks of one length. The first word of each is the address of the next.
 struct FreeList {
@@ -39,15 +39,15 @@ struct FreeBlocks {
 }
 
 /// Returns the blocks of a thread that ends to the system.
-struct ThreadEnd;
+struct ReleaseAtThreadExit;
 
 // The blocks have no destructor of their own, so that no access to them has to look for it.
 thread_local! {
     static FREE: FreeBlocks = const { FreeBlocks::new() };
-    static END: ThreadEnd = const { ThreadEnd };
+    static END: ReleaseAtThreadExit = const { ReleaseAtThreadExit };
 }
 
-impl KeptBlocks {
+impl ThreadCachingAllocator {
     /// The number of blocks of this length that this thread keeps.
     #[must_use]
     pub fn count(length: usize) -> usize {
@@ -124,7 +124,7 @@ impl FreeBlocks {
     }
 }
 
-impl Drop for ThreadEnd {
+impl Drop for ReleaseAtThreadExit {
     fn drop(&mut self) {
         FREE.with(FreeBlocks::end);
     }
@@ -173,7 +173,7 @@ unsafe fn give_back(block: *mut u8, layout: Layout) {
 // SAFETY: each block comes from the system's allocator with the layout `fitted` to the caller's,
 // which is at least as long and as aligned, and goes back with the same. Between, it is in one
 // list of one thread, which gives it to one caller.
-unsafe impl GlobalAlloc for KeptBlocks {
+unsafe impl GlobalAlloc for ThreadCachingAllocator {
     // Written out at each call they would add a tenth to the program.
     #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -45,13 +45,13 @@
 //!
 //! # Short blocks
 //!
-//! [`KeptBlocks`] keeps short blocks that are freed for the thread that freed them, in front of
+//! [`ThreadCachingAllocator`] keeps short blocks that are freed for the thread that freed them, in front of
 //! the C library's allocator.
 //!
 //! # What it is not
 //!
 //! The allocator of a process that hosts the server as a library belongs to that program: only the
-//! executable makes a [`ServerAllocator`] and has [`KeptBlocks`]. Nothing is tuned where the C
+//! executable makes a [`ServerAllocator`] and has [`ThreadCachingAllocator`]. Nothing is tuned where the C
 //! library isn't glibc.
 //!
 //! # Example
@@ -66,7 +66,7 @@
 #[allow(unsafe_code, reason = "an allocator hands out memory; each block says why it is sound")]
 mod kept_blocks;
 
-pub use self::kept_blocks::KeptBlocks;
+pub use self::kept_blocks::ThreadCachingAllocator;
 
 /// The minimum size of blocks that come from `mmap`. glibc allows no larger value.
 const MMAP_THRESHOLD_BYTES: usize = 32 << 20;

@@ -8,16 +8,16 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::mpsc::{Sender, channel};
 
-use galatea_allocator::KeptBlocks;
+use galatea_allocator::ThreadCachingAllocator;
 
 fn allocate(length: usize) -> *mut u8 {
     // SAFETY: the layout isn't empty.
-    unsafe { KeptBlocks.alloc(layout(length)) }
+    unsafe { ThreadCachingAllocator.alloc(layout(length)) }
 }
 
 fn free(block: *mut u8, length: usize) {
     // SAFETY: the block is one of `allocate` with the same length.
-    unsafe { KeptBlocks.dealloc(block, layout(length)) };
+    unsafe { ThreadCachingAllocator.dealloc(block, layout(length)) };
 }
 
 fn layout(length: usize) -> Layout {
@@ -31,10 +31,10 @@ fn the_last_freed_block_of_a_length_is_taken_first() {
     let blocks = [allocate(17), allocate(32)];
     free(blocks[0], 17);
     free(blocks[1], 32);
-    assert_eq!(KeptBlocks::count(20), 2);
+    assert_eq!(ThreadCachingAllocator::count(20), 2);
     assert_ne!(allocate(16), blocks[1]);
     assert_eq!([allocate(20), allocate(31)], [blocks[1], blocks[0]]);
-    assert_eq!(KeptBlocks::count(20), 0);
+    assert_eq!(ThreadCachingAllocator::count(20), 0);
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn blocks_do_not_overlap() {
 fn a_thread_keeps_a_bounded_number_of_short_blocks() {
     let blocks: Vec<_> = (0..=32).map(|_| allocate(100)).collect();
     blocks.into_iter().for_each(|block| free(block, 100));
-    assert_eq!(KeptBlocks::count(100), 8);
+    assert_eq!(ThreadCachingAllocator::count(100), 8);
     free(allocate(1025), 1025);
-    assert_eq!(KeptBlocks::count(1025), 0);
+    assert_eq!(ThreadCachingAllocator::count(1025), 0);
 }
 
 #[test]
@@ -85,7 +85,7 @@ impl Drop for Late {
     fn drop(&mut self) {
         free(allocate(64), 64);
         let sender = self.0.take().expect("the thread has set it");
-        sender.send(KeptBlocks::count(64)).expect("the test receives it");
+        sender.send(ThreadCachingAllocator::count(64)).expect("the test receives it");
     }
 }
 
@@ -101,7 +101,7 @@ fn a_thread_that_ends_keeps_nothing() {
         LATE.with(|late| late.0.set(Some(sender)));
         free(allocate(1), 1);
         free(allocate(64), 64);
-        KeptBlocks::count(64)
+        ThreadCachingAllocator::count(64)
     });
     assert_eq!((thread.join().unwrap(), receiver.recv().unwrap()), (1, 0));
 }
@@ -115,7 +115,7 @@ fn contents_survive_another_length() {
         block.write(7);
         for pair in lengths.windows(2) {
             let before = block;
-            block = KeptBlocks.realloc(block, layout(pair[0]), pair[1]);
+            block = ThreadCachingAllocator.realloc(block, layout(pair[0]), pair[1]);
             assert_eq!(block.read(), 7);
             assert!(pair != [40, 48] || before == block);
         }
@@ -132,9 +132,9 @@ fn zeroed_blocks_are_zeros() {
     free(used, 64);
     // SAFETY: the layout isn't empty, and the block has its length.
     let zeros = unsafe {
-        let block = KeptBlocks.alloc_zeroed(layout(64));
+        let block = ThreadCachingAllocator.alloc_zeroed(layout(64));
         let zeros = std::slice::from_raw_parts(block, 64).to_vec();
-        KeptBlocks.dealloc(block, layout(64));
+        ThreadCachingAllocator.dealloc(block, layout(64));
         zeros
     };
     assert_eq!(zeros, [0; 64]);

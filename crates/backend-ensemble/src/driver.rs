@@ -16,7 +16,7 @@ use galatea_policy::{
 use crate::call::{CallInputs, CallSink, CallTemplate, NewCall, batch_size};
 use crate::ensemble::Ensemble;
 use crate::event::{RunEvent, RunInbox};
-use crate::gates::Withdrawal;
+use crate::gates::WithdrawalResult;
 use crate::tensor::{SequencePosition, StepTensor};
 use crate::times::{StepTimes, batch_times};
 
@@ -316,15 +316,15 @@ impl RunDriver {
         }
         let withdrawal = match &self.ensemble.gates {
             Some(gates) => gates.withdraw(call.step, run, key),
-            None => Withdrawal::Withdrawn,
+            None => WithdrawalResult::Withdrawn,
         };
         match withdrawal {
-            Withdrawal::AlreadyAdmitted => {
+            WithdrawalResult::AlreadyAdmitted => {
                 if let Some(call) = self.calls.get_mut(&key) {
                     call.phase = CallPhase::Cancelled;
                 }
             }
-            Withdrawal::Withdrawn => {
+            WithdrawalResult::Withdrawn => {
                 self.calls.remove(&key);
                 self.machine.finished(&self.ensemble.plan.graph, key, &mut self.actions);
             }

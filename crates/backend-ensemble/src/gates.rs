@@ -34,7 +34,7 @@ impl WaitingCall {
 
 /// The result of an attempt to withdraw a call from its gate.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Withdrawal {
+pub(crate) enum WithdrawalResult {
     Withdrawn,
     /// The gate has already admitted the call; the event is on its way to the run.
     AlreadyAdmitted,
@@ -64,12 +64,16 @@ impl Gates {
         step: StepIndex,
         run: &Arc<dyn RunInbox>,
         call: StepCallKey,
-    ) -> Withdrawal {
+    ) -> WithdrawalResult {
         let mut withdrawn = Vec::new();
         self.update("withdraw a call", |gates, admitted| {
             gates.withdraw(step, |waiting| waiting.is(run, call), &mut withdrawn, admitted);
         });
-        if withdrawn.is_empty() { Withdrawal::AlreadyAdmitted } else { Withdrawal::Withdrawn }
+        if withdrawn.is_empty() {
+            WithdrawalResult::AlreadyAdmitted
+        } else {
+            WithdrawalResult::Withdrawn
+        }
     }
 
     /// Changes the gates, then posts the admissions and runs the hooks without the lock.

@@ -43,7 +43,7 @@ impl EnsembleRunState {
 }
 
 /// The reason why a thread stops driving a run.
-enum DriveEnd {
+enum DriveStopReason {
     /// No events remain, or another thread has the driver.
     Done,
     /// The budget is used up, but events remain.
@@ -70,9 +70,9 @@ impl Run {
         ensemble.executor.submit(run);
     }
 
-    fn drive(self: &Arc<Self>, budget: &mut usize) -> DriveEnd {
+    fn drive(self: &Arc<Self>, budget: &mut usize) -> DriveStopReason {
         let Some(mut driver) = self.state.lock("take the driver").slot.take() else {
-            return DriveEnd::Done;
+            return DriveStopReason::Done;
         };
         let inbox: Arc<dyn RunInbox> = self.clone();
         loop {
@@ -93,7 +93,7 @@ impl Run {
                 }
                 Ok(RunProgress::Finished) => {
                     self.close();
-                    return DriveEnd::Done;
+                    return DriveStopReason::Done;
                 }
                 Err(_) => {
                     // Dropping the driver sends an error to the caller.
@@ -101,7 +101,7 @@ impl Run {
                     drop(driver);
                     let line = format!("a request to ensemble '{}' broke", self.ensemble.plan.name);
                     self.ensemble.host.log(LogLevel::Error, &line);
-                    return DriveEnd::Done;
+                    return DriveStopReason::Done;
                 }
             }
         }
@@ -113,12 +113,12 @@ impl Run {
         &self,
         driver: Box<RunDriver>,
         budget: usize,
-    ) -> Result<(Box<RunDriver>, RunEvent), DriveEnd> {
+    ) -> Result<(Box<RunDriver>, RunEvent), DriveStopReason> {
         let mut state = self.state.lock("take the next event");
         let event = if budget > 0 { state.events.pop_front() } else { None };
         state.slot.proceed(driver, event).ok_or(match state.events.is_empty() {
-            true => DriveEnd::Done,
-            false => DriveEnd::OutOfBudget,
+            true => DriveStopReason::Done,
+            false => DriveStopReason::OutOfBudget,
         })
     }
 
@@ -174,8 +174,8 @@ impl RunInbox for Run {
 impl Task for Run {
     fn run(self: Arc<Self>, budget: &mut usize) -> Option<Arc<dyn Task>> {
         match self.drive(budget) {
-            DriveEnd::Done => None,
-            DriveEnd::OutOfBudget => Some(self),
+            DriveStopReason::Done => None,
+            DriveStopReason::OutOfBudget => Some(self),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use galatea_backend::{Device, Host, LogLevel, ModelFiles, Placement};
-use galatea_config::{ModelSpec, Support};
+use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver, Status,
 };
@@ -64,7 +64,7 @@ impl RequestObserver for RecordingHost {
 
 pub(crate) fn spec(text: &str) -> ModelSpec {
     let draft = read_config("config.pbtxt", text).unwrap();
-    draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{errors}"))
+    draft.finish(&SupportedFeatures::default()).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 pub(crate) fn placement(device: Device) -> Placement {

@@ -201,7 +201,7 @@ fn arena_shrinkage(
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
     use galatea_pbtxt::read_config;
 
     use super::*;
@@ -218,7 +218,7 @@ mod tests {
         }
         let mut draft = read_config("config.pbtxt", &text).unwrap();
         draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-        ModelSettings::parse(&draft.finish(&Support::default()).unwrap()).unwrap()
+        ModelSettings::parse(&draft.finish(&SupportedFeatures::default()).unwrap()).unwrap()
     }
 
     #[test]

@@ -15,13 +15,13 @@ use galatea_stdx::Lock;
 
 /// Attributes while the backend fills them in.
 #[derive(Default)]
-pub(crate) struct AttributesObject {
+pub(crate) struct BackendAttributesObject {
     preferred: Lock<Vec<PreferredInstances>>,
     parallel_loading: AtomicBool,
 }
-galatea_c_objects::object!(AttributesObject as TRITONBACKEND_BackendAttribute, kind 21);
+galatea_c_objects::object!(BackendAttributesObject as TRITONBACKEND_BackendAttribute, kind 21);
 
-impl AttributesObject {
+impl BackendAttributesObject {
     pub(crate) fn wants_parallel_loading(&self) -> bool {
         self.parallel_loading.load(Ordering::Acquire)
     }
@@ -53,7 +53,7 @@ functions! {
         device_ids: *const u64,
         id_count: u64,
     ) {
-        let attributes: &AttributesObject =
+        let attributes: &BackendAttributesObject =
             handle::borrow(backend_attributes, "backend_attributes")?;
         let id_count = if device_ids.is_null() { 0 } else { id_count };
         let id_count = usize::try_from(id_count)
@@ -78,7 +78,7 @@ functions! {
         backend_attributes: *mut TRITONBACKEND_BackendAttribute,
         enabled: bool,
     ) {
-        let attributes: &AttributesObject =
+        let attributes: &BackendAttributesObject =
             handle::borrow(backend_attributes, "backend_attributes")?;
         attributes.parallel_loading.store(enabled, Ordering::Release);
         Ok(())

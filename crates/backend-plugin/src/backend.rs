@@ -18,7 +18,7 @@ use galatea_devices::Devices;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-use crate::attributes::AttributesObject;
+use crate::attributes::BackendAttributesObject;
 use crate::library::BackendEntryPoints;
 use crate::memory::MemoryManagerObject;
 use crate::owned::Owned;
@@ -90,7 +90,7 @@ impl Backend {
             unsafe { take_c(initialize(backend.address())) }?;
         }
         if let Some(attributes) = backend.entry_points.attributes {
-            let declared = Owned::new(AttributesObject::default());
+            let declared = Owned::new(BackendAttributesObject::default());
             // SAFETY: both objects live longer than the call.
             unsafe { take_c(attributes(backend.address(), declared.address())) }?;
             let declared = declared.into_inner().unwrap_or_default();

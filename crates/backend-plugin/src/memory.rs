@@ -20,12 +20,12 @@ use galatea_stdx::Lock;
 #[derive(Default)]
 pub(crate) struct MemoryManagerObject {
     devices: Devices,
-    pooled: Lock<HashMap<usize, Pooled>>,
+    pooled: Lock<HashMap<usize, PoolAllocation>>,
 }
 galatea_c_objects::object!(MemoryManagerObject as TRITONBACKEND_MemoryManager, kind 22);
 
 /// Pool memory that a backend holds.
-enum Pooled {
+enum PoolAllocation {
     Pinned { _memory: HostBuffer },
     Gpu { memory: DeviceBuffer },
 }
@@ -42,13 +42,16 @@ impl MemoryManagerObject {
             PoolKind::Pinned => {
                 let memory = self.devices.pinned_memory(byte_size);
                 let mut memory = memory.ok_or_else(|| self.no_pinned_memory())?;
-                (memory.as_mut_ptr().expose_provenance(), Pooled::Pinned { _memory: memory })
+                (
+                    memory.as_mut_ptr().expose_provenance(),
+                    PoolAllocation::Pinned { _memory: memory },
+                )
             }
             PoolKind::Gpu(number) => {
                 let memory = self.allocate_on(number, byte_size)?;
                 let address = usize::try_from(memory.address());
                 let address = address.map_err(|_| Status::internal("an address is too long"))?;
-                (address, Pooled::Gpu { memory })
+                (address, PoolAllocation::Gpu { memory })
             }
         };
         self.pooled.lock("keep memory of a backend").insert(address, pooled);
@@ -76,8 +79,8 @@ impl MemoryManagerObject {
     fn free_pooled(&self, kind: PoolKind, address: usize) -> Result<(), Status> {
         let mut all = self.pooled.lock("free memory of a backend");
         let is_meant = match (all.get(&address), kind) {
-            (Some(Pooled::Pinned { .. }), PoolKind::Pinned) => true,
-            (Some(Pooled::Gpu { memory }), PoolKind::Gpu(number)) => {
+            (Some(PoolAllocation::Pinned { .. }), PoolKind::Pinned) => true,
+            (Some(PoolAllocation::Gpu { memory }), PoolKind::Gpu(number)) => {
                 i64::from(memory.device().number()) == number
             }
             (Some(_) | None, _) => false,

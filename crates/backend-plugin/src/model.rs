@@ -12,7 +12,7 @@ use galatea_abi::{
 use galatea_backend::{AutoCompletePermission, Host, LoadedVersion, ModelFiles};
 use galatea_c_objects::error::{take_c, to_c_string};
 use galatea_c_objects::{handle, log, message, pointer};
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
@@ -35,7 +35,7 @@ pub(crate) struct ModelInfo {
     directory: CString,
     pub(crate) backend: Arc<Backend>,
     auto_complete: AutoCompletePermission,
-    support: Support,
+    support: SupportedFeatures,
     config: Lock<ModelConfig>,
     state: AtomicPtr<c_void>,
     pub(crate) memory_usage: MemoryReport,
@@ -93,7 +93,7 @@ impl Model {
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
         auto_complete: AutoCompletePermission,
-        support: &Support,
+        support: &SupportedFeatures,
     ) -> Result<Self, Status> {
         let model = Self::initialize(ModelInfo {
             name: to_c_string(draft.name()),
@@ -120,7 +120,7 @@ impl Model {
     pub(crate) fn of_built_in(
         backend: Backend,
         loaded: &LoadedVersion<'_>,
-        support: &Support,
+        support: &SupportedFeatures,
     ) -> Result<Self, Status> {
         let model = Self::initialize(ModelInfo {
             name: to_c_string(&loaded.spec.name),

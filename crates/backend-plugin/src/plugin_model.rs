@@ -7,7 +7,7 @@ use galatea_backend::{
     AutoCompletePermission, Host, InputMemory, Instance as InstanceTrait, InstanceCreation,
     Model as ModelTrait, ModelFiles, Placement, UnconfiguredModel,
 };
-use galatea_config::{ConfigDraft, InstanceGroup, InstanceKind, ModelSpec, Support};
+use galatea_config::{ConfigDraft, InstanceGroup, InstanceKind, ModelSpec, SupportedFeatures};
 use galatea_infer::{MemoryUsage, Status};
 use galatea_stdx::Lock;
 
@@ -27,7 +27,7 @@ impl UnconfiguredPluginModel {
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
         auto_complete: AutoCompletePermission,
-        support: &Support,
+        support: &SupportedFeatures,
     ) -> Result<Self, Status> {
         Model::open(backend, draft, files, auto_complete, support).map(Self)
     }

@@ -15,7 +15,7 @@ use galatea_stdx::Lock;
 use crate::backend::{Backend, BackendInfo};
 use crate::backend_with_strategies::BackendWithStrategies;
 use crate::exports;
-use crate::library::Opener;
+use crate::library::LibraryOpener;
 use crate::library::fingerprint::file_fingerprints;
 use crate::library::search::{
     BackendLibrary, BackendSearch, SearchScope, is_installed, model_has_library,
@@ -28,7 +28,7 @@ use crate::strategy_loader::StrategyLoader;
 /// The plug-ins of a server.
 pub struct Plugins {
     settings: PluginSettings,
-    opener: Arc<Opener>,
+    opener: Arc<LibraryOpener>,
     strategies: Arc<StrategyLoader>,
     backends: Lock<BTreeMap<BackendKey, Arc<BackendSlot>>>,
 }
@@ -44,7 +44,7 @@ impl Plugins {
     /// Creates a host that has not opened any plug-in yet.
     #[must_use]
     pub fn new(settings: PluginSettings) -> Arc<Self> {
-        let opener = Arc::new(Opener::new(exports::all));
+        let opener = Arc::new(LibraryOpener::new(exports::all));
         let strategies =
             Arc::new(StrategyLoader { settings: settings.clone(), opener: opener.clone() });
         Arc::new(Self { settings, opener, strategies, backends: Lock::default() })

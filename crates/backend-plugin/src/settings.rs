@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use galatea_abi::TRITONSERVER_Server;
-use galatea_config::Support;
+use galatea_config::SupportedFeatures;
 use galatea_devices::Devices;
 
 /// The setting that every backend has.
@@ -41,7 +41,7 @@ pub struct PluginSettings {
     /// The settings of each backend, merged with the settings for all backends.
     pub settings_of: BackendSettingsLookup,
     /// The processors that models may use.
-    pub support: Support,
+    pub support: SupportedFeatures,
     /// The GPUs whose memory backends may allocate.
     pub devices: Devices,
     /// The server that backends may call.

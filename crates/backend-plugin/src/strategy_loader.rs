@@ -7,7 +7,7 @@ use galatea_c_objects::log;
 use galatea_infer::Status;
 
 use crate::backend::{Backend, BackendInfo};
-use crate::library::Opener;
+use crate::library::LibraryOpener;
 use crate::library::search::SearchScope;
 use crate::library::strategy::StrategySearch;
 use crate::model::Model;
@@ -17,7 +17,7 @@ use crate::strategy::Strategy;
 /// Loads batching strategies, for models of any backend.
 pub(crate) struct StrategyLoader {
     pub(crate) settings: PluginSettings,
-    pub(crate) opener: Arc<Opener>,
+    pub(crate) opener: Arc<LibraryOpener>,
 }
 
 impl StrategyLoader {

@@ -10,22 +10,22 @@ use galatea_backend::{
     Backend, Device, ExecutionPolicy, Host, InputMemory, Instance, InstanceCreation, LogLevel,
     Model, ModelFiles, Placement, misnamed_file_hint_in,
 };
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 use serde_json::{Map, Value, json};
 
-use crate::confinement::{self, Confined, Confinement, Variables, WithoutControl};
+use crate::confinement::{self, Confinement, PassedVariables, VersionConfinement, WithoutControl};
 use crate::gpus::{GpuUse, Gpus};
 use crate::held::ModelLabel;
 use crate::instance::PythonInstance;
 use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
 use crate::server::ServerAccess;
-use crate::supervisor::{Starter, Supervised, Supervisor};
-use crate::template::{Environment, Imports, TemplateOptions, Templates};
+use crate::supervisor::{Starter, SupervisedInstance, Supervisor};
+use crate::template::{Environment, TemplateImports, TemplateOptions, Templates};
 use crate::wire::to_a;
-use crate::worker::{Launch, ModelContext, Started};
+use crate::worker::{ModelContext, StartedWorker, WorkerLaunch};
 
 /// The file of a model if its configuration names none.
 const MODEL_FILE: &str = "model.py";
@@ -46,7 +46,7 @@ pub struct PythonOptions {
     /// The GPUs whose memory tensors may occupy.
     pub devices: Devices,
     /// The features that configurations may request.
-    pub support: Support,
+    pub support: SupportedFeatures,
     /// The script and the settings that the models of a Python-based backend share.
     pub runtime: Option<PythonBasedBackend>,
     /// The maximum time until a worker sends its first message.
@@ -100,7 +100,7 @@ impl PythonBackend {
     ) -> Result<ModelRuntime, Status> {
         let environment = parameter(ENVIRONMENT);
         let confinement = self.options.confinement.tightened(parameter)?;
-        let variables = Variables {
+        let variables = PassedVariables {
             inherited: self.options.inherited,
             further: self.options.sandbox_variables.clone(),
         };
@@ -158,7 +158,7 @@ struct ModelRuntime {
     directory: PathBuf,
     version: i64,
     options: PythonOptions,
-    confined: Option<Confined>,
+    confined: Option<VersionConfinement>,
 }
 
 impl ModelRuntime {
@@ -250,7 +250,7 @@ impl Backend for PythonBackend {
             server: runtime.server(),
             gpus: Gpus::default(),
         });
-        let launch = Launch {
+        let launch = WorkerLaunch {
             interpreter: &runtime.interpreter,
             instance: &name,
             patience: runtime.options.start_timeout,
@@ -259,10 +259,10 @@ impl Backend for PythonBackend {
             confined: runtime.confined.as_ref(),
             model,
             gpu: None,
-            templates: runtime.environment.as_deref().map(|one| (one, Imports::Own)),
+            templates: runtime.environment.as_deref().map(|one| (one, TemplateImports::Own)),
             is_cancelled: &|| false,
         };
-        let mut started = Started::launch(&launch)?;
+        let mut started = StartedWorker::launch(&launch)?;
         let arguments = runtime.arguments(&name, &config, &name, Device::Cpu);
         let mut document = runtime.document(arguments, false);
         let mut config: Map<String, Value> = serde_json::from_str(&config)
@@ -396,7 +396,7 @@ impl Model for LoadedPythonModel {
     }
 }
 
-fn check(name: &str, supervised: &Supervised) -> Result<(), Status> {
+fn check(name: &str, supervised: &SupervisedInstance) -> Result<(), Status> {
     let Some(worker) = supervised.serving() else {
         return Err(Status::internal(format!("Stub process '{name}' is not healthy.")));
     };
@@ -418,11 +418,11 @@ impl InstanceStarter {
     /// Starts a worker and lets it initialize the model. Also returns the worker's answer.
     fn initialize(
         &self,
-        templates: Option<(&Environment, Imports)>,
+        templates: Option<(&Environment, TemplateImports)>,
         is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<(Started, Value), Status> {
+    ) -> Result<(StartedWorker, Value), Status> {
         let PythonModel { spec, runtime, context, .. } = &*self.model;
-        let mut started = Started::launch(&Launch {
+        let mut started = StartedWorker::launch(&WorkerLaunch {
             interpreter: &runtime.interpreter,
             instance: &self.name,
             patience: runtime.options.start_timeout,
@@ -450,11 +450,11 @@ fn has_check(answer: &Value) -> bool {
 }
 
 impl Starter for InstanceStarter {
-    fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Started, Status> {
+    fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<StartedWorker, Status> {
         let use_of_numpy = *self.model.use_of_numpy.lock("choose a template");
         let environment = self.model.runtime.environment.as_deref();
         let is_usual = use_of_numpy == UseOfNumpy::Usual;
-        let imports = if is_usual { Imports::Numpy } else { Imports::Own };
+        let imports = if is_usual { TemplateImports::Numpy } else { TemplateImports::Own };
         let templates = environment.map(|one| (one, imports));
         let (started, answer) = self.initialize(templates, is_cancelled)?;
         let says = |key: &str| answer.get(key).and_then(Value::as_bool).unwrap_or_default();

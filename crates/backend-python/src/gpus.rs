@@ -1,7 +1,7 @@
 //! Tensors in GPU memory, which the server shares with workers through the driver's handles.
 //!
 //! A handle is 64 bytes that the driver issues for the memory of one process and with which another
-//! process opens that memory. The description of a tensor ([`Description`]) lies in a block of an
+//! process opens that memory. The description of a tensor ([`IpcTensorLocation`]) lies in a block of an
 //! arena, so the end of the tensor's use is reported like that of any block. Workers copy their own
 //! tensors to host memory, because opening a handle takes longer than copying a tensor of the usual
 //! size.
@@ -35,7 +35,7 @@ pub(crate) enum GpuUse {
 
 /// The location of a tensor, as another process needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Description {
+pub(crate) struct IpcTensorLocation {
     device: u32,
     handle: IpcHandle,
     /// The tensor's first byte in the memory that the handle opens.
@@ -43,7 +43,7 @@ pub(crate) struct Description {
     length: u64,
 }
 
-impl Description {
+impl IpcTensorLocation {
     /// The length of the encoded description in bytes.
     pub(crate) const BYTES: usize = 84;
 
@@ -104,7 +104,7 @@ impl Gpus {
     pub(crate) fn describe(
         &self,
         region: &DeviceRegion,
-    ) -> Result<(Description, DeviceRegion), Status> {
+    ) -> Result<(IpcTensorLocation, DeviceRegion), Status> {
         let device = self.device(region.device)?;
         let memory = device.memory_of(region);
         if let Ok(handle) = memory.ipc_handle() {
@@ -117,8 +117,8 @@ impl Gpus {
     }
 }
 
-fn description(memory: &DeviceBuffer, (handle, offset): (IpcHandle, usize)) -> Description {
-    Description {
+fn description(memory: &DeviceBuffer, (handle, offset): (IpcHandle, usize)) -> IpcTensorLocation {
+    IpcTensorLocation {
         device: memory.device().number(),
         handle,
         offset: galatea_stdx::len64(offset),
@@ -149,12 +149,13 @@ mod tests {
 
     #[test]
     fn a_description_has_the_layout_that_workers_read() {
-        let description = Description { device: 3, handle: [7; 64], offset: 256, length: 1 << 40 };
+        let description =
+            IpcTensorLocation { device: 3, handle: [7; 64], offset: 256, length: 1 << 40 };
         let device = [3, 0, 0, 0];
         let offset = [0, 1, 0, 0, 0, 0, 0, 0];
         let length = [0, 0, 0, 0, 0, 1, 0, 0];
         let expected = [&device[..], &[7; 64], &offset, &length].concat();
         assert_eq!(description.encode(), expected);
-        assert_eq!(expected.len(), Description::BYTES);
+        assert_eq!(expected.len(), IpcTensorLocation::BYTES);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
 #[derive(Debug)]
 pub(crate) struct HeldRequest {
     pub(crate) responder: Responder,
-    count: Arc<Count>,
+    count: Arc<StatisticsEntry>,
     /// The request's identifier, which its responses repeat.
     pub(crate) id: String,
     /// The response that a sender has sent to a request that gets only one, kept until the sender
@@ -47,12 +47,12 @@ impl HeldRequest {
 /// The request's entry in the statistics. It is counted once, for whichever comes first: the end of
 /// its execution or the loss of its worker. Different threads notice these events.
 #[derive(Debug)]
-pub(crate) struct Count {
+pub(crate) struct StatisticsEntry {
     statistics: StatisticsReporter,
     is_done: AtomicBool,
 }
 
-impl Count {
+impl StatisticsEntry {
     fn new(statistics: StatisticsReporter) -> Arc<Self> {
         Arc::new(Self { statistics, is_done: AtomicBool::new(false) })
     }
@@ -139,7 +139,7 @@ impl HeldRequests {
     pub(crate) fn hold(
         &self,
         pending: &mut PendingRequest,
-    ) -> Result<(u64, Option<Arc<Count>>), Status> {
+    ) -> Result<(u64, Option<Arc<StatisticsEntry>>), Status> {
         let mut held = self.held.lock("hold a request");
         if let Some(reason) = &held.gone {
             return Err(reason.clone());
@@ -147,7 +147,7 @@ impl HeldRequests {
         held.last_key = held.last_key.wrapping_add(1);
         let key = held.last_key;
         let Some(responder) = pending.take_responder() else { return Ok((key, None)) };
-        let count = Count::new(responder.statistics().clone());
+        let count = StatisticsEntry::new(responder.statistics().clone());
         let request = pending.request();
         let (flow, deadline) = (request.backpressure.clone(), request.deadline);
         let cancel = request.cancel.clone();

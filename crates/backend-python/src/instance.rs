@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{Begun, Instance, RefusedBatch, ResumableInstance};
+use galatea_backend::{BeginResult, Instance, RefusedBatch, ResumableInstance};
 use galatea_infer::PendingRequest;
 
 use crate::supervisor::Supervisor;
-use crate::worker::{RunningExecution, Waited, Worker};
+use crate::worker::{RunningExecution, WaitResult, Worker};
 
 /// An instance of a Python model.
 pub(crate) struct PythonInstance {
@@ -31,24 +31,29 @@ impl PythonInstance {
     }
 
     /// Waits for the end of an execution, or for the deadline if there is one.
-    fn wait(&mut self, worker: Arc<Worker>, waited: Waited, until: Option<Instant>) -> Begun {
+    fn wait(
+        &mut self,
+        worker: Arc<Worker>,
+        waited: WaitResult,
+        until: Option<Instant>,
+    ) -> BeginResult {
         let waited = match waited {
-            Waited::InProgress(running) => worker.wait(running, until),
+            WaitResult::InProgress(running) => worker.wait(running, until),
             ended => ended,
         };
         match waited {
-            Waited::Ended(took) => {
+            WaitResult::Ended(took) => {
                 self.took = took;
-                Begun::Ended
+                BeginResult::Ended
             }
-            Waited::InProgress(running) => {
+            WaitResult::InProgress(running) => {
                 self.begun = Some(BegunBatch::Running(worker, running));
-                Begun::InProgress
+                BeginResult::InProgress
             }
-            Waited::Lost(lost) => {
+            WaitResult::Lost(lost) => {
                 self.took = Duration::MAX;
                 self.supervisor.shared().lost(&worker, &lost);
-                Begun::Ended
+                BeginResult::Ended
             }
         }
     }
@@ -75,12 +80,12 @@ impl ResumableInstance for PythonInstance {
         &mut self,
         requests: Vec<PendingRequest>,
         patience: Duration,
-    ) -> Result<Begun, RefusedBatch> {
+    ) -> Result<BeginResult, RefusedBatch> {
         let until = Instant::now().checked_add(patience);
         let Some(worker) = self.supervisor.shared().serving().filter(|_| until.is_some()) else {
             // The worker may be starting at this moment.
             self.begun = Some(BegunBatch::Waiting(requests));
-            return Ok(Begun::InProgress);
+            return Ok(BeginResult::InProgress);
         };
         let waited = worker.begin(requests)?;
         Ok(self.wait(worker, waited, until))
@@ -91,7 +96,7 @@ impl ResumableInstance for PythonInstance {
             None => Ok(()),
             Some(BegunBatch::Waiting(requests)) => self.execute(requests),
             Some(BegunBatch::Running(worker, running)) => {
-                self.wait(worker, Waited::InProgress(running), None);
+                self.wait(worker, WaitResult::InProgress(running), None);
                 Ok(())
             }
         }

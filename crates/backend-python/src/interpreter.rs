@@ -73,11 +73,11 @@ impl Interpreter {
 pub(crate) struct Environments {
     default: PathBuf,
     temporary_folder: PathBuf,
-    extracted: Lock<Extracted>,
+    extracted: Lock<ExtractedArchives>,
 }
 
 #[derive(Debug, Default)]
-struct Extracted {
+struct ExtractedArchives {
     /// The folder into which archives are extracted, once one has been created.
     folder: Option<PathBuf>,
     by_archive: HashMap<PathBuf, (SystemTime, PathBuf)>,

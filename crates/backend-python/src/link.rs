@@ -23,7 +23,7 @@ use crate::wire::FrameSplitter;
 
 /// The server's ends of the sockets to a worker.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct WorkerSockets {
     /// The channel for executions, which the executing thread reads.
     pub(crate) a: Channel,
     /// The channel for everything else, which the supervisor reads.
@@ -57,7 +57,7 @@ pub(crate) struct WorkerEnds {
 
 /// The events that occurred while the supervisor was waiting.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Events {
+pub(crate) struct SocketEvents {
     /// True if the socket for executions has bytes or has ended.
     pub(crate) a: bool,
     /// True if the second socket has bytes or has ended.
@@ -68,7 +68,7 @@ pub(crate) struct Events {
     pub(crate) is_idle: bool,
 }
 
-impl Link {
+impl WorkerSockets {
     /// Creates the server's ends and the worker's.
     pub(crate) fn pair() -> io::Result<(Self, WorkerEnds)> {
         let ((a, commands), (back, results)) = (UnixStream::pair()?, UnixStream::pair()?);
@@ -115,16 +115,25 @@ impl Link {
 
     /// Waits until the second socket is readable, and meanwhile sends the unsent bytes of both
     /// sockets.
-    pub(crate) fn wait(&self, process: Option<&OwnedFd>, timeout: Duration) -> Events {
+    pub(crate) fn wait(&self, process: Option<&OwnedFd>, timeout: Duration) -> SocketEvents {
         self.wait_for(PollFlags::empty(), process, timeout)
     }
 
     /// Like [`Self::wait`], for both sockets.
-    pub(crate) fn wait_for_both(&self, process: Option<&OwnedFd>, timeout: Duration) -> Events {
+    pub(crate) fn wait_for_both(
+        &self,
+        process: Option<&OwnedFd>,
+        timeout: Duration,
+    ) -> SocketEvents {
         self.wait_for(PollFlags::IN, process, timeout)
     }
 
-    fn wait_for(&self, on_a: PollFlags, process: Option<&OwnedFd>, timeout: Duration) -> Events {
+    fn wait_for(
+        &self,
+        on_a: PollFlags,
+        process: Option<&OwnedFd>,
+        timeout: Duration,
+    ) -> SocketEvents {
         let wanted = |channel: &Channel, base: PollFlags| {
             let congested = channel.is_congested.load(Ordering::Acquire);
             if congested { base | PollFlags::OUT } else { base }
@@ -141,7 +150,7 @@ impl Link {
             polled.get(index).is_some_and(|one| one.revents().intersects(flags))
         };
         let ended = PollFlags::HUP | PollFlags::ERR;
-        let events = Events {
+        let events = SocketEvents {
             a: has(2, PollFlags::IN | ended),
             b: has(0, PollFlags::IN | ended),
             has_exited: has(4, PollFlags::IN),

@@ -18,11 +18,11 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::gpus::Gpus;
 use crate::held::ModelLabel;
-use crate::link::Link;
+use crate::link::WorkerSockets;
 use crate::server::{CustomMetricFamily, CustomMetricKind, ServerAccess};
 use crate::tensors::Arenas;
 use crate::wire::{FrameSplitter, INLINE_BYTES_MAX};
-use crate::worker::{ModelContext, Waited, Worker};
+use crate::worker::{ModelContext, WaitResult, Worker};
 
 /// The number of requests in the worker's batch. Their keys are 1 and 2.
 const REQUESTS: usize = 2;
@@ -37,12 +37,12 @@ const SENT_BYTES_MAX: usize = 64 << 10;
 ///
 /// If a request is not answered or counted, or is so twice.
 pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
-    serve_in(GiveUp::BehindExecution, executions, others, is_decoupled);
+    serve_in(GiveUpMoment::BehindExecution, executions, others, is_decoupled);
 }
 
 /// The moment at which the supervisor's thread gives the worker up.
 #[derive(Clone, Copy, Debug)]
-enum GiveUp {
+enum GiveUpMoment {
     BehindExecution,
     /// The worker has sent everything, but the lane's thread has not read it yet.
     #[cfg(test)]
@@ -50,8 +50,8 @@ enum GiveUp {
 }
 
 /// Returns the number of requests that were counted as executed.
-fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: bool) -> u32 {
-    let (link, mut worker_ends) = Link::pair().expect("sockets can be made");
+fn serve_in(give_up: GiveUpMoment, executions: &[u8], others: &[u8], is_decoupled: bool) -> u32 {
+    let (link, mut worker_ends) = WorkerSockets::pair().expect("sockets can be made");
     let context = ModelContext {
         label: ModelLabel { name: Arc::from("model"), version: 1 },
         is_decoupled,
@@ -62,7 +62,7 @@ fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: boo
     };
     let arenas = Arenas::new(None, Gpus::default()).expect("memory can be made");
     let worker = Arc::new(Worker::new(link, arenas, Arc::new(context), None, None));
-    let ends: Vec<Arc<Ends>> = (0..REQUESTS).map(|_| Arc::default()).collect();
+    let ends: Vec<Arc<RequestEndCounts>> = (0..REQUESTS).map(|_| Arc::default()).collect();
     let batch = ends.iter().map(|ends| request(ends.clone())).collect();
     let waited = match worker.begin(batch) {
         Ok(waited) => waited,
@@ -73,18 +73,18 @@ fn serve_in(give_up: GiveUp, executions: &[u8], others: &[u8], is_decoupled: boo
     while worker.read_messages(&mut splitter).is_ok() {}
     say(&mut worker_ends.results, executions);
     let execute = || {
-        if let Waited::InProgress(running) = waited {
+        if let WaitResult::InProgress(running) = waited {
             drop(worker.wait(running, None));
         }
     };
     let reason = Status::internal("the worker has ended");
     match give_up {
-        GiveUp::BehindExecution => {
+        GiveUpMoment::BehindExecution => {
             execute();
             worker.give_up(&reason);
         }
         #[cfg(test)]
-        GiveUp::BeforeExecution => {
+        GiveUpMoment::BeforeExecution => {
             worker.give_up(&reason);
             execute();
         }
@@ -107,7 +107,7 @@ fn say(socket: &mut UnixStream, bytes: &[u8]) {
 }
 
 /// A request with one input in the frame and one in shared memory, which counts how often it ends.
-fn request(ends: Arc<Ends>) -> PendingRequest {
+fn request(ends: Arc<RequestEndCounts>) -> PendingRequest {
     let input = |name: &str, length: usize| InputTensor {
         name: name.to_owned(),
         datatype: DataType::Uint8,
@@ -131,13 +131,13 @@ fn request(ends: Arc<Ends>) -> PendingRequest {
 
 /// Counters of the ways in which requests end.
 #[derive(Debug, Default)]
-struct Ends {
+struct RequestEndCounts {
     replies: AtomicU32,
     succeeded: AtomicU32,
     failed: AtomicU32,
 }
 
-impl RequestObserver for Ends {
+impl RequestObserver for RequestEndCounts {
     fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {
         self.succeeded.fetch_add(1, Ordering::Relaxed);
     }
@@ -189,7 +189,7 @@ fn refusal() -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::{GiveUp, serve, serve_in};
+    use super::{GiveUpMoment, serve, serve_in};
 
     fn frame(body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len()).unwrap();
@@ -230,7 +230,7 @@ mod tests {
             for others in &others {
                 for executions in &executions {
                     serve(executions, others, is_decoupled);
-                    serve_in(GiveUp::BeforeExecution, executions, others, is_decoupled);
+                    serve_in(GiveUpMoment::BeforeExecution, executions, others, is_decoupled);
                 }
             }
         }
@@ -241,10 +241,10 @@ mod tests {
     fn a_request_counts_as_what_comes_first_of_its_execution_and_the_loss_of_its_worker() {
         for others in [Vec::new(), sent(1, 0)] {
             let succeeded = |give_up| serve_in(give_up, &result(false), &others, true);
-            assert_eq!(succeeded(GiveUp::BehindExecution), 2);
-            assert_eq!(succeeded(GiveUp::BeforeExecution), 0);
+            assert_eq!(succeeded(GiveUpMoment::BehindExecution), 2);
+            assert_eq!(succeeded(GiveUpMoment::BeforeExecution), 0);
         }
         let succeeded = |give_up| serve_in(give_up, &result(false), &sent(1, 1), true);
-        assert_eq!(succeeded(GiveUp::BeforeExecution), 1, "one has had its last response");
+        assert_eq!(succeeded(GiveUpMoment::BeforeExecution), 1, "one has had its last response");
     }
 }

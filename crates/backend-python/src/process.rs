@@ -17,7 +17,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid};
 
 use crate::arena::Arena;
-use crate::confinement::{Confined, Scratch, Start, is_missing};
+use crate::confinement::{ProcessStart, ScratchDirectory, VersionConfinement, is_missing};
 use crate::interpreter::Interpreter;
 use crate::link::WorkerEnds;
 use crate::sources;
@@ -46,7 +46,7 @@ pub(crate) struct Process {
     /// A descriptor whose closing makes the system kill the worker.
     _lifeline: OwnedFd,
     /// The process's temporary files, which outlive it.
-    _scratch: Option<Scratch>,
+    _scratch: Option<ScratchDirectory>,
 }
 
 /// The parent of a process.
@@ -69,7 +69,7 @@ pub(crate) trait Parent: std::fmt::Debug + Send + Sync {
 }
 
 /// The sockets and the memory that a worker receives at its start.
-pub(crate) struct Equipment<'a> {
+pub(crate) struct WorkerResources<'a> {
     pub(crate) ends: WorkerEnds,
     pub(crate) inputs: &'a Arena,
     pub(crate) outputs: &'a Arena,
@@ -87,11 +87,11 @@ impl Process {
         interpreter: &Interpreter,
         names: [&str; 2],
         variables: Vec<(&'static str, OsString)>,
-        confined: Option<&Confined>,
-        equipment: Equipment<'_>,
+        confined: Option<&VersionConfinement>,
+        equipment: WorkerResources<'_>,
         server_end: &UnixStream,
     ) -> Result<Self, Status> {
-        let Equipment { ends, inputs, outputs } = equipment;
+        let WorkerResources { ends, inputs, outputs } = equipment;
         let WorkerEnds { commands, results, others } = ends;
         let mut arguments = names.map(OsString::from).to_vec();
         if confined.is_some_and(|confined| confined.confinement.sandbox) {
@@ -99,7 +99,7 @@ impl Process {
             arguments.push(OsString::from("sandbox"));
         }
         let words = words(interpreter, arguments);
-        let start = Start { words, variables, input: commands, server_end };
+        let start = ProcessStart { words, variables, input: commands, server_end };
         let given = |lifeline: &io::PipeReader| {
             let fds = [
                 others.as_fd(),
@@ -126,15 +126,15 @@ impl Process {
         server_end: &UnixStream,
     ) -> Result<Self, Status> {
         let words = words(interpreter, arguments.to_vec());
-        let start = Start { words, variables, input, server_end };
+        let start = ProcessStart { words, variables, input, server_end };
         let given = |lifeline: &io::PipeReader| send_descriptors(server_end, &[lifeline.as_fd()]);
         Self::begin(interpreter, start, None, given)
     }
 
     fn begin(
         interpreter: &Interpreter,
-        start: Start<'_>,
-        confined: Option<&Confined>,
+        start: ProcessStart<'_>,
+        confined: Option<&VersionConfinement>,
         give: impl FnOnce(&io::PipeReader) -> io::Result<()>,
     ) -> Result<Self, Status> {
         let program = &interpreter.program;

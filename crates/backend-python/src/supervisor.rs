@@ -8,12 +8,12 @@
 //!
 //! 1. **A thread notices.** The lane's thread, in `Worker::begin` or `Worker::wait`: the socket of
 //!    executions has ended, brought nonsense, or was silent for `execute-timeout-seconds`
-//!    ([`Lost`]), which it reports to [`Supervised::lost`]. Or the supervisor's thread
-//!    (`Supervised::listen`): the same on the second socket, or the process handle signals its end.
+//!    ([`WorkerLoss`]), which it reports to [`SupervisedInstance::lost`]. Or the supervisor's thread
+//!    (`SupervisedInstance::listen`): the same on the second socket, or the process handle signals its end.
 //!    Without a time limit, a model that loops forever is simply a long execution.
 //! 2. **No more batches are given to this worker.** The event moves [`WorkerLife`] out of `Serving`
-//!    under the lock of [`SupervisorState`]. From then on [`Supervised::worker`] waits or refuses,
-//!    and [`Supervised::serving`] finds no worker, so that an I/O thread leaves its batch to the
+//!    under the lock of [`SupervisorState`]. From then on [`SupervisedInstance::worker`] waits or refuses,
+//!    and [`SupervisedInstance::serving`] finds no worker, so that an I/O thread leaves its batch to the
 //!    lane.
 //! 3. **The process ends.** Nonsense and silence kill it at once. If only its sockets ended, it has
 //!    `EXIT_GRACE_NS` to end on its own, so that its exit status tells why; then it is asked to
@@ -28,13 +28,13 @@
 //!    `WorkerLife` chooses. A template forks the worker. A template that ends, hangs or forks a
 //!    worker that does not speak is given up for a while
 //!    ([`TemplateLife`](galatea_policy::TemplateLife)), and in the same start the worker starts an
-//!    interpreter of its own (`Started::launch`).
-//! 6. **Requests wait or fail.** The instance's next batch waits in [`Supervised::worker`] during
+//!    interpreter of its own (`StartedWorker::launch`).
+//! 6. **Requests wait or fail.** The instance's next batch waits in [`SupervisedInstance::worker`] during
 //!    starts and short pauses; other batches wait in the scheduler or go to other instances. During
 //!    long pauses, and after a failed start, a batch is refused with the cause. The model is not
 //!    ready until the worker serves.
-//! 7. **The worker serves again.** `Supervised::start` puts the new worker in place, passes
-//!    `Started` to the machine, and wakes the waiting threads.
+//! 7. **The worker serves again.** `SupervisedInstance::start` puts the new worker in place, passes
+//!    `StartedWorker` to the machine, and wakes the waiting threads.
 //! 8. **The instance ends.** The lane's thread drops its instance and thus [`Supervisor`], which
 //!    waits until senders have answered their requests, as in Triton. A request whose client has
 //!    left is not waited for. `WorkerEvent::Stop` then lets the worker finalize its model; after
@@ -45,7 +45,7 @@
 //! - **Two threads notice.** Both report under one lock, and `WorkerLife` ignores the second event.
 //!   The first cause is kept (`State::loss`).
 //! - **A late report.** A lane may report a worker whose successor is already serving.
-//!   [`Supervised::lost`] compares the workers and ignores the report.
+//!   [`SupervisedInstance::lost`] compares the workers and ignores the report.
 //! - **The death while a batch is handed over.** `HeldRequests` is closed once, under its lock. A
 //!   request that arrives later is refused, and its batch returns to the lane, which fails it. A
 //!   request that arrived earlier fails in step 4, and the send, or the read that follows, finds
@@ -63,7 +63,7 @@
 //!   the memory of the reply is given back, and the reply is dropped. A call that the lane's thread
 //!   reads after step 4 is not cancelled; it runs to completion, and its result is discarded.
 //! - **The process ends, but not its sockets,** because a process that it forked holds them. The
-//!   process handle signals the end, and `Link::close` ends the lane's read.
+//!   process handle signals the end, and `WorkerSockets::close` ends the lane's read.
 //! - **The end of the instance during a death.** `Stop` takes effect in every state: no process
 //!   follows one that is ending, a pause ends at once, and a start checks for it every
 //!   `CHECK_INTERVAL` and ends its process. However, an instance ends only after its batch: a batch
@@ -92,7 +92,7 @@ use galatea_stdx::{Condvar, Lock};
 
 use crate::process::Process;
 use crate::wire::{Frame, FrameSplitter, to_a};
-use crate::worker::{Lost, Started, Worker, unhealthy};
+use crate::worker::{StartedWorker, Worker, WorkerLoss, unhealthy};
 
 /// The time that the supervisor sleeps when nothing happens. Free memory is returned afterwards.
 const IDLE: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Starts an instance's workers.
 pub(crate) trait Starter: Send + Sync {
     /// Starts a worker that serves, unless the start is cancelled meanwhile.
-    fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Started, Status>;
+    fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<StartedWorker, Status>;
     /// The instance's name.
     fn instance(&self) -> &str;
     /// Writes a line to the log.
@@ -110,7 +110,7 @@ pub(crate) trait Starter: Send + Sync {
 }
 
 /// The state that the threads of an instance share.
-pub(crate) struct Supervised {
+pub(crate) struct SupervisedInstance {
     state: Lock<SupervisorState>,
     changed: Condvar,
     starter: Box<dyn Starter>,
@@ -143,7 +143,7 @@ struct RunningWorker {
 
 /// Runs the supervisor's thread. Dropping it ends the worker.
 pub(crate) struct Supervisor {
-    shared: Arc<Supervised>,
+    shared: Arc<SupervisedInstance>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -164,7 +164,8 @@ impl Supervisor {
             reason: unhealthy(starter.instance(), "has ended"),
         };
         let (changed, origin) = (Condvar::default(), Instant::now());
-        let shared = Arc::new(Supervised { state: Lock::new(state), changed, starter, origin });
+        let shared =
+            Arc::new(SupervisedInstance { state: Lock::new(state), changed, starter, origin });
         let supervised = shared.clone();
         let thread = std::thread::Builder::new()
             .name(String::from("python-worker"))
@@ -173,7 +174,7 @@ impl Supervisor {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Supervised> {
+    pub(crate) const fn shared(&self) -> &Arc<SupervisedInstance> {
         &self.shared
     }
 }
@@ -190,7 +191,7 @@ impl Drop for Supervisor {
 }
 
 /// Methods for the threads that execute and ask.
-impl Supervised {
+impl SupervisedInstance {
     /// Waits for a serving worker and returns it.
     ///
     /// # Errors
@@ -217,7 +218,7 @@ impl Supervised {
     }
 
     /// Gives up a worker that an execution has lost.
-    pub(crate) fn lost(&self, worker: &Arc<Worker>, lost: &Lost) {
+    pub(crate) fn lost(&self, worker: &Arc<Worker>, lost: &WorkerLoss) {
         let mut state = self.state.lock("give a worker up");
         if Arc::ptr_eq(&state.worker, worker) {
             self.lose(&mut state, lost);
@@ -227,11 +228,11 @@ impl Supervised {
         worker.link.wake();
     }
 
-    fn lose(&self, state: &mut SupervisorState, lost: &Lost) {
+    fn lose(&self, state: &mut SupervisorState, lost: &WorkerLoss) {
         let event = match lost {
             // The way in which its process ends tells more.
-            Lost::Ended => WorkerEvent::SocketsEnded,
-            Lost::Malformed(_) | Lost::TimedOut => {
+            WorkerLoss::Ended => WorkerEvent::SocketsEnded,
+            WorkerLoss::Malformed(_) | WorkerLoss::TimedOut => {
                 let how = lost.describe(state.worker.patience());
                 state.loss.get_or_insert(how);
                 WorkerEvent::Failed
@@ -271,8 +272,8 @@ impl Supervised {
 }
 
 /// Methods for the supervisor's thread.
-impl Supervised {
-    fn run(&self, first: Started) {
+impl SupervisedInstance {
+    fn run(&self, first: StartedWorker) {
         let mut running = Some(RunningWorker::new(first));
         loop {
             self.act(&mut running);
@@ -341,7 +342,7 @@ impl Supervised {
     fn give_up(&self) {
         let is_stopping = self.is_stopping();
         let mut state = self.state.lock("give the worker up");
-        let how = state.loss.clone().unwrap_or_else(|| Lost::Ended.describe(Duration::ZERO));
+        let how = state.loss.clone().unwrap_or_else(|| WorkerLoss::Ended.describe(Duration::ZERO));
         let reason = if is_stopping {
             Status::unavailable("the model was unloaded")
         } else {
@@ -394,8 +395,8 @@ impl Supervised {
 }
 
 impl RunningWorker {
-    fn new(started: Started) -> Self {
-        let Started { worker, process, others, .. } = started;
+    fn new(started: StartedWorker) -> Self {
+        let StartedWorker { worker, process, others, .. } = started;
         Self { worker, process, others, is_drained: false, has_exited: false }
     }
 

@@ -390,7 +390,7 @@ pub trait ResumableInstance {
         &mut self,
         requests: Vec<PendingRequest>,
         patience: Duration,
-    ) -> Result<Begun, RefusedBatch>;
+    ) -> Result<BeginResult, RefusedBatch>;
 
     /// Waits for the end of the execution in progress.
     ///
@@ -406,7 +406,7 @@ pub trait ResumableInstance {
 
 /// The result of beginning an execution.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum BeginResult {
     /// The execution has ended.
     Ended,
     /// The execution is still in progress: a call of [`ResumableInstance::finish`] follows, on
@@ -452,7 +452,7 @@ pub struct RefusedBatch {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
     use galatea_pbtxt::read_config;
 
     use super::*;
@@ -465,7 +465,7 @@ mod tests {
             instance_group [ { name: 'far' kind: KIND_CPU host_policy: 'own' },
                 { name: 'near' kind: KIND_CPU }, { name: 'any' kind: KIND_MODEL } ]";
         let draft = read_config("config.pbtxt", text).unwrap();
-        let spec = draft.finish(&Support::default()).unwrap();
+        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
         for (name, device, expected) in [
             ("far_0", Device::Cpu, "own"),
             ("near_1", Device::Cpu, "cpu"),

@@ -10,10 +10,10 @@ use galatea_stdx::Lock;
 use crate::address::{Address, BucketPlace};
 use crate::client::BucketClient;
 use crate::credentials::BucketEnvironment;
-use crate::download::Permits;
-use crate::open::{Fallback, open};
+use crate::download::DownloadPermits;
+use crate::open::{KeylessIdentity, open};
 use crate::runtime::Runtime;
-use crate::store::{BucketStore, Origin};
+use crate::store::{BucketStore, RepositoryLocation};
 
 /// Opens repositories in buckets. Costs next to nothing while there are none.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct BucketConnector {
 struct ConnectorShared {
     runtime: Arc<Runtime>,
     client: BucketClient,
-    permits: Permits,
+    permits: DownloadPermits,
 }
 
 impl BucketConnector {
@@ -58,7 +58,7 @@ impl BucketConnector {
                 trusted: trusted.map(PathBuf::from),
                 client: None,
             }),
-            permits: Permits::new(),
+            permits: DownloadPermits::new(),
         };
         *shared = Some(started.clone());
         Ok(started)
@@ -91,13 +91,13 @@ impl RemoteConnector for BucketConnector {
         let ConnectorShared { runtime, client, permits } = self.shared()?;
         let (around, place) = (self.around.clone(), (url.to_owned(), address.clone()));
         let reopen = move |fallback| open(&place.0, &place.1, &around, &client, fallback);
-        let store = reopen(Fallback::Role).map_err(RemoteError::Failed)?;
+        let store = reopen(KeylessIdentity::Role).map_err(RemoteError::Failed)?;
         let store = BucketStore {
-            origin: Origin { url: url.trim_end_matches('/').to_owned(), address },
+            origin: RepositoryLocation { url: url.trim_end_matches('/').to_owned(), address },
             runtime,
             permits,
             reopen: Box::new(reopen),
-            store: Lock::new((Fallback::Role, store)),
+            store: Lock::new((KeylessIdentity::Role, store)),
         };
         store.check()?;
         Ok(RemoteRepository { store: Arc::new(store), copies })

@@ -29,12 +29,12 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Bounds the requests and the open files of all repositories together.
 #[derive(Clone, Debug)]
-pub(crate) struct Permits {
+pub(crate) struct DownloadPermits {
     files: Arc<Semaphore>,
     requests: Arc<Semaphore>,
 }
 
-impl Permits {
+impl DownloadPermits {
     /// The maximum number of files copied at a time. Each takes a descriptor.
     pub(crate) const FILES_MAX: usize = 32;
     /// The maximum number of requests at a time. Each takes a connection and its buffers, some 100
@@ -50,7 +50,7 @@ impl Permits {
 }
 
 /// A reason why an object was not copied.
-pub(crate) enum Failure {
+pub(crate) enum DownloadFailure {
     /// The object has changed since it was listed.
     Changed,
     Store(object_store::Error),
@@ -58,7 +58,7 @@ pub(crate) enum Failure {
     File(io::Error),
 }
 
-impl From<object_store::Error> for Failure {
+impl From<object_store::Error> for DownloadFailure {
     fn from(error: object_store::Error) -> Self {
         match error {
             object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
@@ -74,20 +74,22 @@ pub(crate) async fn download(
     store: &dyn ObjectStore,
     path: &str,
     order: &Download,
-    permits: &Permits,
-) -> Result<(), Failure> {
+    permits: &DownloadPermits,
+) -> Result<(), DownloadFailure> {
     let path = &Path::parse(path).map_err(object_store::Error::from)?;
     let state = &order.object.state;
     // The semaphores are never closed.
     let _permit = permits.files.acquire().await.ok();
     // An existing file may be shared with an earlier copy, so it is replaced, not overwritten.
     match std::fs::remove_file(&order.file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Failure::File(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(DownloadFailure::File(error));
+        }
         Err(_) | Ok(()) => {}
     }
     let mut options = File::options();
     let created = options.write(true).create_new(true).mode(0o600).open(&order.file);
-    let file = &created.map_err(Failure::File)?;
+    let file = &created.map_err(DownloadFailure::File)?;
     let starts = (0..state.byte_size).step_by(usize::try_from(PART_BYTES).unwrap_or(usize::MAX));
     let parts = starts.map(|start| {
         let end = start.saturating_add(PART_BYTES).min(state.byte_size);
@@ -96,12 +98,12 @@ pub(crate) async fn download(
             ObjectPart { store, path, state, file, end }.copy(start).await
         }
     });
-    let mut parts = stream::iter(parts).buffer_unordered(Permits::REQUESTS_MAX);
+    let mut parts = stream::iter(parts).buffer_unordered(DownloadPermits::REQUESTS_MAX);
     while let Some(copied) = parts.next().await {
         copied?;
     }
     let since_epoch = Duration::from_nanos(u64::try_from(state.modified_ns).unwrap_or_default());
-    file.set_modified(SystemTime::UNIX_EPOCH + since_epoch).map_err(Failure::File)
+    file.set_modified(SystemTime::UNIX_EPOCH + since_epoch).map_err(DownloadFailure::File)
 }
 
 /// A part of an object that ends at `end`.
@@ -114,7 +116,7 @@ struct ObjectPart<'a> {
 }
 
 impl ObjectPart<'_> {
-    async fn copy(&self, start: u64) -> Result<(), Failure> {
+    async fn copy(&self, start: u64) -> Result<(), DownloadFailure> {
         let mut position = start;
         let mut attempts_left = ATTEMPTS_MAX;
         let mut pause = PAUSE_MIN;
@@ -123,13 +125,13 @@ impl ObjectPart<'_> {
             let broken = match self.go_on(&mut position).await {
                 Ok(()) if position == self.end => return Ok(()),
                 Ok(()) => too_short(),
-                Err(Interruption::Final(failure)) => return Err(failure),
-                Err(Interruption::Broken(error)) => error,
+                Err(PartInterruption::Final(failure)) => return Err(failure),
+                Err(PartInterruption::Broken(error)) => error,
             };
             // A part that makes progress gets its attempts back.
             attempts_left = if position > before { ATTEMPTS_MAX } else { attempts_left } - 1;
             if attempts_left == 0 {
-                return Err(Failure::Store(broken));
+                return Err(DownloadFailure::Store(broken));
             }
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(5));
@@ -137,7 +139,7 @@ impl ObjectPart<'_> {
     }
 
     /// Copies starting at `position`, which advances.
-    async fn go_on(&self, position: &mut u64) -> Result<(), Interruption> {
+    async fn go_on(&self, position: &mut u64) -> Result<(), PartInterruption> {
         let is_whole = *position == 0 && self.end == self.state.byte_size;
         let options = GetOptions {
             if_match: self.state.etag.as_deref().map(quoted),
@@ -145,26 +147,26 @@ impl ObjectPart<'_> {
             ..GetOptions::default()
         };
         let result = self.store.get_opts(self.path, options).await;
-        let result = result.map_err(|error| Interruption::Final(error.into()))?;
+        let result = result.map_err(|error| PartInterruption::Final(error.into()))?;
         // Some servers ignore the condition.
         let (now, listed) = (result.meta.e_tag.as_deref(), self.state.etag.as_deref());
         let is_other = now.zip(listed).is_some_and(|(now, listed)| quoted(now) != quoted(listed));
         if is_other || result.meta.size != self.state.byte_size {
-            return Err(Interruption::Final(Failure::Changed));
+            return Err(PartInterruption::Final(DownloadFailure::Changed));
         }
         let mut body = result.into_stream();
         loop {
             let next = timeout(SILENCE_MAX, body.next()).await;
-            let bytes = match next.map_err(|_| Interruption::Broken(silence()))? {
+            let bytes = match next.map_err(|_| PartInterruption::Broken(silence()))? {
                 None => return Ok(()),
-                Some(bytes) => bytes.map_err(Interruption::Broken)?,
+                Some(bytes) => bytes.map_err(PartInterruption::Broken)?,
             };
             let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             if length > self.end.saturating_sub(*position) {
-                return Err(Interruption::Final(Failure::Changed));
+                return Err(PartInterruption::Final(DownloadFailure::Changed));
             }
             let written = self.file.write_all_at(&bytes, *position);
-            written.map_err(|error| Interruption::Final(Failure::File(error)))?;
+            written.map_err(|error| PartInterruption::Final(DownloadFailure::File(error)))?;
             *position = position.saturating_add(length);
         }
     }
@@ -180,10 +182,10 @@ fn quoted(tag: &str) -> String {
 }
 
 /// A reason why a part ended early.
-enum Interruption {
+enum PartInterruption {
     /// Another attempt may help.
     Broken(object_store::Error),
-    Final(Failure),
+    Final(DownloadFailure),
 }
 
 fn too_short() -> object_store::Error {

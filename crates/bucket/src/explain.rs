@@ -11,17 +11,17 @@ const MESSAGE_LENGTH_MAX: usize = 500;
 
 /// The cause of a failed request to an object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cause {
+pub(crate) struct RequestFailureCause {
     /// The server's code for the failure; empty if it has none.
     pub(crate) code: String,
     /// The message, from the server or from this machine.
     pub(crate) message: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FailedPart,
 }
 
 /// The part that needs to be fixed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FailedPart {
     /// The message names it.
     Told,
     Region,
@@ -31,10 +31,10 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Cause {
+impl RequestFailureCause {
     pub(crate) fn of(error: &object_store::Error) -> Self {
         if let Some(message) = found_here(error) {
-            return Self { code: String::new(), message, kind: Kind::Told };
+            return Self { code: String::new(), message, kind: FailedPart::Told };
         }
         let text = error.to_string();
         let code = element(&text, "Code").unwrap_or_default();
@@ -46,15 +46,15 @@ impl Cause {
     /// A remark that follows a text of Triton's.
     pub(crate) fn remark(&self) -> &'static str {
         match self.kind {
-            Kind::Told | Kind::Other => "",
-            Kind::Region => " (region: the bucket is in another one: set AWS_DEFAULT_REGION)",
-            Kind::Credentials => {
+            FailedPart::Told | FailedPart::Other => "",
+            FailedPart::Region => " (region: the bucket is in another one: set AWS_DEFAULT_REGION)",
+            FailedPart::Credentials => {
                 " (credentials: the server does not accept these, or there are none)"
             }
-            Kind::Permission => {
+            FailedPart::Permission => {
                 " (permission: these credentials may not list or read here, or are unknown)"
             }
-            Kind::Bucket => " (bucket: there is none of this name)",
+            FailedPart::Bucket => " (bucket: there is none of this name)",
         }
     }
 }
@@ -80,7 +80,7 @@ pub(crate) fn is_of_role(error: &object_store::Error) -> bool {
     ROLES.iter().any(|path| text.contains(path))
 }
 
-fn kind(error: &object_store::Error, code: &str, text: &str) -> Kind {
+fn kind(error: &object_store::Error, code: &str, text: &str) -> FailedPart {
     match code {
         "InvalidAccessKeyId"
         | "SignatureDoesNotMatch"
@@ -89,26 +89,26 @@ fn kind(error: &object_store::Error, code: &str, text: &str) -> Kind {
         | "TokenRefreshRequired"
         | "AuthenticationFailed"
         | "InvalidAuthenticationInfo"
-        | "NoAuthenticationInformation" => Kind::Credentials,
+        | "NoAuthenticationInformation" => FailedPart::Credentials,
         "AccessDenied"
         | "AllAccessDisabled"
         | "AuthorizationFailure"
         | "AuthorizationPermissionMismatch"
-        | "InsufficientAccountPermissions" => Kind::Permission,
-        "NoSuchBucket" | "ContainerNotFound" => Kind::Bucket,
+        | "InsufficientAccountPermissions" => FailedPart::Permission,
+        "NoSuchBucket" | "ContainerNotFound" => FailedPart::Bucket,
         "PermanentRedirect"
         | "AuthorizationHeaderMalformed"
-        | "IllegalLocationConstraintException" => Kind::Region,
-        _ if ROLES.iter().any(|path| text.contains(path)) => Kind::Credentials,
-        _ if text.contains("without LOCATION") => Kind::Region,
+        | "IllegalLocationConstraintException" => FailedPart::Region,
+        _ if ROLES.iter().any(|path| text.contains(path)) => FailedPart::Credentials,
+        _ if text.contains("without LOCATION") => FailedPart::Region,
         _ => match error {
-            object_store::Error::Unauthenticated { .. } => Kind::Credentials,
-            object_store::Error::PermissionDenied { .. } => Kind::Permission,
-            object_store::Error::NotFound { .. } => Kind::Bucket,
-            _ if text.contains("401 Unauthorized") => Kind::Credentials,
-            _ if text.contains("403 Forbidden") => Kind::Permission,
-            _ if text.contains("404 Not Found") => Kind::Bucket,
-            _ => Kind::Other,
+            object_store::Error::Unauthenticated { .. } => FailedPart::Credentials,
+            object_store::Error::PermissionDenied { .. } => FailedPart::Permission,
+            object_store::Error::NotFound { .. } => FailedPart::Bucket,
+            _ if text.contains("401 Unauthorized") => FailedPart::Credentials,
+            _ if text.contains("403 Forbidden") => FailedPart::Permission,
+            _ if text.contains("404 Not Found") => FailedPart::Bucket,
+            _ => FailedPart::Other,
         },
     }
 }
@@ -140,9 +140,10 @@ mod tests {
         object_store::Error::Generic { store: "S3", source: text.to_owned().into() }
     }
 
-    fn check(text: &str, code: &str, message: &str, kind: Kind) {
-        let expected = Cause { code: code.to_owned(), message: message.to_owned(), kind };
-        assert_eq!(Cause::of(&error(text)), expected, "{text}");
+    fn check(text: &str, code: &str, message: &str, kind: FailedPart) {
+        let expected =
+            RequestFailureCause { code: code.to_owned(), message: message.to_owned(), kind };
+        assert_eq!(RequestFailureCause::of(&error(text)), expected, "{text}");
     }
 
     #[test]
@@ -150,21 +151,21 @@ mod tests {
         let xml = |code: &str| {
             format!("403: <Error><Code>{code}</Code>\n<Message>No\nway</Message></Error>")
         };
-        check(&xml("InvalidAccessKeyId"), "InvalidAccessKeyId", "No way", Kind::Credentials);
-        check(&xml("AccessDenied"), "AccessDenied", "No way", Kind::Permission);
-        check(&xml("NoSuchBucket"), "NoSuchBucket", "No way", Kind::Bucket);
+        check(&xml("InvalidAccessKeyId"), "InvalidAccessKeyId", "No way", FailedPart::Credentials);
+        check(&xml("AccessDenied"), "AccessDenied", "No way", FailedPart::Permission);
+        check(&xml("NoSuchBucket"), "NoSuchBucket", "No way", FailedPart::Bucket);
         check(
             &xml("AuthorizationHeaderMalformed"),
             "AuthorizationHeaderMalformed",
             "No way",
-            Kind::Region,
+            FailedPart::Region,
         );
         let json = "404 Not Found: {\"error\": {\"message\": \"gone\"}}";
-        check(json, "", "gone", Kind::Bucket);
+        check(json, "", "gone", FailedPart::Bucket);
         let role = "PUT http://169.254.169.254/latest/api/token";
-        check(role, "", &format!("Generic S3 error: {role}"), Kind::Credentials);
-        let long = Cause::of(&error(&"x".repeat(1 << 20)));
-        assert!(long.message.len() <= MESSAGE_LENGTH_MAX && long.kind == Kind::Other);
+        check(role, "", &format!("Generic S3 error: {role}"), FailedPart::Credentials);
+        let long = RequestFailureCause::of(&error(&"x".repeat(1 << 20)));
+        assert!(long.message.len() <= MESSAGE_LENGTH_MAX && long.kind == FailedPart::Other);
     }
 
     #[test]
@@ -174,8 +175,9 @@ mod tests {
         let found: [Box<dyn Error + Send + Sync>; 2] = [Box::new(name), Box::new(region)];
         for source in found {
             let text = source.to_string();
-            let cause = Cause::of(&object_store::Error::Generic { store: "S3", source });
-            assert_eq!((cause.message, cause.kind), (text, Kind::Told));
+            let cause =
+                RequestFailureCause::of(&object_store::Error::Generic { store: "S3", source });
+            assert_eq!((cause.message, cause.kind), (text, FailedPart::Told));
         }
     }
 }

@@ -21,7 +21,7 @@ const METADATA_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The identity of requests without keys.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fallback {
+pub(crate) enum KeylessIdentity {
     /// The role that the cloud gives the machine, if any.
     Role,
     /// No identity: public buckets are read this way.
@@ -38,9 +38,9 @@ pub(crate) fn open(
     address: &Address,
     around: &BucketEnvironment,
     client: &BucketClient,
-    fallback: Fallback,
+    fallback: KeylessIdentity,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    let has_role = || fallback == Fallback::Role && has_metadata();
+    let has_role = || fallback == KeylessIdentity::Role && has_metadata();
     match &address.place {
         BucketPlace::S3 { endpoint, bucket } => {
             open_s3(url, endpoint.as_deref(), bucket, around, client, has_role)

@@ -55,7 +55,7 @@ impl Runtime {
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
-    ) -> UnderWay<T> {
+    ) -> RunningFuture<T> {
         let (done, result) = mpsc::sync_channel(1);
         let mut given_up = self.is_given_up.subscribe();
         let task = self.handle.spawn(async move {
@@ -66,25 +66,25 @@ impl Runtime {
             // The receiver may have stopped waiting.
             let _ = done.send(value);
         });
-        UnderWay { result, task: task.abort_handle() }
+        RunningFuture { result, task: task.abort_handle() }
     }
 }
 
 /// A future that runs on the thread. Dropping this on another thread ends it.
 #[derive(Debug)]
-pub(crate) struct UnderWay<T> {
+pub(crate) struct RunningFuture<T> {
     result: mpsc::Receiver<T>,
     task: AbortHandle,
 }
 
-impl<T> UnderWay<T> {
+impl<T> RunningFuture<T> {
     /// Waits for the future's result. Returns `None` if it panicked or the wait was ended.
     pub(crate) fn wait(self) -> Option<T> {
         self.result.recv().ok()
     }
 }
 
-impl<T> Drop for UnderWay<T> {
+impl<T> Drop for RunningFuture<T> {
     fn drop(&mut self) {
         self.task.abort();
         // Waits until the future has been dropped.

@@ -16,31 +16,31 @@ use object_store::path::Path;
 use tokio::time::timeout;
 
 use crate::address::{Address, BucketPlace};
-use crate::download::{Failure, Permits, download};
-use crate::explain::{self, Cause, Kind};
-use crate::open::Fallback;
+use crate::download::{DownloadFailure, DownloadPermits, download};
+use crate::explain::{self, FailedPart, RequestFailureCause};
+use crate::open::KeylessIdentity;
 use crate::runtime::Runtime;
 
 /// The time limit for one page of a listing, including the client's retries.
 const PAGE_TIME_MAX: Duration = Duration::from_mins(2);
 
 /// Opens an object store again, with the credentials of that moment.
-pub(crate) type Reopen =
-    Box<dyn Fn(Fallback) -> Result<Arc<dyn ObjectStore>, String> + Send + Sync>;
+pub(crate) type StoreOpener =
+    Box<dyn Fn(KeylessIdentity) -> Result<Arc<dyn ObjectStore>, String> + Send + Sync>;
 
 /// A repository in an object store.
 pub(crate) struct BucketStore {
-    pub(crate) origin: Origin,
+    pub(crate) origin: RepositoryLocation,
     pub(crate) runtime: Arc<Runtime>,
-    pub(crate) permits: Permits,
-    pub(crate) reopen: Reopen,
+    pub(crate) permits: DownloadPermits,
+    pub(crate) reopen: StoreOpener,
     /// The store, and the identity of its requests if there are no keys.
-    pub(crate) store: Lock<(Fallback, Arc<dyn ObjectStore>)>,
+    pub(crate) store: Lock<(KeylessIdentity, Arc<dyn ObjectStore>)>,
 }
 
 /// The place of a repository.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct RepositoryLocation {
     pub(crate) url: String,
     pub(crate) address: Address,
 }
@@ -52,7 +52,7 @@ impl fmt::Debug for BucketStore {
 }
 
 /// The purpose of a request, which determines the error message.
-enum Purpose<'a> {
+enum RequestPurpose<'a> {
     Open,
     List,
     Read(&'a str),
@@ -61,7 +61,7 @@ enum Purpose<'a> {
 impl BucketStore {
     /// Lists a few objects to see if the repository exists.
     pub(crate) fn check(&self) -> Result<(), RemoteError> {
-        let found = self.ask(Purpose::Open, |store, prefix| async move {
+        let found = self.ask(RequestPurpose::Open, |store, prefix| async move {
             match store.list(Some(&prefix)).next().await {
                 None => Ok(false),
                 Some(Ok(_)) => Ok(true),
@@ -80,7 +80,7 @@ impl BucketStore {
     /// refused: as in Triton, the file with credentials may have changed.
     fn ask<T, F>(
         &self,
-        purpose: Purpose<'_>,
+        purpose: RequestPurpose<'_>,
         question: impl Fn(Arc<dyn ObjectStore>, Path) -> F,
     ) -> Result<T, RemoteError>
     where
@@ -98,17 +98,19 @@ impl BucketStore {
             };
             answer.unwrap_or_else(|| Err(panicked()))
         };
-        let outcome = ask().or_else(|error| match Cause::of(&error).kind {
-            Kind::Credentials | Kind::Permission => {
+        let outcome = ask().or_else(|error| match RequestFailureCause::of(&error).kind {
+            FailedPart::Credentials | FailedPart::Permission => {
                 // A machine without a role, although it seems to have one, asks anonymously.
                 let has_no_role = explain::is_of_role(&error);
                 let fallback =
-                    if has_no_role { Fallback::Anonymous } else { self.store.lock("ask").0 };
+                    if has_no_role { KeylessIdentity::Anonymous } else { self.store.lock("ask").0 };
                 let Ok(store) = (self.reopen)(fallback) else { return Err(error) };
                 *self.store.lock("replace the object store") = (fallback, store);
                 ask()
             }
-            Kind::Told | Kind::Region | Kind::Bucket | Kind::Other => Err(error),
+            FailedPart::Told | FailedPart::Region | FailedPart::Bucket | FailedPart::Other => {
+                Err(error)
+            }
         });
         outcome.map_err(|error| {
             let text = self.origin.text(&purpose, &error);
@@ -121,53 +123,55 @@ impl BucketStore {
     }
 }
 
-impl Origin {
+impl RepositoryLocation {
     /// The reason why an object was not copied.
-    fn told(&self, path: &str, failure: &Failure) -> RemoteError {
+    fn told(&self, path: &str, failure: &DownloadFailure) -> RemoteError {
         let url = &self.url;
         match failure {
-            Failure::Changed => RemoteError::Changed { path: format!("{url}/{path}") },
-            Failure::Store(error) => RemoteError::Failed(self.text(&Purpose::Read(path), error)),
-            Failure::File(error) => {
+            DownloadFailure::Changed => RemoteError::Changed { path: format!("{url}/{path}") },
+            DownloadFailure::Store(error) => {
+                RemoteError::Failed(self.text(&RequestPurpose::Read(path), error))
+            }
+            DownloadFailure::File(error) => {
                 RemoteError::Failed(format!("can't keep a copy of '{url}/{path}': {error}"))
             }
         }
     }
 
     /// The failure in Triton's words, followed by its cause.
-    fn text(&self, purpose: &Purpose<'_>, error: &object_store::Error) -> String {
-        let cause = Cause::of(error);
-        let Cause { code, message, .. } = &cause;
+    fn text(&self, purpose: &RequestPurpose<'_>, error: &object_store::Error) -> String {
+        let cause = RequestFailureCause::of(error);
+        let RequestFailureCause { code, message, .. } = &cause;
         let url = &self.url;
         let text = match (&self.address.place, purpose) {
-            (BucketPlace::S3 { .. }, Purpose::Open) => format!(
+            (BucketPlace::S3 { .. }, RequestPurpose::Open) => format!(
                 "Unable to create S3 filesystem client. Check account credentials. \
                  Exception: '{code}' Message: '{message}'"
             ),
-            (BucketPlace::S3 { .. }, Purpose::List) => format!(
+            (BucketPlace::S3 { .. }, RequestPurpose::List) => format!(
                 "Could not list contents of directory at {url} due to exception: {code}, \
                  error message: {message}"
             ),
-            (BucketPlace::S3 { .. }, Purpose::Read(path)) => format!(
+            (BucketPlace::S3 { .. }, RequestPurpose::Read(path)) => format!(
                 "Failed to get object at {url}/{path} due to exception: {code}, \
                  error message: {message}"
             ),
-            (BucketPlace::Gcs { bucket }, Purpose::Open) => {
+            (BucketPlace::Gcs { bucket }, RequestPurpose::Open) => {
                 format!("Could not get MetaData for bucket with name {bucket} : {message}")
             }
-            (BucketPlace::Gcs { .. }, Purpose::List) => {
+            (BucketPlace::Gcs { .. }, RequestPurpose::List) => {
                 format!("Could not list contents of directory at {url} : {message}")
             }
-            (BucketPlace::Gcs { .. }, Purpose::Read(path)) => {
+            (BucketPlace::Gcs { .. }, RequestPurpose::Read(path)) => {
                 format!("Failed to get object at {url}/{path} : {message}")
             }
-            (BucketPlace::Azure { .. }, Purpose::Open) => {
+            (BucketPlace::Azure { .. }, RequestPurpose::Open) => {
                 format!("Failed to check if directory at {url}:{message}")
             }
-            (BucketPlace::Azure { .. }, Purpose::List) => {
+            (BucketPlace::Azure { .. }, RequestPurpose::List) => {
                 format!("Failed to get contents of directory {url}:{message}")
             }
-            (BucketPlace::Azure { .. }, Purpose::Read(path)) => {
+            (BucketPlace::Azure { .. }, RequestPurpose::Read(path)) => {
                 format!("Failed to download file at {path}:{message}")
             }
         };
@@ -178,7 +182,7 @@ impl Origin {
 impl RemoteStore for BucketStore {
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<RemoteObject>, RemoteError> {
         let below = self.origin.address.folder.len();
-        let objects = self.ask(Purpose::List, |store, prefix| {
+        let objects = self.ask(RequestPurpose::List, |store, prefix| {
             let folder = Path::parse(folder)
                 .map(|inside| prefix.parts().chain(inside.parts()).collect::<Path>());
             async move {
@@ -213,7 +217,7 @@ impl RemoteStore for BucketStore {
     }
 
     fn folders(&self) -> Result<Vec<String>, RemoteError> {
-        let prefixes = self.ask(Purpose::List, |store, prefix| async move {
+        let prefixes = self.ask(RequestPurpose::List, |store, prefix| async move {
             let listed = timeout(PAGE_TIME_MAX, store.list_with_delimiter(Some(&prefix)));
             Ok(listed.await.map_err(|_| silence())??.common_prefixes)
         })?;
@@ -232,7 +236,7 @@ impl RemoteStore for BucketStore {
                 async move { download(&*store, &path, &order, &permits).await }
             });
             // Yields results in order; the permits bound the number of requests.
-            stream::iter(copies).buffered(Permits::FILES_MAX).collect::<Vec<_>>().await
+            stream::iter(copies).buffered(DownloadPermits::FILES_MAX).collect::<Vec<_>>().await
         });
         let origin = self.origin.clone();
         Box::new(move || {
@@ -240,7 +244,7 @@ impl RemoteStore for BucketStore {
                 let lost = RemoteError::Failed(String::from("a download ended without a result"));
                 return vec![Err(lost); downloads.len()];
             };
-            let told = |(order, result): (&Download, Result<(), Failure>)| {
+            let told = |(order, result): (&Download, Result<(), DownloadFailure>)| {
                 result.map_err(|failure| origin.told(&order.object.path, &failure))
             };
             downloads.iter().zip(finished).map(told).collect()

@@ -8,7 +8,7 @@ use galatea_tensor::Buffer;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-use galatea_codec::compression::{Coding, Level, deflate};
+use galatea_codec::compression::{ContentCoding, Level, deflate};
 
 /// The length of the prefix of every message: a compression flag and a length.
 pub const MESSAGE_PREFIX_BYTES: usize = 5;
@@ -50,7 +50,7 @@ impl MessageChunks {
 
     /// Compresses the message, unless that makes it longer.
     #[must_use]
-    pub fn compressed(mut self, coding: Coding) -> Self {
+    pub fn compressed(mut self, coding: ContentCoding) -> Self {
         let length = self.remaining.saturating_sub(MESSAGE_PREFIX_BYTES);
         let content = self.head.slice(MESSAGE_PREFIX_BYTES.min(self.head.len())..);
         let parts: Vec<Bytes> =

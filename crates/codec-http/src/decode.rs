@@ -9,7 +9,7 @@ use galatea_codec::regions::ReplacedOutputs;
 
 use super::bounds::DecodeBounds;
 use super::fields;
-use super::input::{BinaryTail, check_inputs, read_inputs};
+use super::input::{BinaryTensorReader, check_inputs, read_inputs};
 use super::json::{JsonReader, JsonType, depth_exceeded};
 use super::output::{OutputEncoding, OutputForm, RequestedOutputs, read_outputs};
 use super::parameters::{RequestParameters, read_parameters};
@@ -50,7 +50,7 @@ pub fn decode_infer(
     let mut request = Box::<InferenceRequest>::default();
     request.model_name = target.model_name;
     request.model_version = target.model_version;
-    let mut tail = BinaryTail::new(body, header_length, binary.len());
+    let mut tail = BinaryTensorReader::new(body, header_length, binary.len());
     let members = read_members(json, &mut request, &mut tail, bounds)
         .map_err(|found| first_mistake(json, tail.inputs_seen(), found))?;
     tail.finish(&request.model_name)?;
@@ -85,7 +85,7 @@ struct Members {
 fn read_members(
     json: &[u8],
     request: &mut InferenceRequest,
-    tail: &mut BinaryTail<'_>,
+    tail: &mut BinaryTensorReader<'_>,
     bounds: &DecodeBounds<'_>,
 ) -> Result<Members, Status> {
     let mut reader = JsonReader::new(json);

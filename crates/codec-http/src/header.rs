@@ -2,7 +2,7 @@
 
 use galatea_infer::Status;
 
-use galatea_codec::numbers::{NoNumber, leading_integer};
+use galatea_codec::numbers::{NumberError, leading_integer};
 
 /// Parses the header `Inference-Header-Content-Length`: the length of the JSON at
 /// the start of a body of `body_length` bytes.
@@ -14,13 +14,13 @@ pub fn parse_header_length(value: &[u8], body_length: usize) -> Result<usize, St
     const NAME: &str = "Inference-Header-Content-Length";
     let length = match leading_integer(value).map(i32::try_from) {
         Ok(Ok(length)) => length,
-        Err(NoNumber::Missing) => {
+        Err(NumberError::Missing) => {
             return Err(Status::invalid_argument(format!(
                 "Unable to parse {NAME}, got: {}",
                 String::from_utf8_lossy(value)
             )));
         }
-        Ok(Err(_)) | Err(NoNumber::TooLarge) => {
+        Ok(Err(_)) | Err(NumberError::TooLarge) => {
             return Err(Status::invalid_argument(format!(
                 "Unable to parse {NAME}, value is out of range [ {}, {} ], got: {}",
                 i32::MIN,
@@ -60,8 +60,8 @@ pub fn parse_length_in_type(
     };
     let length = match leading_integer(value).map(i32::try_from) {
         Ok(Ok(length)) => length,
-        Err(NoNumber::Missing) => return Err(refused("got")),
-        Ok(Err(_)) | Err(NoNumber::TooLarge) => {
+        Err(NumberError::Missing) => return Err(refused("got")),
+        Ok(Err(_)) | Err(NumberError::TooLarge) => {
             return Err(refused("value is out of range, got"));
         }
     };

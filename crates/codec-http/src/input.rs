@@ -19,7 +19,7 @@ use super::json::{JsonReader, JsonType};
 use super::region::RegionParameters;
 
 /// The binary tensors after the JSON, taken in order.
-pub(super) struct BinaryTail<'a> {
+pub(super) struct BinaryTensorReader<'a> {
     body: &'a Bytes,
     position: usize,
     remaining: usize,
@@ -27,7 +27,7 @@ pub(super) struct BinaryTail<'a> {
     inputs: Option<usize>,
 }
 
-impl<'a> BinaryTail<'a> {
+impl<'a> BinaryTensorReader<'a> {
     pub(super) const fn new(body: &'a Bytes, position: usize, remaining: usize) -> Self {
         Self { body, position, remaining, inputs: None }
     }
@@ -67,7 +67,7 @@ impl<'a> BinaryTail<'a> {
 
 pub(super) fn read_inputs(
     reader: &mut JsonReader<'_>,
-    tail: &mut BinaryTail<'_>,
+    tail: &mut BinaryTensorReader<'_>,
     model_name: &str,
     bounds: &DecodeBounds<'_>,
 ) -> Result<Vec<InputTensor>, Status> {
@@ -284,7 +284,7 @@ impl PartialInput<'_> {
 
     fn finish(
         self,
-        tail: &mut BinaryTail<'_>,
+        tail: &mut BinaryTensorReader<'_>,
         model_name: &str,
         bounds: &DecodeBounds<'_>,
     ) -> Result<InputTensor, Status> {

@@ -59,7 +59,7 @@ impl LogValue {
 
 /// The first value of each setting.
 #[derive(Default)]
-struct Values {
+struct LogSettingValues {
     file: Option<LogValue>,
     info: Option<LogValue>,
     warning: Option<LogValue>,
@@ -68,7 +68,7 @@ struct Values {
     format: Option<LogValue>,
 }
 
-impl Values {
+impl LogSettingValues {
     fn of(&mut self, name: &[u8]) -> Option<&mut Option<LogValue>> {
         match name {
             b"log_file" => Some(&mut self.file),
@@ -119,7 +119,7 @@ fn given(value: Option<LogValue>) -> Option<LogValue> {
 ///
 /// `Internal` for malformed or empty JSON. Mistakes of a setting are part of the result.
 pub fn decode_log_request(body: &[u8], limits: &Limits) -> Result<LogUpdate, Status> {
-    let mut values = Values::default();
+    let mut values = LogSettingValues::default();
     // An empty body is refused, unlike that of repository requests.
     JsonReader::new(body).value_type()?;
     read_object(body, limits, |reader, name| {

@@ -5,7 +5,7 @@ use galatea_infer::Status;
 
 /// Why a text has no number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum NoNumber {
+pub enum NumberError {
     /// It starts with no digit.
     Missing,
     /// The number has more than 64 bits.
@@ -13,7 +13,7 @@ pub enum NoNumber {
 }
 
 /// The number at the start of a text.
-pub fn leading_integer(text: &[u8]) -> Result<i64, NoNumber> {
+pub fn leading_integer(text: &[u8]) -> Result<i64, NumberError> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
     let start = text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
     let text = text.get(start..).unwrap_or_default();
@@ -24,14 +24,14 @@ pub fn leading_integer(text: &[u8]) -> Result<i64, NoNumber> {
     };
     let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if count == 0 {
-        return Err(NoNumber::Missing);
+        return Err(NumberError::Missing);
     }
     let digits = digits.iter().take(count).map(|byte| i64::from(byte & 0x0f));
     let number = digits.into_iter().try_fold(0_i64, |number, digit| {
         let number = number.checked_mul(10)?;
         if is_negative { number.checked_sub(digit) } else { number.checked_add(digit) }
     });
-    number.ok_or(NoNumber::TooLarge)
+    number.ok_or(NumberError::TooLarge)
 }
 
 /// Parses a model's version; an empty text selects the newest.
@@ -49,10 +49,12 @@ pub fn parse_version(text: &str) -> Result<Option<i64>, Status> {
             "invalid model version specified '{text}' , version should be an integral value > 0"
         ))),
         // Triton's message names the C function `stol`.
-        Err(NoNumber::Missing | NoNumber::TooLarge) => Err(Status::invalid_argument(format!(
-            "failed to get model version from specified version string '{text}' (details: stol), \
+        Err(NumberError::Missing | NumberError::TooLarge) => {
+            Err(Status::invalid_argument(format!(
+                "failed to get model version from specified version string '{text}' (details: stol), \
              version should be an integral value > 0"
-        ))),
+            )))
+        }
     }
 }
 
@@ -72,13 +74,13 @@ mod tests {
             ("0x10", Ok(0)),
             ("9223372036854775807", Ok(i64::MAX)),
             ("-9223372036854775808", Ok(i64::MIN)),
-            ("9223372036854775808", Err(NoNumber::TooLarge)),
-            ("-9223372036854775809", Err(NoNumber::TooLarge)),
-            ("", Err(NoNumber::Missing)),
-            ("x1", Err(NoNumber::Missing)),
-            ("- 1", Err(NoNumber::Missing)),
-            ("+-1", Err(NoNumber::Missing)),
-            ("\u{663}", Err(NoNumber::Missing)),
+            ("9223372036854775808", Err(NumberError::TooLarge)),
+            ("-9223372036854775809", Err(NumberError::TooLarge)),
+            ("", Err(NumberError::Missing)),
+            ("x1", Err(NumberError::Missing)),
+            ("- 1", Err(NumberError::Missing)),
+            ("+-1", Err(NumberError::Missing)),
+            ("\u{663}", Err(NumberError::Missing)),
         ] {
             assert_eq!(leading_integer(text.as_bytes()), expected, "{text:?}");
         }

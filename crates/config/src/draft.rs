@@ -11,7 +11,7 @@ use galatea_protocol::inference::{
 use galatea_tensor::DataType;
 
 use crate::spec::{ModelSpec, VersionPolicy};
-use crate::support::Support;
+use crate::support::SupportedFeatures;
 use crate::{convert, identity, normalize, tolerance, validate, without_effect};
 use galatea_config_message::{ConfigErrors, Diagnostic, Diagnostics, Stage};
 use galatea_config_message::{SourceMap, parse_json};
@@ -42,7 +42,7 @@ pub struct AgentDraft {
 
 /// The part of a backend in a configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Completion {
+pub enum BackendCompletion {
     /// It may fill in what is left out.
     ByBackend,
     /// The configuration must be complete.
@@ -251,14 +251,18 @@ impl ConfigDraft {
     /// loaded model need not be reloaded. Settings that were left out count as their
     /// defaults.
     #[must_use]
-    pub fn differs_in_instances_only(&self, other: &Self, support: &Support) -> bool {
+    pub fn differs_in_instances_only(&self, other: &Self, support: &SupportedFeatures) -> bool {
         without_instances(&self.message, support) == without_instances(&other.message, support)
     }
 
     /// The same, compared with the configuration of a loaded model, which its backend may
     /// have completed.
     #[must_use]
-    pub fn matches_loaded_except_instances(&self, loaded: &ModelSpec, support: &Support) -> bool {
+    pub fn matches_loaded_except_instances(
+        &self,
+        loaded: &ModelSpec,
+        support: &SupportedFeatures,
+    ) -> bool {
         without_instances(&self.message, support) == without_instances(&loaded.message, support)
     }
 
@@ -350,7 +354,7 @@ impl ConfigDraft {
     /// # Errors
     ///
     /// Everything that is wrong or missing.
-    pub fn finish(mut self, support: &Support) -> Result<ModelSpec, ConfigErrors> {
+    pub fn finish(mut self, support: &SupportedFeatures) -> Result<ModelSpec, ConfigErrors> {
         normalize::normalize(&mut self.message, support);
         let mut diagnostics = Diagnostics::default();
         validate::check(&self.message, support, &mut diagnostics);
@@ -376,8 +380,8 @@ impl ConfigDraft {
     /// The mistakes in it.
     pub fn check_at_poll(
         &self,
-        support: &Support,
-        completion: Completion,
+        support: &SupportedFeatures,
+        completion: BackendCompletion,
     ) -> Result<(), ConfigErrors> {
         let mut message = self.message.clone();
         normalize::normalize(&mut message, support);
@@ -391,8 +395,8 @@ impl ConfigDraft {
         };
         diagnostics.retain(|one| match (one.stage, completion) {
             (Stage::Poll, _) => true,
-            (Stage::Load, Completion::Without) => is_tensor(&one.path),
-            (Stage::Load, Completion::ByBackend) | (Stage::Never, _) => false,
+            (Stage::Load, BackendCompletion::Without) => is_tensor(&one.path),
+            (Stage::Load, BackendCompletion::ByBackend) | (Stage::Never, _) => false,
         });
         self.located(diagnostics)
     }
@@ -423,7 +427,7 @@ impl ConfigDraft {
 }
 
 /// A configuration with its defaults, but without what may change while its model serves.
-fn without_instances(message: &ModelConfig, support: &Support) -> ModelConfig {
+fn without_instances(message: &ModelConfig, support: &SupportedFeatures) -> ModelConfig {
     let mut message =
         ModelConfig { instance_group: Vec::new(), version_policy: None, ..message.clone() };
     normalize::normalize(&mut message, support);

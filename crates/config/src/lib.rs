@@ -13,7 +13,7 @@
 //! silently: a setting that the server does not support is refused by name.
 //!
 //! ```
-//! use galatea_config::Support;
+//! use galatea_config::SupportedFeatures;
 //! use galatea_pbtxt::read_config;
 //!
 //! let text = r#"
@@ -23,7 +23,7 @@
 //! "#;
 //! let mut draft = read_config("config.pbtxt", text)?;
 //! draft.resolve_identity("simple", &["model.onnx".to_owned()])?;
-//! let spec = draft.finish(&Support::default())?;
+//! let spec = draft.finish(&SupportedFeatures::default())?;
 //! assert_eq!((spec.name.as_str(), spec.backend.as_str()), ("simple", "onnxruntime"));
 //! # Ok::<(), galatea_config::ConfigErrors>(())
 //! ```
@@ -52,7 +52,7 @@ mod without_effect;
 
 pub use code::CodeReference;
 pub use composing::{ComposingModel, validate_ensemble};
-pub use draft::{AgentDraft, Completion, ConfigDraft, TensorDraft};
+pub use draft::{AgentDraft, BackendCompletion, ConfigDraft, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use galatea_config_message::{
     BoundedText, ConfigErrors, Diagnostic, Excerpt, Position, Stage, nearest, to_json,
@@ -62,12 +62,12 @@ pub use padding::{CutOutput, PaddedInput, Padding, PaddingMask};
 pub use plug_in::PreferredInstances;
 pub use spec::{
     Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
-    DynamicBatching, FalseTrue, InitialState, InputFormat, InputSpec, InstanceGroup, InstanceKind,
-    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
-    SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
+    ControlValues, DynamicBatching, InitialState, InputFormat, InputSpec, InstanceGroup,
+    InstanceKind, ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec,
+    ResourceNeed, SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
     TimeoutAction, VersionPolicy,
 };
-pub use support::{ComputeCapability, Support};
+pub use support::{ComputeCapability, SupportedFeatures};
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
 /// The default batch size that a backend sets for a model that can batch and whose

@@ -10,7 +10,7 @@ use galatea_protocol::inference::{
     ModelConfig, ModelInstanceGroup, ModelSequenceBatching, ModelVersionPolicy,
 };
 
-use crate::Support;
+use crate::SupportedFeatures;
 
 /// Backends with two CPU instances by default, as in Triton.
 const TWO_CPU_INSTANCES: [&str; 2] = ["onnxruntime", "tensorflow"];
@@ -18,7 +18,7 @@ const TWO_CPU_INSTANCES: [&str; 2] = ["onnxruntime", "tensorflow"];
 /// The default idle timeout of a sequence with a slot.
 const DEFAULT_SEQUENCE_IDLE_MICROSECONDS: u64 = 1_000_000;
 
-pub(crate) fn normalize(message: &mut ModelConfig, support: &Support) {
+pub(crate) fn normalize(message: &mut ModelConfig, support: &SupportedFeatures) {
     if message.version_policy.is_none() {
         let latest = PolicyChoice::Latest(Latest { num_versions: 1 });
         message.version_policy = Some(ModelVersionPolicy { policy_choice: Some(latest) });
@@ -60,7 +60,7 @@ fn sequence_batching(batching: &mut ModelSequenceBatching, max_batch_size: i32) 
     }
 }
 
-fn instance_groups(message: &mut ModelConfig, support: &Support) {
+fn instance_groups(message: &mut ModelConfig, support: &SupportedFeatures) {
     if message.instance_group.is_empty() {
         let group = ModelInstanceGroup { name: message.name.clone(), ..Default::default() };
         message.instance_group.push(group);

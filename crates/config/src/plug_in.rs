@@ -5,7 +5,7 @@ use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::{ModelInstanceGroup, ModelParameter};
 
 use crate::spec::InstanceKind;
-use crate::{ConfigDraft, Support, normalize};
+use crate::{ConfigDraft, SupportedFeatures, normalize};
 
 /// Instances that a backend prefers if the configuration has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl ConfigDraft {
     /// The current configuration as JSON, with the defaults that follow from it alone, in
     /// the form of the configuration endpoint.
     #[must_use]
-    pub fn normalized_json(&self, support: &Support) -> String {
+    pub fn normalized_json(&self, support: &SupportedFeatures) -> String {
         let mut message = self.message().clone();
         normalize::normalize(&mut message, support);
         galatea_config_message::to_json(&message)
@@ -74,7 +74,11 @@ impl ConfigDraft {
 
     /// Fills in the instances that a backend prefers: a group if there is none, and the
     /// counts of groups without one.
-    pub fn prefer_instances(&mut self, preferred: &[PreferredInstances], support: &Support) {
+    pub fn prefer_instances(
+        &mut self,
+        preferred: &[PreferredInstances],
+        support: &SupportedFeatures,
+    ) {
         let message = self.message_mut();
         let usable = preferred
             .iter()
@@ -96,7 +100,7 @@ fn fill_in(
     group: &mut ModelInstanceGroup,
     kind: Kind,
     same: &PreferredInstances,
-    support: &Support,
+    support: &SupportedFeatures,
 ) {
     if kind == Kind::Gpu && group.gpus.is_empty() && !same.gpus.is_empty() {
         group.gpus = support.usable(&same.gpus).collect();
@@ -118,7 +122,11 @@ fn preferred_kind(preferred: &PreferredInstances) -> Kind {
     }
 }
 
-fn group(name: &str, preferred: &PreferredInstances, support: &Support) -> ModelInstanceGroup {
+fn group(
+    name: &str,
+    preferred: &PreferredInstances,
+    support: &SupportedFeatures,
+) -> ModelInstanceGroup {
     let kind = preferred_kind(preferred);
     let mut group = ModelInstanceGroup {
         name: name.to_owned(),
@@ -180,7 +188,7 @@ mod tests {
         let check =
             |text: &str, preferred: &[PreferredInstances], expected: &[(&str, Kind, i32)]| {
                 let mut draft = draft(text);
-                draft.prefer_instances(preferred, &Support::default());
+                draft.prefer_instances(preferred, &SupportedFeatures::default());
                 let expected: Vec<(String, Kind, i32)> = expected
                     .iter()
                     .map(|(name, kind, count)| ((*name).into(), *kind, *count))
@@ -197,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_json_of_a_draft_has_the_defaults() {
-        let json = draft("runtime: 'r'").normalized_json(&Support::default());
+        let json = draft("runtime: 'r'").normalized_json(&SupportedFeatures::default());
         assert!(json.contains("\"instance_group\":[{") && json.contains("\"KIND_CPU\""), "{json}");
         assert_eq!(draft("runtime: 'r'").runtime(), "r");
     }

@@ -346,18 +346,18 @@ pub struct ControlSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlKind {
     /// The sequence begins.
-    Start(FalseTrue),
+    Start(ControlValues),
     /// The row holds a request.
-    Ready(FalseTrue),
+    Ready(ControlValues),
     /// The sequence ends.
-    End(FalseTrue),
+    End(ControlValues),
     /// The sequence's correlation ID.
     CorrelationId,
 }
 
 /// The two values of a control input: one little-endian element each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FalseTrue {
+pub struct ControlValues {
     /// The element for false.
     pub when_false: Vec<u8>,
     /// The element for true.

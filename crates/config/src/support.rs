@@ -9,7 +9,7 @@ use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 /// The optional features that this server supports.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Support {
+pub struct SupportedFeatures {
     /// Numbers of the GPUs that models may use; empty on a CPU-only server.
     pub gpus: Vec<i32>,
     /// The generation of each of these GPUs, by its number.
@@ -38,7 +38,7 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-impl Default for Support {
+impl Default for SupportedFeatures {
     fn default() -> Self {
         Self {
             gpus: Vec::new(),
@@ -51,7 +51,7 @@ impl Default for Support {
     }
 }
 
-impl Support {
+impl SupportedFeatures {
     /// Takes the GPUs away from a backend that can't use them.
     pub fn refuse_gpus(&mut self, reason: &str) {
         if self.gpus_available() {

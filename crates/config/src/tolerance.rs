@@ -15,20 +15,20 @@ use galatea_config_message::Diagnostic;
 
 /// Leaves out the elements that these diagnostics are about.
 pub(crate) fn leave_out(config: &mut ModelConfig, diagnostics: &[Diagnostic]) {
-    let elements: BTreeSet<Element> =
-        diagnostics.iter().filter_map(|one| Element::at(&one.path)).collect();
+    let elements: BTreeSet<ToleratedElement> =
+        diagnostics.iter().filter_map(|one| ToleratedElement::at(&one.path)).collect();
     // From the last to the first, so that the places of the others stay.
     elements.into_iter().rev().for_each(|element| element.remove(config));
 }
 
 /// Returns true if the element that a diagnostic is about is left out. Some only have no effect.
 pub(crate) fn is_left_out(diagnostic: &Diagnostic) -> bool {
-    Element::at(&diagnostic.path).is_some()
+    ToleratedElement::at(&diagnostic.path).is_some()
 }
 
 /// An element of a configuration. What is inside of another element comes behind it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Element {
+enum ToleratedElement {
     Input(usize),
     Output(usize),
     BatchInput(usize),
@@ -44,7 +44,7 @@ enum Element {
     SlotUtilization,
 }
 
-impl Element {
+impl ToleratedElement {
     /// The element that a path leads to.
     fn at(path: &str) -> Option<Self> {
         let (field, indices) = split(path);
@@ -150,13 +150,13 @@ fn remove_at<T>(list: &mut Vec<T>, index: usize) {
 #[cfg(test)]
 mod tests {
     use crate::testing::read_config;
-    use crate::{SchedulingChoice, Support};
+    use crate::{SchedulingChoice, SupportedFeatures};
 
     /// Checks the specification and the number of remarks.
     fn check(text: &str, expected: &str) {
         let mut draft = read_config("f", &format!("backend: 'b' {text}")).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        let spec = draft.finish(&Support::default()).unwrap();
+        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
         let names = |names: Vec<&str>| names.join(",");
         let inputs = names(spec.inputs.iter().map(|input| input.name.as_str()).collect());
         let batch = spec.batch_inputs.len() + spec.batch_outputs.len();
@@ -218,7 +218,7 @@ mod tests {
         let text = format!("backend: 'b' {INPUT} {INPUT}");
         let mut draft = read_config("f", &text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        let spec = draft.finish(&Support::default()).unwrap();
+        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
         assert_eq!(spec.to_json().matches("\"name\":\"I\"").count(), 2);
     }
 }

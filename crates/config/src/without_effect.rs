@@ -6,7 +6,7 @@ use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::model_optimization_policy::Cuda;
 use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
-use crate::Support;
+use crate::SupportedFeatures;
 
 /// Settings that Triton accepts for every model but that only some models use. On others
 /// they have no effect, and the server logs a message if they are set.
@@ -96,7 +96,7 @@ const IGNORED: [IgnoredSetting; 9] = [
 struct IgnoredSetting {
     name: &'static str,
     reason: &'static str,
-    is_used: fn(&ModelConfig, &Support) -> bool,
+    is_used: fn(&ModelConfig, &SupportedFeatures) -> bool,
 }
 
 /// Returns true if states stay in the memory of GPUs.
@@ -106,7 +106,7 @@ fn executes_onnx_on_gpus(config: &ModelConfig) -> bool {
 }
 
 /// A message for every setting that is used and has no effect.
-pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
+pub(crate) fn remarks(config: &ModelConfig, support: &SupportedFeatures) -> Vec<String> {
     let used = IGNORED.iter().filter(|setting| (setting.is_used)(config, support));
     used.map(|setting| {
         format!("model '{}': '{}' changes nothing: {}", config.name, setting.name, setting.reason)
@@ -116,7 +116,7 @@ pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Support;
+    use crate::SupportedFeatures;
     use crate::testing::read_config;
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             let text = format!("backend: 'identity' {text}");
             let mut draft = read_config("f", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
-            draft.finish(&Support::default()).unwrap().remarks()
+            draft.finish(&SupportedFeatures::default()).unwrap().remarks()
         };
         let nothing = "optimization { eager_batching: false gather_kernel_buffer_threshold: 0 \
                        priority: PRIORITY_DEFAULT cuda { graphs: false } graph { level: 1 } }";
@@ -160,7 +160,7 @@ mod tests {
         let mut draft = read_config("f", of_onnx).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
         assert_eq!(draft.op_library_filenames(), ["l.so"]);
-        let spec = draft.finish(&Support::default()).unwrap();
+        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
         assert_eq!(
             (spec.op_library_filenames.as_slice(), spec.remarks().len()),
             (&[String::from("l.so")][..], 0)
@@ -172,8 +172,9 @@ mod tests {
         let text = "backend: 'b' instance_group { secondary_devices { device_id: 5 } }";
         let mut draft = read_config("f", text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        let supported = Support { whole_configuration: true, ..Support::default() };
-        for (support, remarks) in [(Support::default(), 1), (supported, 0)] {
+        let supported =
+            SupportedFeatures { whole_configuration: true, ..SupportedFeatures::default() };
+        for (support, remarks) in [(SupportedFeatures::default(), 1), (supported, 0)] {
             let spec = draft.clone().finish(&support).unwrap();
             assert_eq!(spec.remarks().len(), remarks);
             let shown = "\"secondary_devices\":[{\"kind\":\"KIND_NVDLA\",\"device_id\":\"5\"}]";
@@ -189,6 +190,6 @@ mod tests {
                     instance_group { passive: false host_policy: '' }";
         let mut draft = read_config("f", text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        draft.finish(&Support::default()).unwrap();
+        draft.finish(&SupportedFeatures::default()).unwrap();
     }
 }

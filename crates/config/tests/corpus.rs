@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use galatea_config::{ConfigErrors, ModelSpec, Support};
+use galatea_config::{ConfigErrors, ModelSpec, SupportedFeatures};
 use galatea_pbtxt::read_config;
 
 /// The name of the model's directory in every case.
@@ -55,7 +55,7 @@ fn cases(collection: &str) -> Vec<Case> {
 fn load(text: &str) -> Result<ModelSpec, ConfigErrors> {
     let mut draft = read_config("config.pbtxt", text)?;
     draft.resolve_identity(DIRECTORY, &[])?;
-    draft.finish(&Support::default())
+    draft.finish(&SupportedFeatures::default())
 }
 
 /// The long form of the diagnostics or, if the configuration is accepted, the remarks.

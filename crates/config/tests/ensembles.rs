@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_config::{
-    ComposingModel, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec, Support,
+    ComposingModel, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec, SupportedFeatures,
     validate_ensemble,
 };
 use galatea_pbtxt::read_config;
@@ -14,7 +14,9 @@ use galatea_pbtxt::read_config;
 fn parse(name: &str, text: &str) -> ModelSpec {
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity(name, &[]).unwrap();
-    draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
+    draft
+        .finish(&SupportedFeatures::default())
+        .unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
 /// Tensors as `NAME TYPE DIMS, …`, each of which may end in `?` for optional or
@@ -392,7 +394,7 @@ fn mismatches_have_a_position() {
           output_map { key: 'Y' value: 'OUT' } } }";
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("E", &[]).unwrap();
-    let mut ensemble = draft.clone().finish(&Support::default()).unwrap();
+    let mut ensemble = draft.clone().finish(&SupportedFeatures::default()).unwrap();
     let errors = draft.locate(validate(&mut ensemble).unwrap_err());
     let lines: Vec<_> =
         errors.diagnostics.iter().map(|found| found.position.unwrap().line).collect();
@@ -422,7 +424,7 @@ fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
     }
     let mut draft = read_config("f", &(text + "}")).unwrap();
     draft.resolve_identity("E", &[]).unwrap();
-    let errors = draft.finish(&Support::default()).err();
+    let errors = draft.finish(&SupportedFeatures::default()).err();
     let found = errors.into_iter().flat_map(|errors| errors.diagnostics);
     found.map(|diagnostic| diagnostic.message.to_string()).collect()
 }

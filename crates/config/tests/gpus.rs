@@ -4,13 +4,13 @@
 
 use galatea_config::{
     ComputeCapability, ConfigDraft, ConfigErrors, InstanceKind, ModelSpec, PreferredInstances,
-    Support,
+    SupportedFeatures,
 };
 use galatea_pbtxt::read_config;
 
 /// A server with the GPUs 0, of compute capability 8.6, and 1, of 9.0.
-fn support() -> Support {
-    let mut support = Support::default();
+fn support() -> SupportedFeatures {
+    let mut support = SupportedFeatures::default();
     support.gpus = vec![0, 1];
     support.compute_capabilities = [
         (0, ComputeCapability { major: 8, minor: 6 }),
@@ -26,7 +26,7 @@ fn draft(text: &str) -> ConfigDraft {
     draft
 }
 
-fn finish(text: &str, support: &Support) -> Result<ModelSpec, ConfigErrors> {
+fn finish(text: &str, support: &SupportedFeatures) -> Result<ModelSpec, ConfigErrors> {
     draft(text).finish(support)
 }
 
@@ -147,7 +147,7 @@ fn shape_tensors_and_non_linear_formats_are_tensorrts() {
             "{platform} max_batch_size: 4 input {{ name: 'I' data_type: TYPE_INT32 {rest} }} \
              output {{ name: 'O' data_type: TYPE_INT32 {rest} }}"
         );
-        finish(&text, &Support::default()).map_err(|errors| errors.to_string())
+        finish(&text, &SupportedFeatures::default()).map_err(|errors| errors.to_string())
     };
     let spec = tensor("platform: 'tensorrt_plan'", "dims: 2 is_shape_tensor: true").unwrap();
     assert!(spec.inputs[0].is_shape_tensor && spec.outputs[0].is_shape_tensor);
@@ -186,7 +186,7 @@ fn a_compute_capability_has_a_file() {
     let files = [None, Some(0), Some(1), Some(2)].map(|gpu| spec.model_filename(gpu));
     assert_eq!(files, ["any.onnx", "any.onnx", "hopper.onnx", "any.onnx"]);
     assert!(spec.remarks().is_empty());
-    let without = finish(text, &Support::default()).unwrap();
+    let without = finish(text, &SupportedFeatures::default()).unwrap();
     assert_eq!(without.model_filename(Some(1)), "any.onnx");
     let expected = "model 'example': 'cc_model_filenames' changes nothing: no GPU is used";
     assert_eq!(without.remarks(), [expected]);

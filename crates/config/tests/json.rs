@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use galatea_config::{ConfigDraft, Support, to_json};
+use galatea_config::{ConfigDraft, SupportedFeatures, to_json};
 use galatea_pbtxt::read_config;
 
 fn print(text: &str) -> String {
@@ -101,7 +101,7 @@ fn configurations_are_printed_as_in_triton() {
         let text = fs::read_to_string(&path).unwrap();
         let mut draft = read_config("config.pbtxt", &text).unwrap();
         draft.resolve_identity(&path.file_stem().unwrap().to_string_lossy(), &[]).unwrap();
-        let spec = draft.finish(&Support::default()).unwrap();
+        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
         let expected = fs::read_to_string(path.with_extension("json")).unwrap();
         assert_eq!(spec.to_json(), expected.trim_end(), "{}", path.display());
         count += 1;

@@ -1,7 +1,7 @@
 //! The memory that a configuration takes while it is read, checked and shown: at most
 //! 64 bytes for each of its own, and a mebibyte.
 
-use galatea_config::{ConfigDraft, ConfigErrors, Support};
+use galatea_config::{ConfigDraft, ConfigErrors, SupportedFeatures};
 use galatea_pbtxt::read_config;
 use peak_alloc::PeakAlloc;
 
@@ -29,7 +29,7 @@ fn read(form: Form, text: &str) -> Result<(), ConfigErrors> {
         Form::Json => ConfigDraft::from_json("config", text)?,
     };
     draft.resolve_identity("model", &[String::from("model.onnx")])?;
-    let spec = draft.finish(&Support::default())?;
+    let spec = draft.finish(&SupportedFeatures::default())?;
     assert!(!spec.to_json().is_empty());
     Ok(())
 }

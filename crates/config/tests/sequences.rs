@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use galatea_config::{
-    BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec, FalseTrue,
+    BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec, ControlValues,
     InitialState, ModelSpec, SchedulingChoice, SequenceBatching, SequenceStrategy, StateSpec,
-    Support,
+    SupportedFeatures,
 };
 use galatea_pbtxt::read_config;
 use galatea_tensor::DataType;
@@ -16,7 +16,9 @@ fn spec(text: &str) -> ModelSpec {
     let text = format!("backend: 'identity' {text}");
     let mut draft = read_config("config.pbtxt", &text).unwrap();
     draft.resolve_identity("example", &[]).unwrap();
-    draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
+    draft
+        .finish(&SupportedFeatures::default())
+        .unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
 fn sequences(text: &str) -> SequenceBatching {
@@ -104,7 +106,7 @@ fn controls_have_the_bytes_of_their_values() {
            data_type: TYPE_BOOL } }, \
          { name: 'C' control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } } ] }",
     );
-    let values = |when_false: &[u8], when_true: &[u8]| FalseTrue {
+    let values = |when_false: &[u8], when_true: &[u8]| ControlValues {
         when_false: when_false.to_vec(),
         when_true: when_true.to_vec(),
     };

@@ -4,16 +4,16 @@
 
 use galatea_config::{
     Accelerator, ConfigDraft, InputFormat, InstanceKind, ModelPriority, ModelSpec, QueuePolicy,
-    SchedulingChoice, Support, TimeoutAction, VersionPolicy,
+    SchedulingChoice, SupportedFeatures, TimeoutAction, VersionPolicy,
 };
 use galatea_pbtxt::read_config;
 use galatea_tensor::DataType;
 
 fn spec(text: &str) -> ModelSpec {
-    spec_on(text, &Support::default())
+    spec_on(text, &SupportedFeatures::default())
 }
 
-fn spec_on(text: &str, support: &Support) -> ModelSpec {
+fn spec_on(text: &str, support: &SupportedFeatures) -> ModelSpec {
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("example", &[]).unwrap();
     draft.finish(support).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
@@ -27,7 +27,7 @@ fn tensor(max_batch_size: i32, rest: &str) -> ModelSpec {
     ))
 }
 
-fn groups(backend: &str, text: &str, support: &Support) -> Vec<String> {
+fn groups(backend: &str, text: &str, support: &SupportedFeatures) -> Vec<String> {
     let spec = spec_on(&format!("backend: '{backend}' {text}"), support);
     let shown = spec.instance_groups.iter();
     shown.map(|g| format!("{} {:?} {} {:?}", g.name, g.kind, g.count, g.gpus)).collect()
@@ -89,7 +89,7 @@ fn reshapes_that_keep_the_elements_are_accepted() {
 #[test]
 // row: INST-01
 fn the_default_instance_group_depends_on_the_backend() {
-    let cpu = Support::default();
+    let cpu = SupportedFeatures::default();
     assert_eq!(groups("onnxruntime", "", &cpu), ["example Cpu 2 []"]);
     assert_eq!(groups("identity", "", &cpu), ["example Cpu 1 []"]);
 }
@@ -97,7 +97,7 @@ fn the_default_instance_group_depends_on_the_backend() {
 #[test]
 // row: CFG-14
 fn groups_are_completed() {
-    let cpu = Support::default();
+    let cpu = SupportedFeatures::default();
     let text = "instance_group [ { count: 3 }, { kind: KIND_CPU }, { name: 'm' kind: KIND_MODEL }, \
                 { kind: KIND_AUTO gpus: [ 0 ] count: 1 } ]";
     let mut draft = read_config("f", &format!("backend: 'onnxruntime' {text}")).unwrap();
@@ -193,7 +193,7 @@ fn a_backend_completes_a_draft() {
     draft.add_output("total", DataType::Int64, &[]);
     assert_eq!(draft.inputs()[0].dims, [-1, 4]);
     assert_eq!(draft.outputs()[0].reshape.as_deref(), Some(&[][..]));
-    let spec = draft.finish(&Support::default()).unwrap();
+    let spec = draft.finish(&SupportedFeatures::default()).unwrap();
     assert_eq!(
         spec.to_json(),
         "{\"name\":\"auto\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\",\

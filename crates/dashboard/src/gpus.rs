@@ -1,6 +1,6 @@
 //! GPU usage, for the frames.
 
-use galatea_devices::{Device, Devices, Reading};
+use galatea_devices::{Device, DeviceReading, Devices};
 use serde_json::{Value, json};
 
 /// Measures all GPUs. A GPU that can't be measured, or is lost, has no row.
@@ -13,7 +13,7 @@ pub(crate) fn rows(devices: &Devices) -> Value {
 }
 
 /// The values of a GPU; null for those that can't be measured.
-fn row(device: &Device, reading: &Reading) -> Value {
+fn row(device: &Device, reading: &DeviceReading) -> Value {
     let memory = reading.memory_used_and_total.as_ref().ok();
     let milliwatts = |power: &Result<u32, _>| power.as_ref().ok().copied();
     json!({

@@ -12,7 +12,7 @@ use crate::{Device, DeviceBuffer, Devices, Error, HostBuffer, Stream};
 const IDLE_STREAMS_MAX: usize = 32;
 
 /// A stream of the device, which has one user at a time.
-struct Borrowed<'a> {
+struct BorrowedStream<'a> {
     shared: Option<&'a Shared>,
     /// `None` while the stream is being returned.
     stream: Option<Stream>,
@@ -67,7 +67,7 @@ impl Devices {
         Ok(memory)
     }
 
-    fn borrow_stream(&self, device: &Device) -> Result<Borrowed<'_>, Error> {
+    fn borrow_stream(&self, device: &Device) -> Result<BorrowedStream<'_>, Error> {
         let shared = self.0.as_deref();
         let idle = shared.and_then(|shared| {
             let mut streams = shared.idle_streams();
@@ -76,11 +76,11 @@ impl Devices {
             Some(streams.swap_remove(found))
         });
         let stream = idle.map_or_else(|| device.stream(), Ok)?;
-        Ok(Borrowed { shared, stream: Some(stream) })
+        Ok(BorrowedStream { shared, stream: Some(stream) })
     }
 }
 
-impl Deref for Borrowed<'_> {
+impl Deref for BorrowedStream<'_> {
     type Target = Stream;
 
     fn deref(&self) -> &Stream {
@@ -88,7 +88,7 @@ impl Deref for Borrowed<'_> {
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for BorrowedStream<'_> {
     fn drop(&mut self) {
         let (Some(shared), Some(stream)) = (self.shared, self.stream.take()) else { return };
         let mut idle = shared.idle_streams();

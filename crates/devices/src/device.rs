@@ -78,9 +78,9 @@ unsafe impl Sync for Context {}
 ///
 /// Dropping the value restores the previously current context: other libraries in the process rely
 /// on theirs.
-pub(crate) struct Entered<'a>(&'a State);
+pub(crate) struct CurrentContextGuard<'a>(&'a State);
 
-impl Drop for Entered<'_> {
+impl Drop for CurrentContextGuard<'_> {
     fn drop(&mut self) {
         let mut popped = std::ptr::null_mut();
         // SAFETY: `popped` is written for the duration of the call. The context on top is
@@ -210,14 +210,14 @@ impl Device {
 
 impl State {
     /// Makes the device's context current on this thread.
-    pub(crate) fn enter(&self) -> Result<Entered<'_>, Error> {
+    pub(crate) fn enter(&self) -> Result<CurrentContextGuard<'_>, Error> {
         if let Some(text) = self.lost.get() {
             return Err(Error::Lost { device: self.info.number, text: text.clone() });
         }
         let context = self.context()?;
         // SAFETY: The context is retained for as long as `self` lives.
         self.check("cuCtxPushCurrent", unsafe { self.driver.cuCtxPushCurrent_v2(context) })?;
-        Ok(Entered(self))
+        Ok(CurrentContextGuard(self))
     }
 
     fn context(&self) -> Result<Handle, Error> {

@@ -10,7 +10,7 @@ use crate::arena::Arena;
 use crate::device::{LossHandler, Pool};
 use crate::driver::{self, Driver, SUCCESS};
 use crate::host::PinnedPool;
-use crate::monitor::{Monitor, Reading, ReadingError};
+use crate::monitor::{DeviceMonitor, DeviceReading, ReadingError};
 use crate::{Device, Error, HostBuffer, Stream};
 
 /// The tolerance below which two capabilities count as equal, as in Triton.
@@ -24,23 +24,23 @@ pub(crate) struct Shared {
     driver: Arc<Driver>,
     devices: Vec<Device>,
     pinned: OnceLock<Arc<PinnedPool>>,
-    monitor: Option<Monitor>,
+    monitor: Option<DeviceMonitor>,
     /// Idle streams, for single copies.
     idle_streams: Lock<Vec<Stream>>,
 }
 
 /// The result of a search.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct DeviceSearchResult {
     /// The devices that models may use.
     pub devices: Devices,
     /// Notes for the operator.
-    pub notes: Vec<Note>,
+    pub notes: Vec<DeviceNote>,
 }
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct DeviceNote {
     /// The note's severity.
     pub level: NoteLevel,
     /// The note's text.
@@ -93,13 +93,13 @@ impl Devices {
     /// Loads the driver and finds the devices with at least this compute capability. Without a
     /// driver there are none, and no note mentions it.
     #[must_use]
-    pub fn find(min_compute_capability: f64) -> Found {
+    pub fn find(min_compute_capability: f64) -> DeviceSearchResult {
         let driver = match Driver::load() {
-            Ok(None) => return Found::default(),
+            Ok(None) => return DeviceSearchResult::default(),
             Ok(Some(driver)) => Arc::new(driver),
             Err(text) => {
                 let text = format!("unable to use the CUDA driver: {text}");
-                return Found::without_devices(NoteLevel::Warning, text);
+                return DeviceSearchResult::without_devices(NoteLevel::Warning, text);
             }
         };
         // SAFETY: The function takes a number.
@@ -112,11 +112,11 @@ impl Devices {
             code
         };
         if matches!(code, driver::NO_DEVICE | driver::SYSTEM_DRIVER_MISMATCH) {
-            return Found::default();
+            return DeviceSearchResult::default();
         }
         if code != SUCCESS {
             let text = format!("unable to get number of CUDA devices: {}", driver.text(code));
-            return Found::without_devices(NoteLevel::Error, text);
+            return DeviceSearchResult::without_devices(NoteLevel::Error, text);
         }
         let mut notes = Vec::new();
         let mut devices = Vec::new();
@@ -127,20 +127,20 @@ impl Devices {
             }
         }
         if devices.is_empty() {
-            return Found { devices: Self::default(), notes };
+            return DeviceSearchResult { devices: Self::default(), notes };
         }
-        let monitor = Monitor::load().unwrap_or_else(|text| {
+        let monitor = DeviceMonitor::load().unwrap_or_else(|text| {
             let text = format!("unable to measure GPUs, GPU metrics will not be available: {text}");
-            notes.push(Note { level: NoteLevel::Warning, text });
+            notes.push(DeviceNote { level: NoteLevel::Warning, text });
             None
         });
         let (pinned, idle_streams) = (OnceLock::new(), Lock::default());
         let shared = Shared { driver, devices, pinned, monitor, idle_streams };
-        Found { devices: Self(Some(Arc::new(shared))), notes }
+        DeviceSearchResult { devices: Self(Some(Arc::new(shared))), notes }
     }
 
     /// Allocates the pools. Called once, before models are loaded.
-    pub fn allocate_pools(&self, sizes: &PoolSizes) -> Vec<Note> {
+    pub fn allocate_pools(&self, sizes: &PoolSizes) -> Vec<DeviceNote> {
         let Some(shared) = &self.0 else { return Vec::new() };
         let mut notes = vec![shared.allocate_pinned(sizes.pinned)];
         let mut pools = 0;
@@ -152,17 +152,17 @@ impl Devices {
             }
             pools += 1;
             notes.push(match allocate_pool(device, size) {
-                Ok(()) => Note::info(format!(
+                Ok(()) => DeviceNote::info(format!(
                     "CUDA memory pool is created on device {number} with size {size}"
                 )),
-                Err(error) => Note {
+                Err(error) => DeviceNote {
                     level: NoteLevel::Error,
                     text: format!("Failed to create CUDA memory pool on device {number}: {error}"),
                 },
             });
         }
         if pools == 0 {
-            notes.push(Note::info("CUDA memory pool disabled".to_owned()));
+            notes.push(DeviceNote::info("CUDA memory pool disabled".to_owned()));
         }
         notes
     }
@@ -183,7 +183,7 @@ impl Devices {
     }
 
     /// Allows work on each device to use the memory of the others.
-    pub fn enable_peer_access(&self) -> Vec<Note> {
+    pub fn enable_peer_access(&self) -> Vec<DeviceNote> {
         let devices = self.0.as_ref().map_or(&[][..], |shared| &shared.devices);
         let pairs = devices.iter().flat_map(|host| devices.iter().map(move |peer| (host, peer)));
         let mut others = pairs.filter(|(host, peer)| host.number() != peer.number());
@@ -195,7 +195,7 @@ impl Devices {
             return Vec::new();
         }
         let text = "failed to enable peer access for some device pairs".to_owned();
-        vec![Note { level: NoteLevel::Warning, text }]
+        vec![DeviceNote { level: NoteLevel::Warning, text }]
     }
 
     /// Sets the function that is called with the number and the reason when a device is lost. It is
@@ -261,10 +261,10 @@ impl Devices {
     /// Measures a device; `None` if nothing on this machine can. The measurement may discover that
     /// the device is lost.
     #[must_use]
-    pub fn read(&self, device: &Device) -> Option<Result<Reading, ReadingError>> {
+    pub fn read(&self, device: &Device) -> Option<Result<DeviceReading, ReadingError>> {
         let monitor = self.0.as_ref()?.monitor.as_ref()?;
         let reading = monitor.read(&device.info().bus_id);
-        let error = reading.as_ref().map_or_else(Some, Reading::error_of_lost);
+        let error = reading.as_ref().map_or_else(Some, DeviceReading::error_of_lost);
         if let Some(error) = error.filter(|error| error.lost) {
             // Libraries that use the device directly don't report it.
             device.declare_lost(&error.text);
@@ -278,9 +278,9 @@ impl Shared {
         self.idle_streams.lock("idle streams")
     }
 
-    fn allocate_pinned(&self, bytes: u64) -> Note {
+    fn allocate_pinned(&self, bytes: u64) -> DeviceNote {
         if bytes == 0 {
-            return Note::info("Pinned memory pool disabled".to_owned());
+            return DeviceNote::info("Pinned memory pool disabled".to_owned());
         }
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let made = self.devices.first().map(|device| PinnedPool::new(device, size));
@@ -291,16 +291,16 @@ impl Shared {
                     format!("Pinned memory pool is created at '{address:#x}' with size {bytes}");
                 // Pools are allocated once; a second one is dropped.
                 let _ = self.pinned.set(Arc::new(pool));
-                Note::info(text)
+                DeviceNote::info(text)
             }
-            Some(Err(error)) => Note {
+            Some(Err(error)) => DeviceNote {
                 level: NoteLevel::Warning,
                 text: format!(
                     "Unable to allocate pinned system memory, pinned memory pool will not be \
                      available: {error}"
                 ),
             },
-            None => Note::info("Pinned memory pool disabled".to_owned()),
+            None => DeviceNote::info("Pinned memory pool disabled".to_owned()),
         }
     }
 
@@ -329,10 +329,10 @@ impl Shared {
 }
 
 /// The device with this number, or the reason why models can't use it.
-fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Device, Note> {
+fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Device, DeviceNote> {
     let device = Device::describe(driver, number).map_err(|error| {
         let text = format!("unable to get CUDA device properties for GPU ID{number}: {error}");
-        Note { level: NoteLevel::Error, text }
+        DeviceNote { level: NoteLevel::Error, text }
     })?;
     let (major, minor) = device.info().capability;
     let capability = f64::from(major) + f64::from(minor) / 10.0;
@@ -340,7 +340,7 @@ fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Devi
         return Ok(device);
     }
     // Triton makes this text, but logs it for none of its devices.
-    Err(Note::info(format!(
+    Err(DeviceNote::info(format!(
         "gpu {number} has compute capability '{major}.{minor}' which is less than the minimum \
          supported of '{min_capability:.6}'"
     )))
@@ -366,13 +366,13 @@ fn allocate_pool(device: &Device, bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-impl Found {
+impl DeviceSearchResult {
     fn without_devices(level: NoteLevel, text: String) -> Self {
-        Self { devices: Devices::default(), notes: vec![Note { level, text }] }
+        Self { devices: Devices::default(), notes: vec![DeviceNote { level, text }] }
     }
 }
 
-impl Note {
+impl DeviceNote {
     const fn info(text: String) -> Self {
         Self { level: NoteLevel::Info, text }
     }

@@ -15,7 +15,7 @@
 //! - Memory that queued work reads or writes stays allocated until the work is done, because the
 //!   stream holds it.
 //! - The host receives the memory that a copy writes only when the copy is done
-//!   ([`Downloads::wait`]), so it can't be read too early.
+//!   ([`DownloadBuffers::wait`]), so it can't be read too early.
 //! - `cuMemAlloc` and `cuMemFree` may wait for a device. Memory for requests comes from pools
 //!   ([`Device::allocate_pooled`], [`Devices::host_memory`]), which are created at startup.
 //! - A device whose driver reports a persistent error is lost ([`Device::is_lost`]). It stays lost
@@ -24,10 +24,10 @@
 //! # Example
 //!
 //! ```
-//! use galatea_devices::{Devices, Found};
+//! use galatea_devices::{Devices, DeviceSearchResult};
 //!
 //! # fn main() -> Result<(), galatea_devices::Error> {
-//! let Found { devices, .. } = Devices::find(0.0);
+//! let DeviceSearchResult { devices, .. } = Devices::find(0.0);
 //! for device in devices.iter() {
 //!     let stream = device.stream()?;
 //!     let memory = device.allocate(4)?;
@@ -54,10 +54,10 @@ mod stream;
 mod tensors;
 
 pub use device::{Device, DeviceInfo, MemoryUse};
-pub use devices::{Devices, Found, Location, Note, NoteLevel, PoolSizes};
+pub use devices::{DeviceNote, DeviceSearchResult, Devices, Location, NoteLevel, PoolSizes};
 pub use error::Error;
 pub use growable::GrowableBuffer;
 pub use host::HostBuffer;
 pub use memory::{DeviceBuffer, IpcHandle};
-pub use monitor::{Reading, ReadingError};
-pub use stream::{Downloads, Stream, StreamEvent};
+pub use monitor::{DeviceReading, ReadingError};
+pub use stream::{DownloadBuffers, Stream, StreamEvent};

@@ -34,7 +34,7 @@ pub struct ReadingError {
 
 /// The measurements of one device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct DeviceReading {
     /// The share of time in which the device was computing, in percent.
     pub utilization_percent: Result<u32, ReadingError>,
     /// The bytes of the device's memory in use, and their total number.
@@ -47,7 +47,7 @@ pub struct Reading {
     pub energy_millijoules: Result<u64, ReadingError>,
 }
 
-impl Reading {
+impl DeviceReading {
     /// The error that means that the device is lost, if there is one.
     pub(crate) fn error_of_lost(&self) -> Option<&ReadingError> {
         let utilization = self.utilization_percent.as_ref().err();
@@ -57,9 +57,9 @@ impl Reading {
 }
 
 /// The library, ready for use.
-pub(crate) struct Monitor(Library);
+pub(crate) struct DeviceMonitor(Library);
 
-impl Monitor {
+impl DeviceMonitor {
     /// Loads the library; `None` if the machine has none.
     pub(crate) fn load() -> Result<Option<Self>, String> {
         let Some(library) = Library::load()? else { return Ok(None) };
@@ -72,7 +72,7 @@ impl Monitor {
     }
 
     /// Measures the device at this place on the bus.
-    pub(crate) fn read(&self, bus_id: &str) -> Result<Reading, ReadingError> {
+    pub(crate) fn read(&self, bus_id: &str) -> Result<DeviceReading, ReadingError> {
         let library = &self.0;
         let bus_id = CString::new(bus_id).unwrap_or_default();
         let mut device = std::ptr::null_mut();
@@ -94,7 +94,7 @@ impl Monitor {
             )
         };
         let [total, _, used] = memory;
-        Ok(Reading {
+        Ok(DeviceReading {
             utilization_percent: check(utilization).map(|()| rates[0]),
             memory_used_and_total: check(memories).map(|()| (used, total)),
             power_usage_milliwatts: check(usages).map(|()| usage),
@@ -104,7 +104,7 @@ impl Monitor {
     }
 }
 
-impl Drop for Monitor {
+impl Drop for DeviceMonitor {
     fn drop(&mut self) {
         // SAFETY: It was initialized once, and nothing of it is used any more.
         let _ = unsafe { self.0.nvmlShutdown() };

@@ -22,12 +22,12 @@ const KEPT_WITHOUT_EVENT_MAX: usize = 64;
 pub struct Stream {
     device: Device,
     raw: Handle,
-    kept: RefCell<Kept>,
+    kept: RefCell<InFlightMemory>,
 }
 
 /// The memory that queued work uses.
 #[derive(Default)]
-struct Kept {
+struct InFlightMemory {
     /// The memory of work that no event follows yet.
     recent: Vec<Box<dyn Any + Send>>,
     /// The memory of work before each event, oldest first.
@@ -122,7 +122,7 @@ impl Stream {
     /// # Errors
     ///
     /// If `from` is too short, or the driver's error.
-    pub fn download(&self, from: &DeviceBuffer, to: HostBuffer) -> Result<Downloads, Error> {
+    pub fn download(&self, from: &DeviceBuffer, to: HostBuffer) -> Result<DownloadBuffers, Error> {
         self.download_all([(from, to)])
     }
 
@@ -132,7 +132,7 @@ impl Stream {
     /// # Errors
     ///
     /// As for [`Self::download`].
-    pub fn download_all<'a, I>(&self, copies: I) -> Result<Downloads, Error>
+    pub fn download_all<'a, I>(&self, copies: I) -> Result<DownloadBuffers, Error>
     where
         I: IntoIterator<Item = (&'a DeviceBuffer, HostBuffer)>,
     {
@@ -140,18 +140,19 @@ impl Stream {
         for (from, to) in &copies {
             fits(to.len(), from.len())?;
         }
-        let mut targets = Targets { buffers: Vec::with_capacity(copies.len()), stream: self };
+        let mut targets =
+            PendingCopyTargets { buffers: Vec::with_capacity(copies.len()), stream: self };
         for (from, to) in copies {
             targets.buffers.push(to);
             let to = targets.buffers.last_mut().expect("it was pushed");
             let (address, length) = (to.as_mut_ptr().addr(), to.len());
             // SAFETY: Both memories have this length. The stream keeps the source; the
-            // destination is held until the copy is done: see `Targets` and `Downloads`.
+            // destination is held until the copy is done: see `PendingCopyTargets` and `DownloadBuffers`.
             unsafe { self.copy_raw(address_of_host(address), from.address(), length) }?;
             self.keep(Box::new(from.clone()));
         }
         let event = self.record()?;
-        Ok(Downloads { event, buffers: std::mem::take(&mut targets.buffers) })
+        Ok(DownloadBuffers { event, buffers: std::mem::take(&mut targets.buffers) })
     }
 
     /// Copies between two memories of equal length, even of different devices.
@@ -369,12 +370,12 @@ impl Drop for RawEvent {
 ///
 /// Dropping the value waits for the copies.
 #[must_use = "the memory is given back by `wait`"]
-pub struct Downloads {
+pub struct DownloadBuffers {
     event: StreamEvent,
     buffers: Vec<HostBuffer>,
 }
 
-impl Downloads {
+impl DownloadBuffers {
     /// Returns true if the copies are done.
     ///
     /// # Errors
@@ -415,7 +416,7 @@ impl Downloads {
     }
 }
 
-impl Drop for Downloads {
+impl Drop for DownloadBuffers {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
             // An error means that the device is lost, so nothing writes any more.
@@ -425,12 +426,12 @@ impl Drop for Downloads {
 }
 
 /// The destinations of copies that no event follows yet.
-struct Targets<'a> {
+struct PendingCopyTargets<'a> {
     buffers: Vec<HostBuffer>,
     stream: &'a Stream,
 }
 
-impl Drop for Targets<'_> {
+impl Drop for PendingCopyTargets<'_> {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
             // A copy was refused after others had already been queued.
@@ -468,8 +469,8 @@ impl fmt::Debug for StreamEvent {
     }
 }
 
-impl fmt::Debug for Downloads {
+impl fmt::Debug for DownloadBuffers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Downloads({:?})", self.buffers)
+        write!(formatter, "DownloadBuffers({:?})", self.buffers)
     }
 }

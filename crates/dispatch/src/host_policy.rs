@@ -272,7 +272,7 @@ pub(crate) fn run_bound<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
     use galatea_pbtxt::read_config;
     use rustix::thread::sched_getaffinity;
 
@@ -335,7 +335,7 @@ mod tests {
             let text = format!("name: 'm' backend: 'identity' {groups}");
             let mut draft = read_config("config.pbtxt", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
-            let spec = draft.finish(&Support::default()).unwrap();
+            let spec = draft.finish(&SupportedFeatures::default()).unwrap();
             let shared = policies.shared_binding(&spec).unwrap();
             shared.map(|binding| binding.cores.unwrap().to_string())
         };

@@ -151,7 +151,7 @@ fn queue_policy(policy: &ConfigPolicy) -> QueuePolicy {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
     use galatea_pbtxt::read_config;
 
     use super::*;
@@ -200,7 +200,7 @@ mod tests {
             );
             let mut draft = read_config("f", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
-            let spec = draft.finish(&Support::default()).unwrap();
+            let spec = draft.finish(&SupportedFeatures::default()).unwrap();
             scheduling_spec(&spec, HoldThresholds::default()).mode
         };
         let parameter = |value: &str| {

@@ -14,7 +14,7 @@ use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
 use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
 use galatea_capi::ReservedAddress;
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
 use galatea_gate::ledger::{Account, Ledger};
@@ -68,7 +68,7 @@ pub(crate) struct Backends {
     plugins: Arc<Plugins>,
     python: Arc<PythonAccess>,
     devices: Devices,
-    support: Support,
+    support: SupportedFeatures,
     ledger: Arc<Ledger>,
 }
 
@@ -370,7 +370,7 @@ impl Backends {
 fn plugin_settings(
     settings: &Arc<Settings>,
     reserved: &ReservedAddress,
-    support: Support,
+    support: SupportedFeatures,
     devices: Devices,
 ) -> PluginSettings {
     let all = settings.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
 use galatea_backend_plugin::Agents;
-use galatea_config::{Completion, ConfigDraft, ConfigErrors, Support};
+use galatea_config::{BackendCompletion, ConfigDraft, ConfigErrors, SupportedFeatures};
 use galatea_dispatch::ModelDefinition;
 use galatea_engine::LoadOverride;
 use galatea_infer::CancelToken;
@@ -40,7 +40,7 @@ pub(crate) struct Definer {
     /// The backends.
     pub(crate) backends: Arc<Backends>,
     /// The features that configurations may ask for, before their backend is known.
-    pub(crate) support: Support,
+    pub(crate) support: SupportedFeatures,
     /// The log, for warnings.
     pub(crate) logger: Logger,
 }
@@ -165,8 +165,11 @@ impl Definer {
 
     /// The mistakes that Triton finds in a configuration when it reads a repository.
     pub(crate) fn judge(&self, definition: &ModelDefinition) -> Result<(), ConfigErrors> {
-        let completion =
-            if self.auto_complete { Completion::ByBackend } else { Completion::Without };
+        let completion = if self.auto_complete {
+            BackendCompletion::ByBackend
+        } else {
+            BackendCompletion::Without
+        };
         definition.draft.check_at_poll(&definition.support, completion)
     }
 

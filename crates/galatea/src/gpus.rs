@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use galatea_config::{ComputeCapability, Support};
-use galatea_devices::{Devices, Found, Note, NoteLevel};
+use galatea_config::{ComputeCapability, SupportedFeatures};
+use galatea_devices::{DeviceNote, DeviceSearchResult, Devices, NoteLevel};
 use galatea_dispatch::GpuMemoryCheck;
 use galatea_infer::Status;
 use galatea_telemetry::Logger;
@@ -15,9 +15,9 @@ use crate::environment::Environment;
 use crate::flags::Settings;
 
 /// Finds the GPUs that models may use.
-pub(crate) fn find(settings: &Settings, environment: &Environment) -> Found {
+pub(crate) fn find(settings: &Settings, environment: &Environment) -> DeviceSearchResult {
     if environment.cpu_only {
-        return Found::default();
+        return DeviceSearchResult::default();
     }
     Devices::find(settings.gpus.minimum())
 }
@@ -32,8 +32,8 @@ pub(crate) fn prepare(devices: &Devices, settings: &Settings, logger: &Logger) {
 }
 
 /// Logs what was noticed.
-pub(crate) fn log(notes: &[Note], logger: &Logger) {
-    for Note { level, text } in notes {
+pub(crate) fn log(notes: &[DeviceNote], logger: &Logger) {
+    for DeviceNote { level, text } in notes {
         match level {
             NoteLevel::Info => logger.info(text),
             NoteLevel::Warning => logger.warning(text),
@@ -43,8 +43,8 @@ pub(crate) fn log(notes: &[Note], logger: &Logger) {
 }
 
 /// The features that configurations may ask for on a server with these devices.
-pub(crate) fn support(devices: &Devices, settings: &Settings) -> Support {
-    let mut support = Support::default();
+pub(crate) fn support(devices: &Devices, settings: &Settings) -> SupportedFeatures {
+    let mut support = SupportedFeatures::default();
     if devices.is_empty() {
         return support;
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_server_without_gpus_supports_what_it_did() {
         let (devices, settings) = (Devices::default(), Settings::default());
-        assert_eq!(support(&devices, &settings), Support::default());
+        assert_eq!(support(&devices, &settings), SupportedFeatures::default());
         assert!(memory_check(&devices, &settings).is_none());
     }
 }

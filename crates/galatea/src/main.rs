@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use galatea_allocator::KeptBlocks;
+use galatea_allocator::ThreadCachingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: KeptBlocks = KeptBlocks;
+static ALLOCATOR: ThreadCachingAllocator = ThreadCachingAllocator;
 
 fn main() -> std::process::ExitCode {
     galatea::program(std::env::args_os())

@@ -9,7 +9,7 @@ use galatea_backend_plugin::Agents;
 use galatea_bucket::BucketConnector;
 use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_control::{HistogramReading, NoRegions, RegionControl, ServerControl};
-use galatea_devices::{Devices, Found};
+use galatea_devices::{DeviceSearchResult, Devices};
 use galatea_dispatch::{LogSink, MeasurementOptions};
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_gate::ledger::Ledger;
@@ -191,7 +191,7 @@ pub(crate) fn devices_and_exporter(
     environment: &Environment,
     logger: &Logger,
 ) -> (Devices, Arc<MetricsExporter>) {
-    let Found { devices, notes } = gpus::find(settings, environment);
+    let DeviceSearchResult { devices, notes } = gpus::find(settings, environment);
     log_notes(settings, &devices, logger);
     gpus::log(&notes, logger);
     let exporter = MetricsExporter::new(settings.metrics_options.clone());

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use galatea_codec::compression::Coding;
+use galatea_codec::compression::ContentCoding;
 use galatea_explain::{Explanation, Mark};
 use h2::SendStream;
 use h2::server::SendResponse;
@@ -40,7 +40,7 @@ pub(crate) type CallResponder = SendResponse<Outgoing>;
 /// Begins a response, whose messages may be compressed; `None` if the client has disconnected.
 pub(crate) fn send_head(
     responder: &mut CallResponder,
-    coding: Option<Coding>,
+    coding: Option<ContentCoding>,
 ) -> Option<SendStream<Outgoing>> {
     let mut response = Response::new(());
     *response.headers_mut() = match coding {
@@ -54,7 +54,7 @@ pub(crate) fn send_head(
 pub(crate) fn send_message(
     responder: &mut CallResponder,
     message: Outgoing,
-    coding: Option<Coding>,
+    coding: Option<ContentCoding>,
     explanation: Option<&Arc<Explanation>>,
 ) {
     let Some(mut stream) = send_head(responder, coding) else { return };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_codec::compression::Coding;
+use galatea_codec::compression::ContentCoding;
 use galatea_codec::regions::ReplacedOutputs;
 use galatea_codec_grpc::encode_infer_response;
 use galatea_control::DoorTracePoint;
@@ -34,7 +34,7 @@ pub(crate) struct CallSink {
 /// The form of a response.
 pub(crate) struct ResponseForm {
     pub(crate) replaced: ReplacedOutputs,
-    pub(crate) coding: Option<Coding>,
+    pub(crate) coding: Option<ContentCoding>,
     pub(crate) delay: Delay,
     /// The cancellation to watch and the delay of the call's end if the client has disconnected;
     /// only in tests.

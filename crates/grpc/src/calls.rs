@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::compression::Coding;
+use galatea_codec::compression::ContentCoding;
 use galatea_explain::Explanation;
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
@@ -39,9 +39,9 @@ pub(crate) struct CallHead {
     /// The admission for all of the call's requests.
     pub(crate) admission: Admission,
     /// The coding of compressed requests.
-    pub(crate) request_coding: Option<Coding>,
+    pub(crate) request_coding: Option<ContentCoding>,
     /// The coding of responses to inferences.
-    pub(crate) response_coding: Option<Coding>,
+    pub(crate) response_coding: Option<ContentCoding>,
     /// The wait for the next message.
     pub(crate) waiting: MessageWait,
     /// The metadata of the call that affects traces.

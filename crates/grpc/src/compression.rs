@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::compression::{Coding, Format, Inflater, Progress, StreamEnd};
+use galatea_codec::compression::{ContentCoding, Format, InflateProgress, Inflater, StreamEnd};
 use galatea_codec_grpc::GrpcCode;
 use galatea_gate::ledger::Account;
 use http::{HeaderMap, HeaderValue};
@@ -44,9 +44,11 @@ pub(crate) struct ArrivedMessage {
 }
 
 /// The coding of the call's messages, from its head.
-pub(crate) fn request_coding(encoding: Option<&HeaderValue>) -> Result<Option<Coding>, Refusal> {
+pub(crate) fn request_coding(
+    encoding: Option<&HeaderValue>,
+) -> Result<Option<ContentCoding>, Refusal> {
     let Some(name) = encoding else { return Ok(None) };
-    match Coding::named(name.as_bytes()) {
+    match ContentCoding::named(name.as_bytes()) {
         None if !matches!(name.as_bytes(), b"identity" | b"") => {
             let name = String::from_utf8_lossy(name.as_bytes());
             let text = format!("Compression algorithm '{name}' is not supported");
@@ -60,19 +62,22 @@ pub(crate) fn request_coding(encoding: Option<&HeaderValue>) -> Result<Option<Co
 ///
 /// As in gRPC's own servers, the level picks from the codings that the client accepts: `Low` prefers
 /// gzip, `Medium` and `High` prefer deflate.
-pub(crate) fn response_coding(level: CompressionLevel, headers: &HeaderMap) -> Option<Coding> {
+pub(crate) fn response_coding(
+    level: CompressionLevel,
+    headers: &HeaderMap,
+) -> Option<ContentCoding> {
     if level == CompressionLevel::None {
         return None;
     }
-    let accepts = |coding: Coding| {
+    let accepts = |coding: ContentCoding| {
         let mut lists = headers.get_all("grpc-accept-encoding").iter();
         lists.any(|list| {
             let mut names = list.as_bytes().split(|byte| *byte == b',');
             names.any(|name| name.trim_ascii() == coding.name().as_bytes())
         })
     };
-    let gzip = accepts(Coding::Gzip).then_some(Coding::Gzip);
-    let deflate = accepts(Coding::Deflate).then_some(Coding::Deflate);
+    let gzip = accepts(ContentCoding::Gzip).then_some(ContentCoding::Gzip);
+    let deflate = accepts(ContentCoding::Deflate).then_some(ContentCoding::Deflate);
     match level {
         CompressionLevel::None => None,
         CompressionLevel::Low => gzip.or(deflate),
@@ -82,7 +87,7 @@ pub(crate) fn response_coding(level: CompressionLevel, headers: &HeaderMap) -> O
 
 /// The settings for inflating the messages of a call.
 pub(crate) struct Inflating<'a> {
-    pub(crate) coding: Option<Coding>,
+    pub(crate) coding: Option<ContentCoding>,
     /// The maximum length of an inflated message.
     pub(crate) bytes_max: usize,
     pub(crate) account: &'a Arc<Account>,
@@ -98,7 +103,7 @@ impl Inflating<'_> {
 /// A message that is being inflated.
 pub(crate) struct Inflation {
     inflater: Inflater,
-    coding: Coding,
+    coding: ContentCoding,
     compressed_bytes: usize,
     bytes_max: usize,
 }
@@ -108,7 +113,7 @@ impl Inflation {
     /// charged to `account`.
     pub(crate) fn begin(
         message: ArrivedMessage,
-        coding: Option<Coding>,
+        coding: Option<ContentCoding>,
         bytes_max: usize,
         account: &Arc<Account>,
     ) -> Result<Self, Bytes> {
@@ -118,8 +123,8 @@ impl Inflation {
         };
         let compressed_bytes = bytes.len();
         let format = match coding {
-            Coding::Gzip => Format::Gzip,
-            Coding::Deflate => Format::Zlib,
+            ContentCoding::Gzip => Format::Gzip,
+            ContentCoding::Deflate => Format::Zlib,
         };
         let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
         let inflater = Inflater::new(bytes, format, limit, account.clone());
@@ -141,14 +146,14 @@ impl Inflation {
         let progress = self.inflater.advance(*budget);
         *budget = budget.saturating_sub(self.done().saturating_sub(before));
         match progress {
-            Progress::Paused => {
+            InflateProgress::Paused => {
                 *budget = 0;
                 Ok(false)
             }
-            Progress::Ended(StreamEnd::Complete) if self.inflater.unread() == 0 => Ok(true),
-            Progress::Ended(_) => Err(self.damaged()),
-            Progress::TooLong => Err(self.too_long()),
-            Progress::Exhausted(exhausted) => Err(exhausted.into()),
+            InflateProgress::Ended(StreamEnd::Complete) if self.inflater.unread() == 0 => Ok(true),
+            InflateProgress::Ended(_) => Err(self.damaged()),
+            InflateProgress::TooLong => Err(self.too_long()),
+            InflateProgress::Exhausted(exhausted) => Err(exhausted.into()),
         }
     }
 
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_head_names_the_coding_of_requests() {
-        let check = |values: &[&'static str], expected: Option<Coding>| {
+        let check = |values: &[&'static str], expected: Option<ContentCoding>| {
             assert_eq!(
                 request_coding(headers("grpc-encoding", values).get("grpc-encoding")),
                 Ok(expected)
@@ -206,8 +211,8 @@ mod tests {
         };
         check(&[], None);
         check(&["identity"], None);
-        check(&["gzip"], Some(Coding::Gzip));
-        check(&["deflate"], Some(Coding::Deflate));
+        check(&["gzip"], Some(ContentCoding::Gzip));
+        check(&["deflate"], Some(ContentCoding::Deflate));
         for unknown in ["snappy", "GZIP", "gzip, deflate"] {
             let refusal = request_coding(headers("grpc-encoding", &[unknown]).get("grpc-encoding"))
                 .unwrap_err();
@@ -220,11 +225,11 @@ mod tests {
     #[test]
     fn the_level_chooses_among_accepted_codings() {
         use CompressionLevel::{High, Low, Medium, None as Off};
-        let check = |values: &[&'static str], level, expected: Option<Coding>| {
+        let check = |values: &[&'static str], level, expected: Option<ContentCoding>| {
             let headers = headers("grpc-accept-encoding", values);
             assert_eq!(response_coding(level, &headers), expected, "{values:?} {level:?}");
         };
-        let (gzip, deflate) = (Some(Coding::Gzip), Some(Coding::Deflate));
+        let (gzip, deflate) = (Some(ContentCoding::Gzip), Some(ContentCoding::Deflate));
         for both in [&["identity, deflate, gzip"][..], &["gzip,deflate"], &["deflate", "gzip"]] {
             check(both, Off, None);
             check(both, Low, gzip);
@@ -247,7 +252,7 @@ mod tests {
     /// slices.
     fn inflate(
         bytes: &[u8],
-        coding: Coding,
+        coding: ContentCoding,
         bytes_max: usize,
         budget: usize,
     ) -> (Result<Bytes, Failure>, usize) {
@@ -267,7 +272,7 @@ mod tests {
     #[test]
     fn messages_are_inflated_in_slices() {
         let message = Bytes::from(b"abcdefgh".repeat(1 << 18));
-        for coding in [Coding::Gzip, Coding::Deflate] {
+        for coding in [ContentCoding::Gzip, ContentCoding::Deflate] {
             let compressed = deflate(std::slice::from_ref(&message), coding, Level::DEFAULT);
             let (inflated, slices) = inflate(&compressed, coding, message.len(), 100_000);
             assert_eq!(inflated, Ok(message.clone()));
@@ -281,10 +286,10 @@ mod tests {
 
     #[test]
     fn a_bomb_ends_at_the_limit() {
-        let bomb = deflate(&[Bytes::from(vec![0; 64 << 20])], Coding::Gzip, Level::DEFAULT);
+        let bomb = deflate(&[Bytes::from(vec![0; 64 << 20])], ContentCoding::Gzip, Level::DEFAULT);
         let message = ArrivedMessage { bytes: Bytes::from(bomb), is_compressed: true };
         let mut inflation =
-            Inflation::begin(message, Some(Coding::Gzip), 1 << 20, &account()).unwrap();
+            Inflation::begin(message, Some(ContentCoding::Gzip), 1 << 20, &account()).unwrap();
         let mut budget = usize::MAX;
         assert!(inflation.advance(&mut budget).is_err());
         assert!(inflation.bytes() < 2 << 20);
@@ -292,21 +297,21 @@ mod tests {
 
     #[test]
     fn damaged_messages_fail() {
-        let whole = deflate(&[Bytes::from_static(b"message")], Coding::Gzip, Level::DEFAULT);
-        let check = |bytes: &[u8], coding: Coding| {
+        let whole = deflate(&[Bytes::from_static(b"message")], ContentCoding::Gzip, Level::DEFAULT);
+        let check = |bytes: &[u8], coding: ContentCoding| {
             let (code, text) = inflate(bytes, coding, 1000, 1000).0.unwrap_err().into_parts();
             let name = coding.name();
             let expected = format!("Unexpected error decompressing data for algorithm {name}");
             assert_eq!((code, text), (GrpcCode::Internal, expected));
         };
-        check(b"garbage12345", Coding::Gzip);
-        check(&whole[..whole.len() - 3], Coding::Gzip);
-        check(&[&whole[..], b"x"].concat(), Coding::Gzip);
-        check(&[&whole[..], &whole[..]].concat(), Coding::Gzip);
-        check(&whole, Coding::Deflate);
+        check(b"garbage12345", ContentCoding::Gzip);
+        check(&whole[..whole.len() - 3], ContentCoding::Gzip);
+        check(&[&whole[..], b"x"].concat(), ContentCoding::Gzip);
+        check(&[&whole[..], &whole[..]].concat(), ContentCoding::Gzip);
+        check(&whole, ContentCoding::Deflate);
         let mut wrong_sum = whole.clone();
         wrong_sum[whole.len() - 6] ^= 1;
-        check(&wrong_sum, Coding::Gzip);
+        check(&wrong_sum, ContentCoding::Gzip);
     }
 
     #[test]
@@ -316,9 +321,9 @@ mod tests {
             is_compressed,
         };
         for (message, coding) in [
-            (message(b"x", false), Some(Coding::Gzip)),
+            (message(b"x", false), Some(ContentCoding::Gzip)),
             (message(b"x", true), None),
-            (message(b"", true), Some(Coding::Gzip)),
+            (message(b"", true), Some(ContentCoding::Gzip)),
         ] {
             let bytes = message.bytes.clone();
             assert_eq!(Inflation::begin(message, coding, 10, &account()).err(), Some(bytes));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use galatea_codec::compression::Coding;
+use galatea_codec::compression::ContentCoding;
 use galatea_codec_grpc::GrpcCode;
 use galatea_explain::DetailLevel;
 use galatea_gate::access::{Admission, ApiCategory, Gate};
@@ -97,7 +97,7 @@ pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) admission: Admission,
     pub(crate) timeout: Option<Timeout>,
-    pub(crate) request_coding: Option<Coding>,
+    pub(crate) request_coding: Option<ContentCoding>,
     /// The form of failures, for streams only.
     pub(crate) errors: StreamErrors,
 }

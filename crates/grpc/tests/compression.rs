@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use common::{CallResult, Fixture, framed, infer_head, infer_request, inference, request};
-use galatea_codec::compression::{Coding, Format, Inflater, Level, Progress, StreamEnd, deflate};
+use galatea_codec::compression::{
+    ContentCoding, Format, InflateProgress, Inflater, Level, StreamEnd, deflate,
+};
 use galatea_gate::ledger::Account;
 use galatea_grpc::{CompressionLevel, GrpcOptions};
 use galatea_protocol::inference::model_repository_parameter::ParameterChoice;
@@ -37,22 +39,22 @@ fn flagged(flags: u8, bytes: &[u8]) -> Bytes {
     body.freeze()
 }
 
-fn compressed(message: &impl Message, coding: Coding) -> Bytes {
+fn compressed(message: &impl Message, coding: ContentCoding) -> Bytes {
     let parts = [Bytes::from(message.encode_to_vec())];
     flagged(1, &deflate(&parts, coding, Level::DEFAULT))
 }
 
 /// The message of a response, with a check of its compression flag.
-fn inflated<M: Message + Default>(data: &Bytes, coding: Option<Coding>) -> M {
+fn inflated<M: Message + Default>(data: &Bytes, coding: Option<ContentCoding>) -> M {
     assert_eq!(data[0], u8::from(coding.is_some()));
     let Some(coding) = coding else { return M::decode(&data[5..]).unwrap() };
     let format = match coding {
-        Coding::Gzip => Format::Gzip,
-        Coding::Deflate => Format::Zlib,
+        ContentCoding::Gzip => Format::Gzip,
+        ContentCoding::Deflate => Format::Zlib,
     };
     let mut inflater =
         Inflater::new(data.slice(5..), format, 1 << 30, Arc::new(Account::unlimited()));
-    assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
+    assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
     M::decode(inflater.into_output()).unwrap()
 }
 
@@ -64,7 +66,7 @@ fn zeros() -> Bytes {
 async fn compressed_requests_are_inflated() {
     let fixture = fixture(CompressionLevel::None);
     let client = fixture.client().await;
-    for coding in [Coding::Gzip, Coding::Deflate] {
+    for coding in [ContentCoding::Gzip, ContentCoding::Deflate] {
         let head = || infer_head().header("grpc-encoding", coding.name());
         for data in [zeros(), Bytes::from_static(b"x")] {
             let body = compressed(&infer_request("inline", data.clone()), coding);
@@ -85,7 +87,7 @@ async fn compressed_requests_are_inflated() {
 async fn many_messages_are_inflated_side_by_side() {
     let fixture = fixture(CompressionLevel::None);
     let client = fixture.client().await;
-    let body = compressed(&infer_request("inline", zeros()), Coding::Gzip);
+    let body = compressed(&infer_request("inline", zeros()), ContentCoding::Gzip);
     let head = || infer_head().header("grpc-encoding", "gzip");
     let mut calls = Vec::new();
     for _ in 0..10 {
@@ -108,7 +110,7 @@ async fn streams_inflate_requests_in_their_order() {
     for (id, data) in [("a", zeros()), ("b", Bytes::from_static(b"x")), ("c", zeros())] {
         let mut request = infer_request("thread", data);
         request.id = id.into();
-        stream.send.send_data(compressed(&request, Coding::Deflate), false).unwrap();
+        stream.send.send_data(compressed(&request, ContentCoding::Deflate), false).unwrap();
     }
     stream.end();
     for id in ["a", "b", "c"] {
@@ -135,7 +137,7 @@ async fn wrong_compression_fails_and_the_connection_goes_on() {
     let check = |result: CallResult, code: u32, message: &str| {
         assert_eq!(result.status(), (code, message.to_owned()));
     };
-    let body = compressed(&infer_request("inline", zeros()), Coding::Gzip);
+    let body = compressed(&infer_request("inline", zeros()), ContentCoding::Gzip);
     assert!(body.len() < 100_000);
     let bomb = client.call(head("gzip"), body.clone()).await;
     check(bomb, 8, "Received message larger than max (more than 1048576 vs. 1048576)");
@@ -172,7 +174,7 @@ async fn a_small_load_does_not_become_a_long_one() {
             ..Default::default()
         };
         let head = request(&inference("RepositoryModelLoad")).header("grpc-encoding", "gzip");
-        client.call(head, compressed(&load, Coding::Gzip)).await.status()
+        client.call(head, compressed(&load, ContentCoding::Gzip)).await.status()
     };
     assert_eq!(load(9_000).await, (0, String::new()));
     let text = "Received message larger than max (more than 10000 vs. 10000). Use \
@@ -184,7 +186,7 @@ async fn a_small_load_does_not_become_a_long_one() {
 #[tokio::test]
 async fn responses_to_inferences_are_compressed_for_clients_that_accept_it() {
     use CompressionLevel::{High, Low, Medium, None as Off};
-    let (gzip, deflate) = (Some(Coding::Gzip), Some(Coding::Deflate));
+    let (gzip, deflate) = (Some(ContentCoding::Gzip), Some(ContentCoding::Deflate));
     for (level, accepted, expected) in [
         (Off, ACCEPTED, None),
         (Low, ACCEPTED, gzip),
@@ -226,7 +228,7 @@ async fn responses_to_inferences_are_compressed_for_clients_that_accept_it() {
 async fn check_stream(
     client: &common::Client,
     head: http::request::Builder,
-    expected: Option<Coding>,
+    expected: Option<ContentCoding>,
 ) {
     let body = framed(&infer_request("inline", Bytes::from(vec![0; 100_000])));
     let result = client.call(head, body).await;

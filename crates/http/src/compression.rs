@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::compression::{
-    Coding, Format, Inflater, Level, Progress, StreamEnd, accepted_coding, deflate,
+    ContentCoding, Format, InflateProgress, Inflater, Level, StreamEnd, accepted_coding, deflate,
 };
 use galatea_codec::limits::Limits;
 use galatea_codec_http::{inflated_body_too_large, nothing_to_inflate};
@@ -46,7 +46,7 @@ impl BodyCoding {
     pub(crate) fn of(head: &RequestHead<'_>) -> Self {
         match head.encoding {
             None | Some(b"identity") => Self::Identity,
-            Some(name) if Coding::named(name).is_some() => Self::Compressed,
+            Some(name) if ContentCoding::named(name).is_some() => Self::Compressed,
             Some(_) => Self::Unknown,
         }
     }
@@ -82,15 +82,15 @@ impl Compression {
         let mut inflater =
             Inflater::new(body, Format::Either, limits.input_bytes_max, account.clone());
         let mut progress = guarded(|| Ok(inflater.advance(INLINE_INFLATED_BYTES)))?;
-        if progress == Progress::Paused {
+        if progress == InflateProgress::Paused {
             let permit = self.permits.acquire().await;
             (inflater, progress) = inflate_elsewhere(inflater, permit).await?;
         }
         match progress {
-            Progress::Ended(end) => Ok(InflatedBody { bytes: inflater.into_output(), end }),
-            Progress::Exhausted(exhausted) => Err(exhausted.into()),
-            Progress::TooLong => Err(inflated_body_too_large(limits)),
-            Progress::Paused => Err(Status::internal("a body was not inflated to its end")),
+            InflateProgress::Ended(end) => Ok(InflatedBody { bytes: inflater.into_output(), end }),
+            InflateProgress::Exhausted(exhausted) => Err(exhausted.into()),
+            InflateProgress::TooLong => Err(inflated_body_too_large(limits)),
+            InflateProgress::Paused => Err(Status::internal("a body was not inflated to its end")),
         }
     }
 
@@ -142,13 +142,13 @@ const fn deflated_bytes_max(length: usize) -> usize {
 async fn inflate_elsewhere(
     mut inflater: Inflater,
     permit: BlockingPermit,
-) -> Result<(Inflater, Progress), Status> {
+) -> Result<(Inflater, InflateProgress), Status> {
     let (sender, receiver) = oneshot::channel();
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let result = guarded(|| {
-            let mut progress = Progress::Paused;
-            while progress == Progress::Paused && !sender.is_closed() {
+            let mut progress = InflateProgress::Paused;
+            while progress == InflateProgress::Paused && !sender.is_closed() {
                 progress = inflater.advance(SLICE_BYTES);
             }
             Ok((inflater, progress))
@@ -168,7 +168,7 @@ mod tests {
 
     /// Returns true if a body of zeros is inflated in the first poll.
     fn is_inflated_at_once(length: usize) -> bool {
-        let body = deflate(&[Bytes::from(vec![0; length])], Coding::Gzip, Level::DEFAULT);
+        let body = deflate(&[Bytes::from(vec![0; length])], ContentCoding::Gzip, Level::DEFAULT);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let compression = Compression::new();
         let limits = Limits { input_bytes_max: u64::MAX };

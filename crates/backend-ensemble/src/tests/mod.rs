@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use galatea_backend::{
     Backend, ComposingModels, Device, Host, Instance, LogLevel, ModelFiles, Placement,
 };
-use galatea_config::{ComposingModel, ModelSpec, Support, validate_ensemble};
+use galatea_config::{ComposingModel, ModelSpec, SupportedFeatures, validate_ensemble};
 use galatea_infer::{
     AdmissionTimes, CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, Pass,
@@ -132,7 +132,7 @@ impl ModelFiles for NoFiles {
 
 fn spec(text: &str) -> ModelSpec {
     let draft = read_config("config.pbtxt", text).unwrap();
-    draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+    draft.finish(&SupportedFeatures::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
 /// Tensors, written as `NAME` for any size, `NAME:DIMS`, or `NAME:DIMS=>DIMS` for a reshape, with a

@@ -176,7 +176,7 @@ fn unknown(accelerator: &Accelerator) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
     use galatea_pbtxt::read_config;
 
     use super::*;
@@ -188,7 +188,7 @@ mod tests {
         );
         let mut draft = read_config("config.pbtxt", &text).unwrap();
         draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-        let spec = draft.finish(&Support::default()).unwrap();
+        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
         Providers::of(&spec, processor).map_err(|status| status.message().to_owned())
     }
 

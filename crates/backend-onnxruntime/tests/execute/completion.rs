@@ -1,7 +1,7 @@
 //! Completes configurations from models.
 
 use galatea_backend::Backend;
-use galatea_config::{ConfigDraft, Support};
+use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_pbtxt::read_config;
 
 use crate::support::onnx::{FLOAT, Graph, INT32, INT64, STRING, identity};
@@ -25,7 +25,7 @@ fn complete(graph: Graph, config: &str) -> Result<Vec<String>, String> {
             facts.push(format!("{kind} {} {datatype} {:?}{reshape}", tensor.name, tensor.dims));
         }
     }
-    draft.finish(&Support::default()).unwrap();
+    draft.finish(&SupportedFeatures::default()).unwrap();
     Ok(facts)
 }
 
@@ -159,6 +159,6 @@ fn inputs_of_ragged_batches_must_be_listed() {
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
     backend_with(&[]).auto_complete_config(&mut draft, &files).unwrap();
     assert!(draft.inputs().is_empty());
-    let errors = draft.finish(&Support::default()).unwrap_err().to_string();
+    let errors = draft.finish(&SupportedFeatures::default()).unwrap_err().to_string();
     assert!(errors.contains("RAGGED"), "{errors}");
 }

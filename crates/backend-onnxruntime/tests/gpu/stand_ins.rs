@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use galatea_backend::{Backend, Device, Instance, LogLevel, Model, Placement};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
-use galatea_config::{ModelSpec, Support};
+use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::{DeviceBuffer, Devices, PoolSizes};
 use galatea_infer::{InferenceRequest, InferenceResponse, InputTensor, Status};
 use galatea_pbtxt::read_config;
@@ -134,7 +134,7 @@ impl Gpus {
     fn spec(&self, text: &str) -> ModelSpec {
         let mut draft = read_config("config.pbtxt", text).unwrap();
         draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-        let mut support = Support::default();
+        let mut support = SupportedFeatures::default();
         support.gpus = self.devices.numbers();
         draft.finish(&support).unwrap()
     }

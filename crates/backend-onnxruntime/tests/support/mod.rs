@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
-use galatea_config::{ModelSpec, Support};
+use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_gate::ledger::Account;
 use galatea_infer::{
@@ -188,7 +188,7 @@ impl RequestObserver for RecordingHost {
 pub(crate) fn spec(text: &str) -> ModelSpec {
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-    draft.finish(&Support::default()).unwrap()
+    draft.finish(&SupportedFeatures::default()).unwrap()
 }
 
 pub(crate) fn cpu() -> Placement {

@@ -17,7 +17,7 @@ use galatea_stdx::Lock;
 use libloading::os::unix::Library;
 
 use crate::library::search::check_component;
-use crate::library::{Opener, function};
+use crate::library::{LibraryOpener, function};
 use crate::owned::Owned;
 
 /// Finds the library of an agent.
@@ -156,7 +156,7 @@ pub(super) struct AgentRef {
 
 impl AgentRef {
     /// Returns the agent in this slot. Opens and initialises it if no model uses it yet.
-    pub(super) fn acquire(slot: Arc<AgentSlot>, opener: &Opener) -> Result<Self, Status> {
+    pub(super) fn acquire(slot: Arc<AgentSlot>, opener: &LibraryOpener) -> Result<Self, Status> {
         let path = slot.path.clone();
         Self::acquire_with(slot, || {
             let library = opener.library(&path)?;

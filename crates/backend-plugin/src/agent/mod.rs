@@ -35,13 +35,13 @@ use self::directories::AgentDirectories;
 use self::library::{AgentRef, AgentSlot, find};
 use self::session::{AgentModel, AgentSession};
 use crate::exports;
-use crate::library::Opener;
+use crate::library::LibraryOpener;
 
 /// The repository agents of a server.
 pub struct Agents {
     /// The directory that contains one directory per agent.
     directory: PathBuf,
-    opener: Opener,
+    opener: LibraryOpener,
     directories: Arc<AgentDirectories>,
     /// The slots, keyed by path. There are at most as many as libraries in the directory.
     slots: Lock<BTreeMap<PathBuf, Arc<AgentSlot>>>,
@@ -66,7 +66,7 @@ impl Agents {
     pub fn new(directory: &Path, temporary_folder: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
-            opener: Opener::new(exports::all),
+            opener: LibraryOpener::new(exports::all),
             directories: Arc::new(AgentDirectories::new(temporary_folder)),
             slots: Lock::default(),
         }

@@ -18,10 +18,10 @@ use super::format::{EncodedResponse, decode};
 
 /// The buffers that the cache and the server exchange.
 #[derive(Default)]
-pub(super) struct EntryObject {
+pub(super) struct CacheEntryObject {
     buffers: Lock<Vec<EntryBuffer>>,
 }
-galatea_c_objects::object!(EntryObject as TRITONCACHE_CacheEntry, kind 35);
+galatea_c_objects::object!(CacheEntryObject as TRITONCACHE_CacheEntry, kind 35);
 
 /// A region of memory that belongs to the cache.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ struct EntryBuffer {
 // it.
 unsafe impl Send for EntryBuffer {}
 
-impl EntryObject {
+impl CacheEntryObject {
     /// An entry with one buffer, which the cache must provide.
     pub(super) fn requesting(byte_size: usize) -> Self {
         let attributes = BufferAttributesObject { byte_size, ..Default::default() };
@@ -165,7 +165,7 @@ functions! {
 
     /// Returns the number of an entry's buffers.
     fn TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize) {
-        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let entry: &CacheEntryObject = handle::borrow(entry, "entry")?;
         pointer::write(count, entry.with(|buffers| buffers.len()), "count")
     }
 
@@ -175,7 +175,7 @@ functions! {
         base: *mut c_void,
         buffer_attributes: *mut TRITONSERVER_BufferAttributes,
     ) {
-        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let entry: &CacheEntryObject = handle::borrow(entry, "entry")?;
         let attributes = checked_attributes(buffer_attributes)?;
         if base.is_null() {
             return Err(Status::invalid_argument("base must not be null"));
@@ -194,7 +194,7 @@ functions! {
         base: *mut *mut c_void,
         buffer_attributes: *mut TRITONSERVER_BufferAttributes,
     ) {
-        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let entry: &CacheEntryObject = handle::borrow(entry, "entry")?;
         let found = entry
             .with(|buffers| buffers.get(index).cloned().ok_or(buffers.len()))
             .map_err(|count| out_of_range(index, count))?;
@@ -212,7 +212,7 @@ functions! {
         new_base: *mut c_void,
         buffer_attributes: *mut TRITONSERVER_BufferAttributes,
     ) {
-        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let entry: &CacheEntryObject = handle::borrow(entry, "entry")?;
         let attributes = match buffer_attributes.is_null() {
             true => None,
             false => Some(checked_attributes(buffer_attributes)?),
@@ -234,7 +234,7 @@ functions! {
         entry: *mut TRITONCACHE_CacheEntry,
     ) {
         let allocator: &AllocatorObject = handle::borrow(allocator, "allocator")?;
-        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let entry: &CacheEntryObject = handle::borrow(entry, "entry")?;
         allocator.copy(&entry.single_buffer()?)
     }
 }

@@ -29,9 +29,9 @@ use libloading::os::unix::Library;
 
 use crate::exports;
 use crate::library::search::check_component;
-use crate::library::{Opener, function};
+use crate::library::{LibraryOpener, function};
 use crate::owned::Owned;
-use entry::{AllocatorObject, EntryObject};
+use entry::{AllocatorObject, CacheEntryObject};
 use format::EncodedResponse;
 
 /// A response cache in a library. Dropping it finalises it.
@@ -102,7 +102,7 @@ impl PluginCache {
     }
 
     fn try_lookup(&self, key: &CacheKey) -> Result<Option<InferenceResponse>, Status> {
-        let entry = Owned::new(EntryObject::default());
+        let entry = Owned::new(CacheEntryObject::default());
         let allocator = Owned::new(AllocatorObject::Lookup { key: *key, found: Lock::default() });
         let (text, lookup) = (key_text(key), self.entry_points.lookup);
         // SAFETY: text and objects live longer than the call.
@@ -125,7 +125,7 @@ impl PluginCache {
     }
 
     fn try_insert(&self, key: &CacheKey, encoded: EncodedResponse) -> Result<(), Status> {
-        let entry = Owned::new(EntryObject::requesting(encoded.byte_size()));
+        let entry = Owned::new(CacheEntryObject::requesting(encoded.byte_size()));
         let allocator = Owned::new(AllocatorObject::Insertion(encoded));
         let (text, insert) = (key_text(key), self.entry_points.insert);
         // SAFETY: text and objects live longer than the call.
@@ -179,7 +179,7 @@ impl Drop for PluginCache {
 
 impl CacheEntryPoints {
     fn open(path: &Path) -> Result<Self, Status> {
-        let library = Opener::new(exports::all).library(path)?;
+        let library = LibraryOpener::new(exports::all).library(path)?;
         let entry_points = Self::of(&library);
         std::mem::forget(library);
         entry_points.map_err(|missing| {

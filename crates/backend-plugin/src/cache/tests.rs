@@ -244,7 +244,7 @@ fn a_response_in_device_memory_is_not_cached() {
 
 #[test]
 fn objects_are_invalid_after_the_call() {
-    let entry = Owned::new(EntryObject::default());
+    let entry = Owned::new(CacheEntryObject::default());
     let address = entry.address();
     drop(entry);
     let mut count = 0;

@@ -7,4 +7,4 @@ pub(crate) mod search;
 mod soname;
 pub(crate) mod strategy;
 
-pub(crate) use open::{BackendEntryPoints, Opener, function};
+pub(crate) use open::{BackendEntryPoints, LibraryOpener, function};

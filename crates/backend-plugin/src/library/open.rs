@@ -41,7 +41,7 @@ pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
 /// Opens libraries, and keeps track of the names that it has provided.
-pub(crate) struct Opener {
+pub(crate) struct LibraryOpener {
     /// The functions of this crate that plug-ins must find.
     exports: fn() -> Vec<ExportedFunction>,
     provided: Lock<BTreeSet<String>>,
@@ -49,7 +49,7 @@ pub(crate) struct Opener {
     opened_anew: AtomicU32,
 }
 
-impl Opener {
+impl LibraryOpener {
     /// Creates an opener. Plug-ins must find these functions, and those of `c-objects`, in this
     /// process.
     pub(crate) fn new(exports: fn() -> Vec<ExportedFunction>) -> Self {
@@ -227,7 +227,7 @@ mod tests {
 
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-    use super::{Opener, function, is_server_library, spelled_anew};
+    use super::{LibraryOpener, function, is_server_library, spelled_anew};
     use crate::testing::{Folder, compile};
 
     /// The loader would access pages that don't exist, and end the process.
@@ -239,7 +239,7 @@ mod tests {
         let whole = std::fs::read(&library).unwrap();
         for length in [whole.len() / 2, 4096, 1000] {
             std::fs::write(&library, &whole[..length]).unwrap();
-            let status = Opener::new(Vec::new).library(&library).unwrap_err();
+            let status = LibraryOpener::new(Vec::new).library(&library).unwrap_err();
             let expected = format!("the file '{}' is cut short", library.display());
             assert!(status.message().ends_with(&expected), "{length}: {status}");
         }

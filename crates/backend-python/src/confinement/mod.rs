@@ -22,8 +22,8 @@ use std::sync::atomic::AtomicUsize;
 use galatea_infer::Status;
 
 pub(crate) use server::WithoutControl;
-pub(crate) use start::{Confined, Scratch, Start, is_missing};
-pub(crate) use variables::Variables;
+pub(crate) use start::{ProcessStart, ScratchDirectory, VersionConfinement, is_missing};
+pub(crate) use variables::PassedVariables;
 
 /// The smallest memory limit with which an interpreter can start, in MiB.
 const MEMORY_MIB_MIN: u64 = 32;
@@ -31,9 +31,9 @@ const MEMORY_MIB_MIN: u64 = 32;
 const MEMORY_MIB_MAX: u64 = 1 << 30;
 
 /// The names of the settings for the sandbox, the memory limit and the processor limit.
-type Names = [&'static str; 3];
-const SETTINGS: Names = ["sandbox", "memory-limit-mib", "processor-limit"];
-const PARAMETERS: Names =
+type LimitSettingNames = [&'static str; 3];
+const SETTINGS: LimitSettingNames = ["sandbox", "memory-limit-mib", "processor-limit"];
+const PARAMETERS: LimitSettingNames =
     ["GALATEA_SANDBOX", "GALATEA_MEMORY_LIMIT_MIB", "GALATEA_PROCESSOR_LIMIT"];
 
 /// The limits of a model's workers: calls that they may not make, and amounts that each may use.
@@ -83,7 +83,7 @@ impl Confinement {
     }
 
     fn read<'a>(
-        [sandbox, memory, processors]: Names,
+        [sandbox, memory, processors]: LimitSettingNames,
         value: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Self, Status> {
         let has_sandbox = match value(sandbox) {
@@ -131,8 +131,8 @@ pub(crate) fn of_version(
     confinement: Confinement,
     (model, version): (&Path, &Path),
     temporary_folder: &Path,
-    (turn, variables): (Arc<AtomicUsize>, Variables),
-) -> Result<Option<Confined>, Status> {
+    (turn, variables): (Arc<AtomicUsize>, PassedVariables),
+) -> Result<Option<VersionConfinement>, Status> {
     if confinement.is_off() {
         return Ok(None);
     }
@@ -150,7 +150,7 @@ pub(crate) fn of_version(
         return Err(Status::invalid_argument(text));
     }
     let temporary_folder = temporary_folder.to_owned();
-    Ok(Some(Confined { confinement, own, temporary_folder, turn, variables }))
+    Ok(Some(VersionConfinement { confinement, own, temporary_folder, turn, variables }))
 }
 
 #[cfg(test)]

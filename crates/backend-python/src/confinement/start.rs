@@ -15,7 +15,7 @@ use galatea_infer::Status;
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::output::WorkerOutput;
-use super::{Confinement, Variables, restrict};
+use super::{Confinement, PassedVariables, restrict};
 use crate::folders;
 
 /// A shell that waits for a line, sets the variables listed before `--`, and becomes the program
@@ -27,7 +27,7 @@ const WAITING: &str = "read -r begin || exit 1\n\
 
 /// The confinement of a model version's workers.
 #[derive(Clone, Debug)]
-pub(crate) struct Confined {
+pub(crate) struct VersionConfinement {
     pub(crate) confinement: Confinement,
     /// The directory of the version, to which its worker may write.
     pub(super) own: PathBuf,
@@ -35,11 +35,11 @@ pub(crate) struct Confined {
     /// A counter that spreads workers over processors.
     pub(super) turn: Arc<AtomicUsize>,
     /// The variables of the server's environment that the sandbox passes on.
-    pub(super) variables: Variables,
+    pub(super) variables: PassedVariables,
 }
 
 /// A process to start.
-pub(crate) struct Start<'a> {
+pub(crate) struct ProcessStart<'a> {
     /// The program and its arguments.
     pub(crate) words: Vec<OsString>,
     /// The variables to add to its environment.
@@ -49,7 +49,7 @@ pub(crate) struct Start<'a> {
     pub(crate) server_end: &'a UnixStream,
 }
 
-impl Start<'_> {
+impl ProcessStart<'_> {
     /// Starts the process without confinement.
     pub(crate) fn spawn(self) -> io::Result<Child> {
         let mut words = self.words.into_iter();
@@ -62,22 +62,25 @@ impl Start<'_> {
 
 /// The directory for one worker's temporary files. Dropping the value removes it.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct ScratchDirectory(PathBuf);
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         // The system cleans up its temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-impl Confined {
+impl VersionConfinement {
     /// Starts a process that is confined before its program begins.
-    pub(crate) fn start(&self, start: Start<'_>) -> Result<(Child, Option<Scratch>), Status> {
+    pub(crate) fn start(
+        &self,
+        start: ProcessStart<'_>,
+    ) -> Result<(Child, Option<ScratchDirectory>), Status> {
         let failed = |what: &str, error: io::Error| {
             Status::internal(format!("failed to {what} of a confined worker: {error}"))
         };
-        let Start { words, variables, input, server_end } = start;
+        let ProcessStart { words, variables, input, server_end } = start;
         let mut command = waiting(&words, &variables);
         command.stdin(Stdio::from(OwnedFd::from(input))).process_group(0);
         let mut scratch = None;
@@ -86,7 +89,7 @@ impl Confined {
             let folder = folders::private(&self.temporary_folder, "galatea_python_tmp")
                 .map_err(|error| failed("make the temporary folder", error))?;
             command.env_clear().envs(self.variables.allowed()).env("TMPDIR", &folder);
-            scratch = Some(Scratch(folder));
+            scratch = Some(ScratchDirectory(folder));
             let (ends, [out, error]) =
                 WorkerOutput::new().map_err(|error| failed("make the pipes", error))?;
             command.stdout(out).stderr(error);
@@ -110,12 +113,16 @@ impl Confined {
     }
 
     /// Starts a command on a short-lived thread that is confined.
-    fn spawn(&self, mut command: Command, scratch: Option<&Scratch>) -> Result<Child, Status> {
+    fn spawn(
+        &self,
+        mut command: Command,
+        scratch: Option<&ScratchDirectory>,
+    ) -> Result<Child, Status> {
         let confined_spawn = || {
             if let Some(count) = self.confinement.processors {
                 restrict::limit_processors(count, &self.turn)?;
             }
-            if let Some(Scratch(folder)) = scratch {
+            if let Some(ScratchDirectory(folder)) = scratch {
                 restrict::enter_sandbox(&[&self.own, folder])?;
             }
             command.spawn().map_err(|error| format!("failed to start '{SHELL}': {error}"))

@@ -37,14 +37,14 @@ const BEGINNINGS: [&str; 7] = ["GOMP_", "KMP_", "LC_", "MKL_", "OMP_", "OPENBLAS
 
 /// The server's variables that its sandboxed workers receive.
 #[derive(Clone, Debug)]
-pub(crate) struct Variables {
+pub(crate) struct PassedVariables {
     /// A function that returns the server's current variables.
     pub(crate) inherited: fn() -> Vec<(OsString, OsString)>,
     /// Names that an operator allows in addition to the list.
     pub(crate) further: Vec<String>,
 }
 
-impl Variables {
+impl PassedVariables {
     /// The variables for a worker that starts now.
     pub(super) fn allowed(&self) -> impl Iterator<Item = (OsString, OsString)> {
         (self.inherited)().into_iter().filter(|(name, _)| self.allows(name))
@@ -79,7 +79,7 @@ mod tests {
         };
         let names = |further: &[&str]| {
             let further = further.iter().map(|name| String::from(*name)).collect();
-            let variables = Variables { inherited, further };
+            let variables = PassedVariables { inherited, further };
             variables.allowed().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(&[]), ["PATH", "LC_ALL", "PYTHONPATH"]);

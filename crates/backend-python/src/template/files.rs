@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// The files and their identities. A template must not fork once one has changed, because a worker
 /// with an interpreter of its own would read the new file.
 #[derive(Debug)]
-pub(super) struct Files(Vec<(PathBuf, Option<Identity>)>);
+pub(super) struct Files(Vec<(PathBuf, Option<FileIdentity>)>);
 
 /// The identity of a file, which changes when it is written or replaced.
 #[derive(Debug, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     number: u64,
     length: u64,
@@ -30,8 +30,8 @@ impl Files {
     }
 }
 
-fn identity(path: &Path) -> Option<Identity> {
-    let of = |file: Metadata| Identity {
+fn identity(path: &Path) -> Option<FileIdentity> {
+    let of = |file: Metadata| FileIdentity {
         device: file.dev(),
         number: file.ino(),
         length: file.size(),

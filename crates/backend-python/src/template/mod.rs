@@ -23,7 +23,7 @@ use galatea_stdx::Lock;
 use rustix::process::Pid;
 
 use crate::interpreter::Interpreter;
-use crate::process::{Equipment, Parent, Process};
+use crate::process::{Parent, Process, WorkerResources};
 use crate::server::ServerAccess;
 use process::{TemplateError, TemplateProcess};
 use thread_environment::ThreadEnvironment;
@@ -32,12 +32,12 @@ use thread_environment::ThreadEnvironment;
 /// configuration is completed before the model is loaded.
 #[derive(Default)]
 pub(crate) struct Templates {
-    environments: Lock<Known>,
+    environments: Lock<KnownEnvironments>,
 }
 
 #[derive(Default)]
-struct Known {
-    by_name: HashMap<Name, Weak<Environment>>,
+struct KnownEnvironments {
+    by_name: HashMap<EnvironmentKey, Weak<Environment>>,
     last: Option<Arc<Environment>>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct TemplateOptions {
 }
 
 /// The key of an environment: the interpreter's command and its variables.
-type Name = (Vec<OsString>, Vec<(&'static str, OsString)>);
+type EnvironmentKey = (Vec<OsString>, Vec<(&'static str, OsString)>);
 
 /// The templates of an environment. They end when neither models nor workers use the environment.
 pub(crate) struct Environment {
@@ -65,7 +65,7 @@ pub(crate) struct Environment {
 
 /// The imports that a template should make.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Imports {
+pub(crate) enum TemplateImports {
     /// The imports of every worker.
     Own,
     /// The imports of every worker, and numpy.
@@ -130,10 +130,10 @@ impl Environment {
     /// Forks a worker; `None` if the worker has to start on its own, with other equipment.
     pub(crate) fn fork(
         &self,
-        imports: Imports,
+        imports: TemplateImports,
         names: [&str; 2],
-        equipment: &Equipment<'_>,
-    ) -> Option<Forked> {
+        equipment: &WorkerResources<'_>,
+    ) -> Option<ForkedWorker> {
         let slot = self.slot(ThreadEnvironment::of_this_thread((self.options.inherited)()));
         let mut state = slot.state.lock("fork a worker");
         let template = self.template(&slot, &mut state, imports)?;
@@ -141,7 +141,7 @@ impl Environment {
         match template.fork(names, equipment) {
             Ok(process) => {
                 drop(state);
-                Some(Forked { process, slot, template, is_with_numpy })
+                Some(ForkedWorker { process, slot, template, is_with_numpy })
             }
             Err(failure) => {
                 let place = if is_with_numpy { &mut state.numpy } else { &mut state.own };
@@ -152,7 +152,7 @@ impl Environment {
     }
 
     /// Reports that a forked worker doesn't speak.
-    pub(crate) fn suspect(&self, forked: &Lineage) {
+    pub(crate) fn suspect(&self, forked: &ForkOrigin) {
         let mut guard = forked.slot.state.lock("suspect a template");
         let (state, now) = (&mut *guard, forked.slot.now());
         for place in [&mut state.own, &mut state.numpy] {
@@ -189,19 +189,19 @@ impl Environment {
         &self,
         slot: &TemplateSlot,
         state: &mut SlotState,
-        imports: Imports,
+        imports: TemplateImports,
     ) -> Option<Arc<Template>> {
         for place in [&mut state.own, &mut state.numpy] {
             place.template.take_if(|template| template.0.files.have_changed());
         }
-        if imports == Imports::Numpy
+        if imports == TemplateImports::Numpy
             && let Some(template) = &state.numpy.template
         {
             return Some(template.clone());
         }
         let start = || Template::start(&self.interpreter, &self.variables, self.patience());
         let own = self.ensure(&mut state.own, slot, start)?;
-        if imports == Imports::Own {
+        if imports == TemplateImports::Own {
             return Some(own);
         }
         let numpy = self.ensure(&mut state.numpy, slot, || own.with_numpy(self.patience()));
@@ -247,7 +247,7 @@ impl Environment {
 const THREAD_ENVIRONMENTS_MAX: usize = 64;
 
 /// A forked worker.
-pub(crate) struct Forked {
+pub(crate) struct ForkedWorker {
     pub(crate) process: Process,
     slot: Arc<TemplateSlot>,
     template: Arc<Template>,
@@ -255,20 +255,20 @@ pub(crate) struct Forked {
 }
 
 /// The origin of a forked worker.
-pub(crate) struct Lineage {
+pub(crate) struct ForkOrigin {
     slot: Arc<TemplateSlot>,
     template: Arc<Template>,
     is_with_numpy: bool,
 }
 
-impl Forked {
-    pub(crate) fn split(self) -> (Process, Lineage) {
+impl ForkedWorker {
+    pub(crate) fn split(self) -> (Process, ForkOrigin) {
         let Self { process, slot, template, is_with_numpy } = self;
-        (process, Lineage { slot, template, is_with_numpy })
+        (process, ForkOrigin { slot, template, is_with_numpy })
     }
 }
 
-impl Lineage {
+impl ForkOrigin {
     /// Reports that the worker speaks.
     pub(crate) fn approve(&self) {
         let mut state = self.slot.state.lock("approve of a template");
@@ -306,7 +306,7 @@ impl Template {
     fn fork(
         self: &Arc<Self>,
         names: [&str; 2],
-        equipment: &Equipment<'_>,
+        equipment: &WorkerResources<'_>,
     ) -> Result<Process, TemplateError> {
         TemplateProcess::fork_worker(self, names, equipment)
     }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::Template;
 use super::files::Files;
 use crate::interpreter::Interpreter;
-use crate::process::{DESCRIPTORS_MAX, Equipment, Process};
+use crate::process::{DESCRIPTORS_MAX, Process, WorkerResources};
 
 /// The maximum time for a template's answer.
 const ANSWER_PATIENCE: Duration = Duration::from_nanos(TEMPLATE_ANSWER_NS);
@@ -82,9 +82,9 @@ impl TemplateProcess {
     pub(super) fn fork_worker(
         template: &Arc<Template>,
         names: [&str; 2],
-        equipment: &Equipment<'_>,
+        equipment: &WorkerResources<'_>,
     ) -> Result<Process, TemplateError> {
-        let Equipment { ends, inputs, outputs } = equipment;
+        let WorkerResources { ends, inputs, outputs } = equipment;
         let (its_lifeline, lifeline) = io::pipe().map_err(lost)?;
         let given = [
             ends.commands.as_fd(),

@@ -4,7 +4,7 @@ use galatea_infer::{Code, CorrelationId, Parameter, ParameterValue, SequenceFlag
 use galatea_tensor::{DataType, Shape};
 
 use super::numbers::{from_a, from_b, place, response as kind};
-use super::{Fields, Malformed};
+use super::{FrameReader, MalformedFrame};
 
 /// The location of a tensor's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ pub(crate) enum PreferredMemory {
 
 /// A frame on the socket for executions.
 #[derive(Debug)]
-pub(crate) enum FromWorkerA {
+pub(crate) enum ExecutionFrame {
     /// The end of an execution, and the blocks in the arena of inputs that are free again.
     Result {
         batch_result: BatchResult,
@@ -137,7 +137,7 @@ pub(crate) enum FromWorkerA {
 
 /// A frame on the other socket.
 #[derive(Debug)]
-pub(crate) enum FromWorkerB {
+pub(crate) enum SecondSocketFrame {
     Log {
         level: u8,
         file: String,
@@ -167,25 +167,25 @@ pub(crate) enum FromWorkerB {
     },
 }
 
-impl FromWorkerA {
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields::new(body);
+impl ExecutionFrame {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, MalformedFrame> {
+        let mut fields = FrameReader::new(body);
         let frame = match fields.u8()? {
             from_a::RESULT => result(&mut fields)?,
             from_a::CALL => Self::Call(call(&mut fields)?),
             from_a::OK_JSON | from_a::HELLO => Self::Done(fields.owned_text()?),
             from_a::FAILED => Self::Failed(status(&mut fields)?),
             from_a::DONE => Self::Done(String::new()),
-            _ => return Err(Malformed("an unknown kind")),
+            _ => return Err(MalformedFrame("an unknown kind")),
         };
         fields.end()?;
         Ok(frame)
     }
 }
 
-impl FromWorkerB {
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields::new(body);
+impl SecondSocketFrame {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, MalformedFrame> {
+        let mut fields = FrameReader::new(body);
         let frame = match fields.u8()? {
             from_b::LOG => Self::Log {
                 level: fields.u8()?,
@@ -200,20 +200,20 @@ impl FromWorkerB {
             },
             from_b::CALL => Self::Call(call(&mut fields)?),
             from_b::CANCEL_CALL => Self::CancelCall(fields.u64()?),
-            from_b::RELEASE => Self::Release(fields.list(8, Fields::u64)?),
+            from_b::RELEASE => Self::Release(fields.list(8, FrameReader::u64)?),
             from_b::CONTROL => Self::Control { id: fields.u64()?, document: fields.owned_text()? },
             from_b::METRIC => Self::Metric { id: fields.u64()?, document: fields.owned_text()? },
             from_b::READY => {
                 Self::Ready { question: fields.u64()?, answer: readiness(&mut fields)? }
             }
-            _ => return Err(Malformed("an unknown kind")),
+            _ => return Err(MalformedFrame("an unknown kind")),
         };
         fields.end()?;
         Ok(frame)
     }
 }
 
-fn result(fields: &mut Fields<'_>) -> Result<FromWorkerA, Malformed> {
+fn result(fields: &mut FrameReader<'_>) -> Result<ExecutionFrame, MalformedFrame> {
     const ENTRY_BYTES_MIN: usize = 13;
     let batch_result = match fields.u8()? {
         0 | 1 => BatchResult::Results(fields.list(ENTRY_BYTES_MIN, |fields| {
@@ -224,22 +224,22 @@ fn result(fields: &mut Fields<'_>) -> Result<FromWorkerA, Malformed> {
             })
         })?),
         2 => BatchResult::Failed(status(fields)?),
-        _ => return Err(Malformed("an unknown kind of result")),
+        _ => return Err(MalformedFrame("an unknown kind of result")),
     };
-    let released = fields.list(8, Fields::u64)?;
-    Ok(FromWorkerA::Result { batch_result, released, sent: fields.u64()? })
+    let released = fields.list(8, FrameReader::u64)?;
+    Ok(ExecutionFrame::Result { batch_result, released, sent: fields.u64()? })
 }
 
-fn readiness(fields: &mut Fields<'_>) -> Result<Result<bool, Status>, Malformed> {
+fn readiness(fields: &mut FrameReader<'_>) -> Result<Result<bool, Status>, MalformedFrame> {
     Ok(match fields.u8()? {
         0 => Ok(false),
         1 => Ok(true),
         2 => Err(status(fields)?),
-        _ => return Err(Malformed("an unknown kind of answer")),
+        _ => return Err(MalformedFrame("an unknown kind of answer")),
     })
 }
 
-fn response(fields: &mut Fields<'_>) -> Result<WireResponse, Malformed> {
+fn response(fields: &mut FrameReader<'_>) -> Result<WireResponse, MalformedFrame> {
     Ok(match fields.u8()? {
         kind::NO_RESPONSE => WireResponse::Nothing,
         kind::TENSORS => {
@@ -247,11 +247,11 @@ fn response(fields: &mut Fields<'_>) -> Result<WireResponse, Malformed> {
             WireResponse::Tensors { parameters, outputs: tensors(fields)? }
         }
         kind::ERROR => WireResponse::Error(status(fields)?),
-        _ => return Err(Malformed("an unknown kind of response")),
+        _ => return Err(MalformedFrame("an unknown kind of response")),
     })
 }
 
-fn status(fields: &mut Fields<'_>) -> Result<Status, Malformed> {
+fn status(fields: &mut FrameReader<'_>) -> Result<Status, MalformedFrame> {
     let code = match fields.u8()? {
         0 => Code::Unknown,
         2 => Code::NotFound,
@@ -280,33 +280,33 @@ pub(super) const fn code_number(code: Code) -> u8 {
     }
 }
 
-fn tensors(fields: &mut Fields<'_>) -> Result<Vec<WireTensor>, Malformed> {
+fn tensors(fields: &mut FrameReader<'_>) -> Result<Vec<WireTensor>, MalformedFrame> {
     const TENSOR_BYTES_MIN: usize = 14;
     fields.list(TENSOR_BYTES_MIN, tensor)
 }
 
-fn tensor(fields: &mut Fields<'_>) -> Result<WireTensor, Malformed> {
+fn tensor(fields: &mut FrameReader<'_>) -> Result<WireTensor, MalformedFrame> {
     let name = fields.owned_text()?;
     let datatype = DataType::from_config_number(fields.u8()?.into());
-    let datatype = datatype.ok_or(Malformed("an unknown datatype"))?;
-    let dims = fields.list(8, Fields::i64)?;
-    let shape = Shape::new(&dims).map_err(|_| Malformed("a shape that is none"))?;
+    let datatype = datatype.ok_or(MalformedFrame("an unknown datatype"))?;
+    let dims = fields.list(8, FrameReader::i64)?;
+    let shape = Shape::new(&dims).map_err(|_| MalformedFrame("a shape that is none"))?;
     let place = match fields.u8()? {
         place::INLINE => WirePlace::Inline(fields.bytes()?.to_vec()),
         place::IN_INPUTS => WirePlace::Input { offset: fields.u64()?, length: fields.u64()? },
         place::IN_OUTPUTS => WirePlace::Output { offset: fields.u64()?, length: fields.u64()? },
         place::ON_DEVICE => WirePlace::DeviceInput { offset: fields.u64()?, length: fields.u64()? },
-        _ => return Err(Malformed("an unknown place")),
+        _ => return Err(MalformedFrame("an unknown place")),
     };
     Ok(WireTensor { name, datatype, shape, place })
 }
 
-fn parameters(fields: &mut Fields<'_>) -> Result<Vec<Parameter>, Malformed> {
+fn parameters(fields: &mut FrameReader<'_>) -> Result<Vec<Parameter>, MalformedFrame> {
     let text = fields.text()?;
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let wrong = Malformed("parameters that are no JSON object");
+    let wrong = MalformedFrame("parameters that are no JSON object");
     let object: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(text).map_err(|_| wrong)?;
     let parameter = |(name, value): (String, serde_json::Value)| {
@@ -326,7 +326,7 @@ fn parameters(fields: &mut Fields<'_>) -> Result<Vec<Parameter>, Malformed> {
     object.into_iter().map(parameter).collect()
 }
 
-fn call(fields: &mut Fields<'_>) -> Result<Call, Malformed> {
+fn call(fields: &mut FrameReader<'_>) -> Result<Call, MalformedFrame> {
     const TEXT_BYTES_MIN: usize = 4;
     Ok(Call {
         id: fields.u64()?,
@@ -341,21 +341,21 @@ fn call(fields: &mut Fields<'_>) -> Result<Call, Malformed> {
         priority: fields.u64()?,
         preferred: preferred_memory(fields)?,
         parameters: parameters(fields)?,
-        outputs: fields.list(TEXT_BYTES_MIN, Fields::owned_text)?,
+        outputs: fields.list(TEXT_BYTES_MIN, FrameReader::owned_text)?,
         inputs: tensors(fields)?,
     })
 }
 
-fn preferred_memory(fields: &mut Fields<'_>) -> Result<PreferredMemory, Malformed> {
+fn preferred_memory(fields: &mut FrameReader<'_>) -> Result<PreferredMemory, MalformedFrame> {
     Ok(match fields.u8()? {
         0 => PreferredMemory::Any,
         1 => PreferredMemory::Host,
         2 => PreferredMemory::Gpu(fields.i64()?),
-        _ => return Err(Malformed("an unknown kind of memory")),
+        _ => return Err(MalformedFrame("an unknown kind of memory")),
     })
 }
 
-fn correlation(fields: &mut Fields<'_>) -> Result<CorrelationId, Malformed> {
+fn correlation(fields: &mut FrameReader<'_>) -> Result<CorrelationId, MalformedFrame> {
     Ok(match fields.u8()? {
         0 => CorrelationId::None,
         1 => match fields.u64()? {
@@ -366,7 +366,7 @@ fn correlation(fields: &mut Fields<'_>) -> Result<CorrelationId, Malformed> {
             text if text.is_empty() => CorrelationId::None,
             text => CorrelationId::Text(text),
         },
-        _ => return Err(Malformed("an unknown kind of correlation ID")),
+        _ => return Err(MalformedFrame("an unknown kind of correlation ID")),
     })
 }
 

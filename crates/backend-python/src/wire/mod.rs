@@ -2,7 +2,7 @@
 //!
 //! A frame is the length of its body and the body: a kind and fields in little-endian order.
 //! Strings and bytes follow their length. The worker is not trusted: everything that it sends is
-//! checked here, and an error makes the frame a [`Malformed`] frame, which costs the worker its
+//! checked here, and an error makes the frame a [`MalformedFrame`] frame, which costs the worker its
 //! life.
 //!
 //! Both ends share one table of kinds, places and bounds (`numbers.rs`). The order of the fields is
@@ -16,7 +16,7 @@ mod to_worker;
 use std::fmt;
 
 pub(crate) use from_worker::{
-    BatchResult, Call, FromWorkerA, FromWorkerB, PreferredMemory, WirePlace, WireResponse,
+    BatchResult, Call, ExecutionFrame, PreferredMemory, SecondSocketFrame, WirePlace, WireResponse,
     WireResult, WireTensor,
 };
 pub(crate) use numbers::bounds::INLINE_BYTES_MAX;
@@ -28,64 +28,66 @@ pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// A frame that no worker of Galatea sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub(crate) struct MalformedFrame(pub(crate) &'static str);
 
-impl fmt::Display for Malformed {
+impl fmt::Display for MalformedFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "malformed message: {}", self.0)
     }
 }
 
 /// Reads the fields of a body.
-pub(crate) struct Fields<'a> {
+pub(crate) struct FrameReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FrameReader<'a> {
     pub(crate) const fn new(body: &'a [u8]) -> Self {
         Self { rest: body }
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) =
-            self.rest.split_at_checked(length).ok_or(Malformed("a field leads over the end"))?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], MalformedFrame> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or(MalformedFrame("a field leads over the end"))?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedFrame> {
         let (taken, rest) =
-            self.rest.split_first_chunk().ok_or(Malformed("a number leads over the end"))?;
+            self.rest.split_first_chunk().ok_or(MalformedFrame("a number leads over the end"))?;
         self.rest = rest;
         Ok(*taken)
     }
 
-    fn u8(&mut self) -> Result<u8, Malformed> {
+    fn u8(&mut self) -> Result<u8, MalformedFrame> {
         self.array().map(|[byte]| byte)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    fn u32(&mut self) -> Result<u32, MalformedFrame> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    fn u64(&mut self) -> Result<u64, MalformedFrame> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn i64(&mut self) -> Result<i64, Malformed> {
+    fn i64(&mut self) -> Result<i64, MalformedFrame> {
         self.array().map(i64::from_le_bytes)
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    fn bytes(&mut self) -> Result<&'a [u8], MalformedFrame> {
         let length = self.u32()?;
-        self.take(usize::try_from(length).map_err(|_| Malformed("a length"))?)
+        self.take(usize::try_from(length).map_err(|_| MalformedFrame("a length"))?)
     }
 
-    fn text(&mut self) -> Result<&'a str, Malformed> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("a text that is not UTF-8"))
+    fn text(&mut self) -> Result<&'a str, MalformedFrame> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| MalformedFrame("a text that is not UTF-8"))
     }
 
-    fn owned_text(&mut self) -> Result<String, Malformed> {
+    fn owned_text(&mut self) -> Result<String, MalformedFrame> {
         self.text().map(str::to_owned)
     }
 
@@ -93,18 +95,22 @@ impl<'a> Fields<'a> {
     fn list<T>(
         &mut self,
         bytes_min: usize,
-        element: impl Fn(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
-        let count = usize::try_from(self.u32()?).map_err(|_| Malformed("a count"))?;
+        element: impl Fn(&mut Self) -> Result<T, MalformedFrame>,
+    ) -> Result<Vec<T>, MalformedFrame> {
+        let count = usize::try_from(self.u32()?).map_err(|_| MalformedFrame("a count"))?;
         let fits = count.checked_mul(bytes_min).is_some_and(|bytes| bytes <= self.rest.len());
         if !fits {
-            return Err(Malformed("a list that is longer than its frame"));
+            return Err(MalformedFrame("a list that is longer than its frame"));
         }
         (0..count).map(|_| element(self)).collect()
     }
 
-    fn end(&self) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed("bytes behind the last field")) }
+    fn end(&self) -> Result<(), MalformedFrame> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(MalformedFrame("bytes behind the last field"))
+        }
     }
 }
 
@@ -137,12 +143,12 @@ impl FrameSplitter {
     }
 
     /// The body of the next frame; `None` if it is incomplete.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, MalformedFrame> {
         let rest = self.buffer.get(self.used..).unwrap_or_default();
         let Some((length, behind)) = rest.split_first_chunk() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         if length > FRAME_BYTES_MAX {
-            return Err(Malformed("a frame that is too long"));
+            return Err(MalformedFrame("a frame that is too long"));
         }
         let Some(body) = behind.get(..length) else { return Ok(None) };
         self.used = self.used.saturating_add(length).saturating_add(4);
@@ -177,17 +183,17 @@ mod tests {
     fn a_frame_that_is_too_long_is_refused() {
         let mut splitter = FrameSplitter::default();
         splitter.space().extend_from_slice(&[0xff; 4]);
-        assert_eq!(splitter.next(), Err(Malformed("a frame that is too long")));
+        assert_eq!(splitter.next(), Err(MalformedFrame("a frame that is too long")));
     }
 
     #[test]
     fn no_field_leads_over_the_end() {
-        let mut fields = Fields::new(&[4, 0, 0, 0, b'a', b'b']);
+        let mut fields = FrameReader::new(&[4, 0, 0, 0, b'a', b'b']);
         assert!(fields.bytes().is_err());
-        assert!(Fields::new(&[1, 2]).u32().is_err());
-        assert!(Fields::new(&[0xff; 8]).list(1, Fields::u8).is_err());
-        let mut fields = Fields::new(&[2, 0, 0, 0, 7, 8]);
-        assert_eq!(fields.list(1, Fields::u8), Ok(vec![7, 8]));
+        assert!(FrameReader::new(&[1, 2]).u32().is_err());
+        assert!(FrameReader::new(&[0xff; 8]).list(1, FrameReader::u8).is_err());
+        let mut fields = FrameReader::new(&[2, 0, 0, 0, 7, 8]);
+        assert_eq!(fields.list(1, FrameReader::u8), Ok(vec![7, 8]));
         assert_eq!(fields.end(), Ok(()));
     }
 }

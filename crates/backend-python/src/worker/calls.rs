@@ -12,7 +12,7 @@ use crate::wire::{Call, CallReply, Frame, PreferredMemory, to_a, to_b};
 
 /// The socket on which a call came and on which it is answered.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Via {
+pub(crate) enum CallSocket {
     /// The socket for executions: the executing thread waits for the answer.
     Executions,
     /// The other socket.
@@ -25,7 +25,7 @@ struct WorkerCallSink {
     call: u64,
     model: String,
     version: Option<i64>,
-    via: Via,
+    via: CallSocket,
     /// True if each response is passed on as it arrives.
     is_stream: bool,
     /// The preferred memory for the responses.
@@ -36,8 +36,8 @@ struct WorkerCallSink {
 
 impl Worker {
     /// Sends a call to its model. The call is always answered.
-    pub(crate) fn begin_call(self: &Arc<Self>, call: Call, via: Via) {
-        let via = if call.wants_stream { Via::Others } else { via };
+    pub(crate) fn begin_call(self: &Arc<Self>, call: Call, via: CallSocket) {
+        let via = if call.wants_stream { CallSocket::Others } else { via };
         let (id, is_stream) = (call.id, call.wants_stream);
         let sink = WorkerCallSink {
             worker: Arc::downgrade(self),
@@ -80,7 +80,7 @@ impl Worker {
         }
     }
 
-    fn request(&self, call: Call, via: Via) -> Result<InferenceRequest, Status> {
+    fn request(&self, call: Call, via: CallSocket) -> Result<InferenceRequest, Status> {
         let mut free = Vec::new();
         let inputs = call.inputs.into_iter().map(|mut tensor| {
             free.extend(tensor.place.output_block());
@@ -89,7 +89,7 @@ impl Worker {
             Ok(InputTensor { name, datatype, shape, data })
         });
         let inputs = inputs.collect::<Result<Vec<_>, Status>>();
-        if via == Via::Others {
+        if via == CallSocket::Others {
             self.free_outputs(&free);
         }
         let inputs = inputs?;
@@ -139,8 +139,8 @@ impl Worker {
     ) {
         let mut stored = Vec::new();
         let kind = match sink.via {
-            Via::Executions => to_a::CALL_REPLY,
-            Via::Others => to_b::CALL_REPLY,
+            CallSocket::Executions => to_a::CALL_REPLY,
+            CallSocket::Others => to_b::CALL_REPLY,
         };
         let encoded = response.map(|response| match response {
             Ok(response) => self
@@ -156,8 +156,8 @@ impl Worker {
         let frame = Frame::call_reply(kind, &CallReply { call: sink.call, is_last, response });
         let frame = frame.finish();
         let sent = match sink.via {
-            Via::Executions => self.link.send_a(&frame),
-            Via::Others => self.link.send_b(&frame),
+            CallSocket::Executions => self.link.send_a(&frame),
+            CallSocket::Others => self.link.send_b(&frame),
         };
         if !sent {
             self.arenas.discard(&stored);

@@ -10,11 +10,11 @@ use galatea_infer::{
 };
 use galatea_stdx::InlineBudget;
 
-use super::calls::Via;
-use super::{Lost, Worker};
-use crate::held::{Count, ResponseResult};
+use super::calls::CallSocket;
+use super::{Worker, WorkerLoss};
+use crate::held::{ResponseResult, StatisticsEntry};
 use crate::wire::{
-    BatchResult, Frame, FrameSplitter, FromWorkerA, Malformed, WireResult, to_a, to_b,
+    BatchResult, ExecutionFrame, Frame, FrameSplitter, MalformedFrame, WireResult, to_a, to_b,
 };
 
 /// The time that a thread waiting for a model may spend on executing another model that the first
@@ -25,16 +25,16 @@ const CALL_BUDGET: Duration = Duration::from_micros(50);
 pub(crate) struct RunningExecution {
     batch: Batch,
     reader: FrameSplitter,
-    ended: Option<Ended>,
+    ended: Option<ExecutionEnd>,
 }
 
 /// The state of an execution after a wait.
-pub(crate) enum Waited {
+pub(crate) enum WaitResult {
     /// The execution ended after this time.
     Ended(Duration),
     InProgress(RunningExecution),
     /// The worker is lost; the requests that it held fail when it is given up.
-    Lost(Lost),
+    Lost(WorkerLoss),
 }
 
 /// A batch that has been handed to the worker.
@@ -47,9 +47,9 @@ struct Batch {
 
 impl Batch {
     /// Requests that a sender has already answered count as failed, too.
-    fn lose(self, lost: Lost) -> Waited {
+    fn lose(self, lost: WorkerLoss) -> WaitResult {
         self.requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
-        Waited::Lost(lost)
+        WaitResult::Lost(lost)
     }
 }
 
@@ -58,7 +58,7 @@ struct BatchRequest {
     key: u64,
     pending: PendingRequest,
     /// `None` for padding.
-    count: Option<Arc<Count>>,
+    count: Option<Arc<StatisticsEntry>>,
 }
 
 impl BatchRequest {
@@ -68,7 +68,7 @@ impl BatchRequest {
 }
 
 /// The worker's message at the end of an execution.
-struct Ended {
+struct ExecutionEnd {
     batch_result: BatchResult,
     released: Vec<u64>,
     /// The number of frames that the worker had sent on the other socket before this message.
@@ -90,7 +90,7 @@ impl Worker {
     pub(crate) fn begin(
         self: &Arc<Self>,
         requests: Vec<PendingRequest>,
-    ) -> Result<Waited, RefusedBatch> {
+    ) -> Result<WaitResult, RefusedBatch> {
         let start = Instant::now();
         let mut stored = Vec::new();
         let (requests, encoded) = self.encode(requests, &mut stored);
@@ -108,12 +108,12 @@ impl Worker {
         let batch = Batch { requests, batch_size, start, compute_start: Instant::now() };
         // The reader is present, because an instance executes one batch at a time.
         let Some(reader) = self.executions.lock("begin an execution").take() else {
-            return Ok(batch.lose(Lost::Ended));
+            return Ok(batch.lose(WorkerLoss::Ended));
         };
         if !self.link.send_a(&frame) {
-            return Ok(batch.lose(Lost::Ended));
+            return Ok(batch.lose(WorkerLoss::Ended));
         }
-        Ok(Waited::InProgress(RunningExecution { batch, reader, ended: None }))
+        Ok(WaitResult::InProgress(RunningExecution { batch, reader, ended: None }))
     }
 
     /// Waits for the end of an execution, and replies to the requests that the worker has answered
@@ -122,32 +122,33 @@ impl Worker {
         self: &Arc<Self>,
         mut running: RunningExecution,
         until: Option<Instant>,
-    ) -> Waited {
+    ) -> WaitResult {
         if running.ended.is_none() {
             match self.read_result(&mut running.reader, until) {
                 Ok(ended) => running.ended = ended,
                 Err(lost) => return running.batch.lose(lost),
             }
         }
-        let has_come = |ended: &Ended| until.is_none() || self.progress.has_reached(ended.sent);
+        let has_come =
+            |ended: &ExecutionEnd| until.is_none() || self.progress.has_reached(ended.sent);
         let RunningExecution { batch, reader, ended } = running;
         match ended {
             Some(ended) if has_come(&ended) => {
                 *self.executions.lock("end an execution") = Some(reader);
                 let took = batch.start.elapsed();
                 self.finish(batch, ended).map_or_else(
-                    |error| Waited::Lost(Lost::Malformed(error)),
-                    |()| Waited::Ended(took),
+                    |error| WaitResult::Lost(WorkerLoss::Malformed(error)),
+                    |()| WaitResult::Ended(took),
                 )
             }
-            ended => Waited::InProgress(RunningExecution { batch, reader, ended }),
+            ended => WaitResult::InProgress(RunningExecution { batch, reader, ended }),
         }
     }
 
-    fn read(&self, reader: &mut FrameSplitter) -> Result<(), Lost> {
+    fn read(&self, reader: &mut FrameSplitter) -> Result<(), WorkerLoss> {
         self.link.a.read(reader).map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => Lost::TimedOut,
-            _ => Lost::Ended,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => WorkerLoss::TimedOut,
+            _ => WorkerLoss::Ended,
         })
     }
 
@@ -228,24 +229,26 @@ impl Worker {
         self: &Arc<Self>,
         reader: &mut FrameSplitter,
         until: Option<Instant>,
-    ) -> Result<Option<Ended>, Lost> {
+    ) -> Result<Option<ExecutionEnd>, WorkerLoss> {
         loop {
             let mut has_called = false;
-            while let Some(body) = reader.next().map_err(Lost::Malformed)? {
-                match FromWorkerA::decode(body).map_err(Lost::Malformed)? {
-                    FromWorkerA::Result { batch_result, released, sent } => {
-                        return Ok(Some(Ended { batch_result, released, sent }));
+            while let Some(body) = reader.next().map_err(WorkerLoss::Malformed)? {
+                match ExecutionFrame::decode(body).map_err(WorkerLoss::Malformed)? {
+                    ExecutionFrame::Result { batch_result, released, sent } => {
+                        return Ok(Some(ExecutionEnd { batch_result, released, sent }));
                     }
-                    FromWorkerA::Call(call) if until.is_none() => {
+                    ExecutionFrame::Call(call) if until.is_none() => {
                         // This thread has nothing else to do until the reply.
-                        InlineBudget::lend(CALL_BUDGET, || self.begin_call(call, Via::Executions));
+                        InlineBudget::lend(CALL_BUDGET, || {
+                            self.begin_call(call, CallSocket::Executions)
+                        });
                     }
-                    FromWorkerA::Call(call) => {
-                        self.begin_call(call, Via::Executions);
+                    ExecutionFrame::Call(call) => {
+                        self.begin_call(call, CallSocket::Executions);
                         has_called = true;
                     }
-                    FromWorkerA::Done(_) | FromWorkerA::Failed(_) => {
-                        return Err(Lost::Malformed(Malformed("an answer to nothing")));
+                    ExecutionFrame::Done(_) | ExecutionFrame::Failed(_) => {
+                        return Err(WorkerLoss::Malformed(MalformedFrame("an answer to nothing")));
                     }
                 }
             }
@@ -256,7 +259,7 @@ impl Worker {
                 None => self.read(reader)?,
                 Some(deadline) => {
                     let has_read = self.link.a.read_until(reader, deadline);
-                    if !has_read.map_err(|_| Lost::Ended)? {
+                    if !has_read.map_err(|_| WorkerLoss::Ended)? {
                         return Ok(None);
                     }
                 }
@@ -265,8 +268,8 @@ impl Worker {
     }
 
     /// Replies to the requests of a batch and releases them.
-    fn finish(&self, batch: Batch, ended: Ended) -> Result<(), Malformed> {
-        let Ended { batch_result, released, sent } = ended;
+    fn finish(&self, batch: Batch, ended: ExecutionEnd) -> Result<(), MalformedFrame> {
+        let ExecutionEnd { batch_result, released, sent } = ended;
         let Batch { requests, batch_size, start, compute_start } = batch;
         let compute_end = Instant::now();
         // Frames that the model's senders sent earlier are served first.
@@ -286,7 +289,7 @@ impl Worker {
         for (request, answer) in requests.into_iter().zip(answers) {
             self.finish_request(request, answer, &times);
         }
-        if are_known { Ok(()) } else { Err(Malformed("a block that is not in use")) }
+        if are_known { Ok(()) } else { Err(MalformedFrame("a block that is not in use")) }
     }
 
     /// The answers to the requests of a batch, in batch order.
@@ -294,7 +297,7 @@ impl Worker {
         &self,
         requests: &[BatchRequest],
         batch_result: BatchResult,
-    ) -> Result<Vec<RequestResult>, Malformed> {
+    ) -> Result<Vec<RequestResult>, MalformedFrame> {
         let results = match batch_result {
             BatchResult::Results(results) => results,
             BatchResult::Failed(status) => {
@@ -307,7 +310,7 @@ impl Worker {
         };
         let keys = results.iter().map(|one| one.key);
         if !keys.eq(requests.iter().map(|one| one.key)) {
-            return Err(Malformed("a result of another batch"));
+            return Err(MalformedFrame("a result of another batch"));
         }
         let answer = |(result, request): (WireResult, &BatchRequest)| {
             let WireResult { is_rescheduled, response, .. } = result;

@@ -4,41 +4,46 @@ use std::sync::Arc;
 
 use galatea_infer::{Backpressure, LogLevel, Status};
 
-use super::calls::Via;
-use super::{Lost, Worker};
+use super::calls::CallSocket;
+use super::{Worker, WorkerLoss};
 use crate::held::SentResponse;
-use crate::wire::{Frame, FrameSplitter, FromWorkerB, Malformed, WireResponse, to_b};
+use crate::wire::{Frame, FrameSplitter, MalformedFrame, SecondSocketFrame, WireResponse, to_b};
 
 impl Worker {
     /// Reads the available messages and serves them.
-    pub(crate) fn read_messages(self: &Arc<Self>, reader: &mut FrameSplitter) -> Result<(), Lost> {
-        self.link.b.read(reader).map_err(|_| Lost::Ended)?;
-        while let Some(body) = reader.next().map_err(Lost::Malformed)? {
-            let message = FromWorkerB::decode(body).map_err(Lost::Malformed)?;
-            self.serve(message).map_err(Lost::Malformed)?;
+    pub(crate) fn read_messages(
+        self: &Arc<Self>,
+        reader: &mut FrameSplitter,
+    ) -> Result<(), WorkerLoss> {
+        self.link.b.read(reader).map_err(|_| WorkerLoss::Ended)?;
+        while let Some(body) = reader.next().map_err(WorkerLoss::Malformed)? {
+            let message = SecondSocketFrame::decode(body).map_err(WorkerLoss::Malformed)?;
+            self.serve(message).map_err(WorkerLoss::Malformed)?;
             self.progress.served_one();
         }
         Ok(())
     }
 
-    fn serve(self: &Arc<Self>, message: FromWorkerB) -> Result<(), Malformed> {
+    fn serve(self: &Arc<Self>, message: SecondSocketFrame) -> Result<(), MalformedFrame> {
         match message {
-            FromWorkerB::Log { level, file, line, message } => {
+            SecondSocketFrame::Log { level, file, line, message } => {
                 self.model.server.log(log_level(level), &file, line, &message);
             }
-            FromWorkerB::Response { key, is_final, response } => {
+            SecondSocketFrame::Response { key, is_final, response } => {
                 self.pass_on(key, is_final, response);
             }
-            FromWorkerB::Call(call) => self.begin_call(call, Via::Others),
-            FromWorkerB::CancelCall(id) => self.cancel_call(id),
-            FromWorkerB::Release(offsets) => {
+            SecondSocketFrame::Call(call) => self.begin_call(call, CallSocket::Others),
+            SecondSocketFrame::CancelCall(id) => self.cancel_call(id),
+            SecondSocketFrame::Release(offsets) => {
                 if !offsets.iter().all(|offset| self.arenas.inputs.release(*offset)) {
-                    return Err(Malformed("a block that is not in use"));
+                    return Err(MalformedFrame("a block that is not in use"));
                 }
             }
-            FromWorkerB::Control { id, document } => self.begin_control(id, document),
-            FromWorkerB::Ready { question, answer } => self.take_readiness(question, answer)?,
-            FromWorkerB::Metric { id, document } => {
+            SecondSocketFrame::Control { id, document } => self.begin_control(id, document),
+            SecondSocketFrame::Ready { question, answer } => {
+                self.take_readiness(question, answer)?
+            }
+            SecondSocketFrame::Metric { id, document } => {
                 let mut metrics = self.metrics.lock("serve a metric");
                 let done = metrics.serve(&*self.model.server, &document);
                 drop(metrics);

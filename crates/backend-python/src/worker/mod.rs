@@ -17,15 +17,15 @@ use galatea_stdx::{Condvar, Lock};
 
 use crate::gpus::Gpus;
 use crate::held::{HeldRequests, ModelLabel};
-use crate::link::Link;
+use crate::link::WorkerSockets;
 use crate::messages::metrics::Metrics;
 use crate::server::ServerAccess;
 use crate::tensors::Arenas;
-use crate::wire::{FrameSplitter, Malformed, WireResponse, WireTensor};
+use crate::wire::{FrameSplitter, MalformedFrame, WireResponse, WireTensor};
 
-pub(crate) use execution::{RunningExecution, Waited};
+pub(crate) use execution::{RunningExecution, WaitResult};
 use readiness::ReadinessCheck;
-pub(crate) use start::{Launch, Started};
+pub(crate) use start::{StartedWorker, WorkerLaunch};
 
 /// The time that an execution waits for frames that the worker sent before the end. Workers in the
 /// fuzz target have sent everything already.
@@ -47,7 +47,7 @@ pub(crate) struct ModelContext {
 
 /// A running worker.
 pub(crate) struct Worker {
-    pub(crate) link: Link,
+    pub(crate) link: WorkerSockets,
     arenas: Arenas,
     held: HeldRequests,
     /// The calls to other models that have not been answered yet.
@@ -109,11 +109,11 @@ impl FrameProgress {
 
 /// The reason why a worker has to be given up.
 #[derive(Debug)]
-pub(crate) enum Lost {
+pub(crate) enum WorkerLoss {
     /// The worker's socket ended.
     Ended,
     /// The worker sent a frame that no worker sends.
-    Malformed(Malformed),
+    Malformed(MalformedFrame),
     /// The worker took too long.
     TimedOut,
 }
@@ -121,7 +121,7 @@ pub(crate) enum Lost {
 impl Worker {
     /// Creates the server's side of a worker behind these sockets.
     pub(crate) fn new(
-        link: Link,
+        link: WorkerSockets,
         arenas: Arenas,
         model: Arc<ModelContext>,
         gpu: Option<u32>,
@@ -212,7 +212,7 @@ pub(crate) fn unhealthy(instance: &str, what: &str) -> Status {
     Status::internal(format!("Stub process '{instance}' is not healthy. The worker {what}."))
 }
 
-impl Lost {
+impl WorkerLoss {
     /// The loss, in words that follow "the worker".
     pub(crate) fn describe(&self, patience: Duration) -> String {
         match self {

@@ -10,7 +10,7 @@ use galatea_infer::Status;
 use galatea_stdx::{Condvar, Lock};
 
 use super::Worker;
-use crate::wire::{Malformed, to_b};
+use crate::wire::{MalformedFrame, to_b};
 
 /// The time limit for a model's readiness check, as in Triton.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
@@ -37,21 +37,21 @@ struct CheckState {
 }
 
 /// The thread that asks the worker: this one, or an earlier one.
-enum Asker {
+enum ReadinessAsker {
     This(u64),
     Another,
 }
 
 impl ReadinessCheck {
     /// Begins a question, unless one is already open.
-    fn begin(&self) -> Asker {
+    fn begin(&self) -> ReadinessAsker {
         let mut state = self.state.lock("ask for readiness");
         if state.is_open {
-            return Asker::Another;
+            return ReadinessAsker::Another;
         }
         state.is_open = true;
         state.asked = state.asked.saturating_add(1);
-        Asker::This(state.asked)
+        ReadinessAsker::This(state.asked)
     }
 
     /// The answer to the open question; `None` if the worker is gone.
@@ -78,10 +78,10 @@ impl ReadinessCheck {
         }
     }
 
-    fn answer(&self, number: u64, answer: Readiness) -> Result<(), Malformed> {
+    fn answer(&self, number: u64, answer: Readiness) -> Result<(), MalformedFrame> {
         let mut state = self.state.lock("answer for readiness");
         if !state.is_open || state.asked != number {
-            return Err(Malformed("an answer to no question"));
+            return Err(MalformedFrame("an answer to no question"));
         }
         state.is_open = false;
         state.answer = Some(answer);
@@ -114,29 +114,35 @@ impl Worker {
             return Ok(true);
         }
         let asker = self.readiness.begin();
-        if let Asker::This(number) = asker {
+        if let ReadinessAsker::This(number) = asker {
             self.send_key(to_b::IS_READY, number);
         }
         let late = |_: TimedOut| {
             let which = match asker {
-                Asker::This(_) => "user-defined",
-                Asker::Another => "in-flight",
+                ReadinessAsker::This(_) => "user-defined",
+                ReadinessAsker::Another => "in-flight",
             };
             Status::unavailable(format!("Timed out waiting for {which} is_ready() response"))
         };
         let unhealthy = || {
             Err(Status::internal(match asker {
-                Asker::This(_) => {
+                ReadinessAsker::This(_) => {
                     "Stub process is not healthy while waiting for user-defined is_ready() response"
                 }
-                Asker::Another => "Stub process is not healthy while waiting for is_ready()",
+                ReadinessAsker::Another => {
+                    "Stub process is not healthy while waiting for is_ready()"
+                }
             }))
         };
         self.readiness.wait(patience).map_err(late)?.unwrap_or_else(unhealthy)
     }
 
     /// Accepts an answer.
-    pub(super) fn take_readiness(&self, number: u64, answer: Readiness) -> Result<(), Malformed> {
+    pub(super) fn take_readiness(
+        &self,
+        number: u64,
+        answer: Readiness,
+    ) -> Result<(), MalformedFrame> {
         self.readiness.answer(number, answer)
     }
 
@@ -155,12 +161,12 @@ mod tests {
     #[test]
     fn one_question_at_a_time_is_open() {
         let check = ReadinessCheck::default();
-        assert!(matches!(check.begin(), Asker::This(1)));
-        assert!(matches!(check.begin(), Asker::Another));
+        assert!(matches!(check.begin(), ReadinessAsker::This(1)));
+        assert!(matches!(check.begin(), ReadinessAsker::Another));
         assert!(check.wait(NOW).is_err(), "there is no answer yet");
         check.answer(1, Ok(false)).unwrap();
         assert_eq!(check.wait(NOW).ok(), Some(Some(Ok(false))));
-        assert!(matches!(check.begin(), Asker::This(2)));
+        assert!(matches!(check.begin(), ReadinessAsker::This(2)));
         assert!(check.wait(NOW).is_err(), "the answer before is none to this one");
     }
 

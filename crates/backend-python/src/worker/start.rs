@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use galatea_infer::Status;
 use galatea_policy::FORKED_HELLO_NS;
 
-use super::{Lost, ModelContext, Worker};
-use crate::confinement::Confined;
+use super::{ModelContext, Worker, WorkerLoss};
+use crate::confinement::VersionConfinement;
 use crate::interpreter::Interpreter;
-use crate::link::{Link, WorkerEnds};
-use crate::process::{Equipment, Process};
-use crate::template::{Environment, Imports};
+use crate::link::{WorkerEnds, WorkerSockets};
+use crate::process::{Process, WorkerResources};
+use crate::template::{Environment, TemplateImports};
 use crate::tensors::Arenas;
-use crate::wire::{Frame, FrameSplitter, FromWorkerA, Malformed};
+use crate::wire::{ExecutionFrame, Frame, FrameSplitter, MalformedFrame};
 
 /// The interval at which a waiting start checks the clock.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ const SHELL_CHARACTERS: [char; 21] = [
 ];
 
 /// The parameters for starting a worker.
-pub(crate) struct Launch<'a> {
+pub(crate) struct WorkerLaunch<'a> {
     pub(crate) interpreter: &'a Interpreter,
     /// The instance's name, which appears in the list of processes.
     pub(crate) instance: &'a str,
@@ -39,19 +39,19 @@ pub(crate) struct Launch<'a> {
     /// The maximum time for an execution.
     pub(crate) execute_timeout: Option<Duration>,
     /// The limits of the worker: calls that it may not make, and amounts that it may use.
-    pub(crate) confined: Option<&'a Confined>,
+    pub(crate) confined: Option<&'a VersionConfinement>,
     pub(crate) model: Arc<ModelContext>,
     /// The number of the instance's GPU, if it is on one.
     pub(crate) gpu: Option<u32>,
     /// The environment whose template may fork the worker, and the imports of the fork; `None` if
     /// the worker starts on its own.
-    pub(crate) templates: Option<(&'a Environment, Imports)>,
+    pub(crate) templates: Option<(&'a Environment, TemplateImports)>,
     /// Returns true if the worker is no longer needed.
     pub(crate) is_cancelled: &'a dyn Fn() -> bool,
 }
 
 /// A worker that has sent its first message, and its process.
-pub(crate) struct Started {
+pub(crate) struct StartedWorker {
     pub(crate) worker: Arc<Worker>,
     pub(crate) process: Process,
     /// The reader of the second socket, until the supervisor takes it over.
@@ -60,14 +60,14 @@ pub(crate) struct Started {
     instance: String,
 }
 
-impl Started {
+impl StartedWorker {
     /// Starts a process and waits for its first message.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for a name that the command line of Triton's worker could not hold,
     /// `Internal` with what prevented the start.
-    pub(crate) fn launch(launch: &Launch<'_>) -> Result<Self, Status> {
+    pub(crate) fn launch(launch: &WorkerLaunch<'_>) -> Result<Self, Status> {
         check_name(launch.instance)?;
         if let Some((environment, imports)) = launch.templates
             && let Some(started) = Self::fork(launch, environment, imports)?
@@ -81,7 +81,7 @@ impl Started {
             names,
             launch.variables.clone(),
             launch.confined,
-            Equipment { ends, inputs: &arenas.inputs, outputs: &arenas.outputs },
+            WorkerResources { ends, inputs: &arenas.inputs, outputs: &arenas.outputs },
             link.a.socket(),
         )?;
         let mut started = Self::new(launch, link, arenas, process);
@@ -91,13 +91,13 @@ impl Started {
 
     /// Like [`Self::launch`], with a process that a template forks; `None` if no template can.
     fn fork(
-        launch: &Launch<'_>,
+        launch: &WorkerLaunch<'_>,
         environment: &Environment,
-        imports: Imports,
+        imports: TemplateImports,
     ) -> Result<Option<Self>, Status> {
         let (link, ends, arenas) = sockets_and_memory(launch)?;
         let names = [&*launch.model.label.name, launch.instance];
-        let equipment = Equipment { ends, inputs: &arenas.inputs, outputs: &arenas.outputs };
+        let equipment = WorkerResources { ends, inputs: &arenas.inputs, outputs: &arenas.outputs };
         let Some(forked) = environment.fork(imports, names, &equipment) else { return Ok(None) };
         drop(equipment);
         let (process, origin) = forked.split();
@@ -116,7 +116,12 @@ impl Started {
         }
     }
 
-    fn new(launch: &Launch<'_>, link: Link, arenas: Arenas, process: Process) -> Self {
+    fn new(
+        launch: &WorkerLaunch<'_>,
+        link: WorkerSockets,
+        arenas: Arenas,
+        process: Process,
+    ) -> Self {
         let worker =
             Worker::new(link, arenas, launch.model.clone(), launch.gpu, launch.execute_timeout);
         let (executions, others) = (FrameSplitter::default(), FrameSplitter::default());
@@ -159,7 +164,7 @@ impl Started {
                 Err(lost) => return Err(self.lost(&lost, patience.unwrap_or_default())),
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(self.lost(&Lost::TimedOut, patience.unwrap_or_default()));
+                return Err(self.lost(&WorkerLoss::TimedOut, patience.unwrap_or_default()));
             }
             if is_cancelled() {
                 self.process.kill();
@@ -168,40 +173,42 @@ impl Started {
         }
     }
 
-    fn lost(&mut self, lost: &Lost, patience: Duration) -> Status {
+    fn lost(&mut self, lost: &WorkerLoss, patience: Duration) -> Status {
         // The exit status of a process that ended on its own explains the loss.
-        let grace = if matches!(lost, Lost::Ended) { CHECK_INTERVAL } else { Duration::ZERO };
+        let grace = if matches!(lost, WorkerLoss::Ended) { CHECK_INTERVAL } else { Duration::ZERO };
         let how = self.process.stop(grace);
         let what = match lost {
-            Lost::Ended => how,
+            WorkerLoss::Ended => how,
             other => other.describe(patience),
         };
         super::unhealthy(&self.instance, &what)
     }
 
     /// Waits briefly for messages and serves them.
-    fn look(&mut self) -> Result<Option<Result<String, Status>>, Lost> {
+    fn look(&mut self) -> Result<Option<Result<String, Status>>, WorkerLoss> {
         let worker = &self.worker;
         let events = worker.link.wait_for_both(self.process.handle.as_ref(), CHECK_INTERVAL);
         if events.b {
             match worker.read_messages(&mut self.others) {
                 // The end shows on the other socket, too.
-                Ok(()) | Err(Lost::Ended) => {}
+                Ok(()) | Err(WorkerLoss::Ended) => {}
                 Err(lost) => return Err(lost),
             }
         }
         if !events.a {
             return Ok(None);
         }
-        worker.link.a.read(&mut self.executions).map_err(|_| Lost::Ended)?;
+        worker.link.a.read(&mut self.executions).map_err(|_| WorkerLoss::Ended)?;
         let mut answer = None;
-        while let Some(body) = self.executions.next().map_err(Lost::Malformed)? {
-            match FromWorkerA::decode(body).map_err(Lost::Malformed)? {
-                FromWorkerA::Done(document) => answer = Some(Ok(document)),
-                FromWorkerA::Failed(status) => answer = Some(Err(status)),
-                FromWorkerA::Call(call) => worker.begin_call(call, super::calls::Via::Executions),
-                FromWorkerA::Result { .. } => {
-                    return Err(Lost::Malformed(Malformed("a result of nothing")));
+        while let Some(body) = self.executions.next().map_err(WorkerLoss::Malformed)? {
+            match ExecutionFrame::decode(body).map_err(WorkerLoss::Malformed)? {
+                ExecutionFrame::Done(document) => answer = Some(Ok(document)),
+                ExecutionFrame::Failed(status) => answer = Some(Err(status)),
+                ExecutionFrame::Call(call) => {
+                    worker.begin_call(call, super::calls::CallSocket::Executions)
+                }
+                ExecutionFrame::Result { .. } => {
+                    return Err(WorkerLoss::Malformed(MalformedFrame("a result of nothing")));
                 }
             }
         }
@@ -219,10 +226,12 @@ fn check_name(name: &str) -> Result<(), Status> {
 }
 
 /// The sockets and the memory that connect a worker with the server.
-fn sockets_and_memory(launch: &Launch<'_>) -> Result<(Link, WorkerEnds, Arenas), Status> {
+fn sockets_and_memory(
+    launch: &WorkerLaunch<'_>,
+) -> Result<(WorkerSockets, WorkerEnds, Arenas), Status> {
     let memory = launch.confined.and_then(|confined| confined.confinement.memory_bytes());
     let arenas = Arenas::new(memory, launch.model.gpus.clone())?;
-    let (link, ends) = Link::pair()
+    let (link, ends) = WorkerSockets::pair()
         .map_err(|error| Status::internal(format!("failed to make sockets: {error}")))?;
     Ok((link, ends, arenas))
 }

@@ -30,7 +30,7 @@ pub(super) struct Mapping<'m> {
 
 /// The use of a name, for when it comes again: of several members with the same name the
 /// first value counts for each of them, as in Triton.
-struct Mapped {
+struct NameUse {
     /// The first of its inputs.
     input: Option<usize>,
     /// All of its parameters.
@@ -66,7 +66,7 @@ impl<'m> Mapping<'m> {
     }
 
     fn map_object(&mut self, reader: &mut JsonReader<'_>, is_root: bool) -> Result<(), Status> {
-        let mut seen: BTreeMap<Cow<'_, [u8]>, Mapped> = BTreeMap::new();
+        let mut seen: BTreeMap<Cow<'_, [u8]>, NameUse> = BTreeMap::new();
         // As in Triton, the inputs of each object count for themselves.
         let mut input_bytes: u64 = 0;
         let mut position = reader.open();
@@ -87,7 +87,7 @@ impl<'m> Mapping<'m> {
             }
             let input = (self.request.inputs.len() > inputs).then_some(inputs);
             let parameters = parameters..self.request.parameters.len();
-            seen.insert(name, Mapped { input, parameters, is_nested });
+            seen.insert(name, NameUse { input, parameters, is_nested });
         }
         Ok(())
     }
@@ -130,8 +130,8 @@ impl<'m> Mapping<'m> {
     }
 
     /// Maps a name again that comes again.
-    fn repeat(&mut self, mapped: &Mapped, input_bytes: &mut u64) -> Result<(), Status> {
-        let Mapped { input, parameters, is_nested } = mapped;
+    fn repeat(&mut self, mapped: &NameUse, input_bytes: &mut u64) -> Result<(), Status> {
+        let NameUse { input, parameters, is_nested } = mapped;
         if let Some(input) = input.and_then(|index| self.request.inputs.get(index)) {
             let (name, bytes) =
                 (input.name.clone(), u64::try_from(input.data.len()).unwrap_or(u64::MAX));

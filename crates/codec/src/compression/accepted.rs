@@ -1,6 +1,6 @@
 //! The choice of a response's coding by the header `Accept-Encoding`.
 
-use super::Coding;
+use super::ContentCoding;
 use super::weight::leading_number;
 
 /// The coding of the response to a client that accepts `header`; `None` leaves the response
@@ -10,12 +10,12 @@ use super::weight::leading_number;
 /// Triton it compares names with their case, takes `;q=` only in this spelling, and ignores
 /// entries that it does not understand, `*` among them.
 #[must_use]
-pub fn accepted_coding(header: &[u8]) -> Option<Coding> {
+pub fn accepted_coding(header: &[u8]) -> Option<ContentCoding> {
     let mut chosen = None;
     let mut weight_of_chosen = 0.0;
     for entry in header.split(|byte| *byte == b',') {
         let Some((name, weight)) = weighted(entry) else { continue };
-        let coding = Coding::named(name);
+        let coding = ContentCoding::named(name);
         if (coding.is_some() || name == b"identity") && weight > weight_of_chosen {
             (chosen, weight_of_chosen) = (coding, weight);
         }
@@ -40,13 +40,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(header: &str, expected: Option<Coding>) {
+    fn check(header: &str, expected: Option<ContentCoding>) {
         assert_eq!(accepted_coding(header.as_bytes()), expected, "{header}");
     }
 
     #[test]
     fn the_heaviest_coding_is_chosen_and_of_several_the_first() {
-        let (gzip, deflate) = (Some(Coding::Gzip), Some(Coding::Deflate));
+        let (gzip, deflate) = (Some(ContentCoding::Gzip), Some(ContentCoding::Deflate));
         check("", None);
         check("gzip", gzip);
         check("deflate, gzip", deflate);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_ignored() {
-        let gzip = Some(Coding::Gzip);
+        let gzip = Some(ContentCoding::Gzip);
         for header in ["*", "GZIP", "gzip ;q=1", "gzip; q=1", "gzip;level=1", ";q=1", ",", "\tgzip"]
         {
             check(header, None);

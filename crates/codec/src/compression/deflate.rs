@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
 
-use super::Coding;
+use super::ContentCoding;
 
 /// The effort of compression.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -28,11 +28,11 @@ const GROWTH_BYTES: [usize; 2] = [512, 1 << 20];
 
 /// Compresses the parts of one body.
 #[must_use]
-pub fn deflate(parts: &[Bytes], coding: Coding, level: Level) -> Vec<u8> {
+pub fn deflate(parts: &[Bytes], coding: ContentCoding, level: Level) -> Vec<u8> {
     let level = Compression::new(level.0);
     let mut stream = match coding {
-        Coding::Gzip => Compress::new_gzip(level, WINDOW_BITS),
-        Coding::Deflate => Compress::new_with_window_bits(level, true, WINDOW_BITS),
+        ContentCoding::Gzip => Compress::new_gzip(level, WINDOW_BITS),
+        ContentCoding::Deflate => Compress::new_with_window_bits(level, true, WINDOW_BITS),
     };
     let length = parts.iter().map(Bytes::len).fold(0, usize::saturating_add);
     let [step_min, step_max] = GROWTH_BYTES;
@@ -70,17 +70,17 @@ mod tests {
 
     use galatea_gate::ledger::Account;
 
-    use super::super::{Format, Inflater, Progress, StreamEnd};
+    use super::super::{Format, InflateProgress, Inflater, StreamEnd};
     use super::*;
 
     #[track_caller]
-    fn check(parts: &[Bytes], coding: Coding, level: Level) -> usize {
+    fn check(parts: &[Bytes], coding: ContentCoding, level: Level) -> usize {
         let whole = parts.concat();
         let compressed = Bytes::from(deflate(parts, coding, level));
         let length = compressed.len();
         let account = Arc::new(Account::unlimited());
         let mut inflater = Inflater::new(compressed, Format::Either, u64::MAX, account);
-        assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
+        assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
         assert_eq!(inflater.unread(), 0);
         assert_eq!(inflater.into_output(), whole);
         length
@@ -100,20 +100,23 @@ mod tests {
     fn what_is_deflated_can_be_inflated() {
         let zeros = Bytes::from(vec![0; 3 << 20]);
         let text = Bytes::from_static(b"{\"outputs\":[]}");
-        for coding in [Coding::Gzip, Coding::Deflate] {
+        for coding in [ContentCoding::Gzip, ContentCoding::Deflate] {
             for level in [Level::new(0), Level::new(1), Level::DEFAULT, Level::new(99)] {
                 check(&[], coding, level);
                 check(&[Bytes::new(), text.clone(), Bytes::new()], coding, level);
                 check(&[text.clone(), noise(3 << 20), zeros.clone()], coding, level);
             }
         }
-        assert!(check(&[zeros], Coding::Gzip, Level::DEFAULT) < 5000);
+        assert!(check(&[zeros], ContentCoding::Gzip, Level::DEFAULT) < 5000);
     }
 
     #[test]
     fn the_formats_are_those_of_the_protocols() {
         let text = [Bytes::from_static(b"x")];
-        assert_eq!(deflate(&text, Coding::Gzip, Level::DEFAULT).get(..2), Some(&b"\x1f\x8b"[..]));
-        assert_eq!(deflate(&text, Coding::Deflate, Level::DEFAULT).first(), Some(&0x78));
+        assert_eq!(
+            deflate(&text, ContentCoding::Gzip, Level::DEFAULT).get(..2),
+            Some(&b"\x1f\x8b"[..])
+        );
+        assert_eq!(deflate(&text, ContentCoding::Deflate, Level::DEFAULT).first(), Some(&0x78));
     }
 }

@@ -33,7 +33,7 @@ pub enum StreamEnd {
 
 /// The state that [`Inflater::advance`] arrived at.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum InflateProgress {
     /// The budget is used up; there is more.
     Paused,
     /// Nothing follows.
@@ -89,7 +89,7 @@ impl Inflater {
     }
 
     /// Inflates until about `budget` further bytes were read or written.
-    pub fn advance(&mut self, budget: usize) -> Progress {
+    pub fn advance(&mut self, budget: usize) -> InflateProgress {
         let done = |inflater: &Self| inflater.read.saturating_add(inflater.output.len());
         let end = done(self).saturating_add(budget);
         while done(self) < end {
@@ -97,14 +97,18 @@ impl Inflater {
             match self.step() {
                 Ok(None) if read != self.read || length != self.output.len() => {}
                 // Nothing moves although there is room: the input is too short.
-                Ok(None) if self.is_all_read() => return Progress::Ended(StreamEnd::Truncated),
-                Ok(None) => return Progress::Ended(StreamEnd::Damaged),
-                Ok(Some(end)) => return Progress::Ended(end),
-                Err(Stop::TooLong) => return Progress::TooLong,
-                Err(Stop::Exhausted(exhausted)) => return Progress::Exhausted(exhausted),
+                Ok(None) if self.is_all_read() => {
+                    return InflateProgress::Ended(StreamEnd::Truncated);
+                }
+                Ok(None) => return InflateProgress::Ended(StreamEnd::Damaged),
+                Ok(Some(end)) => return InflateProgress::Ended(end),
+                Err(InflateStop::TooLong) => return InflateProgress::TooLong,
+                Err(InflateStop::Exhausted(exhausted)) => {
+                    return InflateProgress::Exhausted(exhausted);
+                }
             }
         }
-        Progress::Paused
+        InflateProgress::Paused
     }
 
     /// The length of the input that was not read.
@@ -134,8 +138,8 @@ impl Inflater {
     }
 
     /// Inflates a piece of the input, as far as there is room.
-    fn step(&mut self) -> Result<Option<StreamEnd>, Stop> {
-        self.grow_if_full().map_err(Stop::Exhausted)?;
+    fn step(&mut self) -> Result<Option<StreamEnd>, InflateStop> {
+        self.grow_if_full().map_err(InflateStop::Exhausted)?;
         let output = self.output.bytes_mut();
         let piece = self.input.get(self.read..).unwrap_or_default();
         let piece = piece.get(..INPUT_BYTES).unwrap_or(piece);
@@ -149,7 +153,7 @@ impl Inflater {
         };
         let written = self.stream.total_out() != written;
         if (written && !has_room) || self.output.len() > self.bytes_max {
-            return Err(Stop::TooLong);
+            return Err(InflateStop::TooLong);
         }
         let read = self.stream.total_in().saturating_sub(read);
         self.read = self.read.saturating_add(usize::try_from(read).unwrap_or(usize::MAX));
@@ -171,19 +175,19 @@ impl Inflater {
 }
 
 /// Why inflating stops before the end of the stream.
-enum Stop {
+enum InflateStop {
     TooLong,
     Exhausted(Exhausted),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Coding, Level, deflate};
+    use super::super::{ContentCoding, Level, deflate};
     use galatea_gate::ledger::Ledger;
 
     use super::*;
 
-    fn zeros(length: usize, coding: Coding) -> Vec<u8> {
+    fn zeros(length: usize, coding: ContentCoding) -> Vec<u8> {
         deflate(&[Bytes::from(vec![0; length])], coding, Level::DEFAULT)
     }
 
@@ -192,28 +196,28 @@ mod tests {
     }
 
     /// The end of inflating, and the inflated bytes.
-    fn inflate(input: &[u8], bytes_max: u64) -> (Progress, Bytes) {
+    fn inflate(input: &[u8], bytes_max: u64) -> (InflateProgress, Bytes) {
         let mut inflater = inflater(Bytes::copy_from_slice(input), Format::Either, bytes_max);
         let progress = inflater.advance(usize::MAX);
-        assert_eq!(inflater.advance(0), Progress::Paused);
+        assert_eq!(inflater.advance(0), InflateProgress::Paused);
         (progress, inflater.into_output())
     }
 
     #[test]
     fn the_limit_is_exact_and_bounds_the_memory() {
-        for coding in [Coding::Gzip, Coding::Deflate] {
+        for coding in [ContentCoding::Gzip, ContentCoding::Deflate] {
             for length in [1, OUTPUT_BYTES - 1, OUTPUT_BYTES, OUTPUT_BYTES + 1, 100_000] {
                 let input = zeros(length, coding);
                 let limit = length as u64;
                 let (progress, output) = inflate(&input, limit);
-                assert_eq!(progress, Progress::Ended(StreamEnd::Complete), "{length}");
+                assert_eq!(progress, InflateProgress::Ended(StreamEnd::Complete), "{length}");
                 assert_eq!(output, vec![0; length]);
-                assert_eq!(inflate(&input, limit - 1).0, Progress::TooLong, "{length}");
+                assert_eq!(inflate(&input, limit - 1).0, InflateProgress::TooLong, "{length}");
             }
             let bomb = Bytes::from(zeros(64 << 20, coding));
             assert!(bomb.len() < 70_000);
             let mut inflater = inflater(bomb, Format::Either, 1 << 20);
-            assert_eq!(inflater.advance(usize::MAX), Progress::TooLong);
+            assert_eq!(inflater.advance(usize::MAX), InflateProgress::TooLong);
             assert!(inflater.output.bytes_mut().capacity() <= 1 << 20);
         }
     }
@@ -223,32 +227,32 @@ mod tests {
         let ledger = Arc::new(Ledger::new(Some(1 << 20)));
         let account = Arc::new(Account::new(ledger.clone()));
         let inflate = |length| {
-            let input = Bytes::from(zeros(length, Coding::Gzip));
+            let input = Bytes::from(zeros(length, ContentCoding::Gzip));
             let mut inflater = Inflater::new(input, Format::Gzip, u64::MAX, account.clone());
             (inflater.advance(usize::MAX), inflater.into_output())
         };
         let (progress, output) = inflate(700_000);
-        assert_eq!(progress, Progress::Ended(StreamEnd::Complete));
+        assert_eq!(progress, InflateProgress::Ended(StreamEnd::Complete));
         assert!((700_000..1_000_000).contains(&ledger.held()), "{}", ledger.held());
-        assert!(matches!(inflate(700_000).0, Progress::Exhausted(_)));
+        assert!(matches!(inflate(700_000).0, InflateProgress::Exhausted(_)));
         drop(output);
         assert_eq!(ledger.held(), 0);
-        assert!(matches!(inflate(64 << 20).0, Progress::Exhausted(_)));
+        assert!(matches!(inflate(64 << 20).0, InflateProgress::Exhausted(_)));
     }
 
     #[test]
     fn nothing_may_be_inflated_to_nothing() {
-        let (progress, output) = inflate(&zeros(0, Coding::Gzip), 0);
-        assert_eq!((progress, output), (Progress::Ended(StreamEnd::Complete), Bytes::new()));
-        assert_eq!(inflate(&zeros(1, Coding::Gzip), 0).0, Progress::TooLong);
+        let (progress, output) = inflate(&zeros(0, ContentCoding::Gzip), 0);
+        assert_eq!((progress, output), (InflateProgress::Ended(StreamEnd::Complete), Bytes::new()));
+        assert_eq!(inflate(&zeros(1, ContentCoding::Gzip), 0).0, InflateProgress::TooLong);
     }
 
     #[test]
     fn slices_lead_to_the_same_end() {
-        let input = Bytes::from(zeros(10 << 20, Coding::Gzip));
+        let input = Bytes::from(zeros(10 << 20, ContentCoding::Gzip));
         let mut inflater = inflater(input, Format::Gzip, u64::MAX);
         let mut slices = 0;
-        while inflater.advance(1 << 20) == Progress::Paused {
+        while inflater.advance(1 << 20) == InflateProgress::Paused {
             slices += 1;
         }
         assert!((5..=10).contains(&slices), "{slices}");
@@ -261,25 +265,25 @@ mod tests {
         let empty_block = [0, 0, 0, 0xff, 0xff];
         let input = [b"\x78\x9c", empty_block.repeat(1 << 18).as_slice()].concat();
         let mut inflater = inflater(Bytes::from(input), Format::Zlib, 1);
-        assert_eq!(inflater.advance(1000), Progress::Paused);
+        assert_eq!(inflater.advance(1000), InflateProgress::Paused);
         assert!(inflater.read < 2000, "{}", inflater.read);
-        assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Truncated));
+        assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Truncated));
     }
 
     #[test]
     fn damage_ends_the_output() {
         let text = b"some text, some text, some text";
-        let sound = deflate(&[Bytes::from_static(text)], Coding::Gzip, Level::DEFAULT);
+        let sound = deflate(&[Bytes::from_static(text)], ContentCoding::Gzip, Level::DEFAULT);
         let is = |input: &[u8], end, output: &[u8]| {
             assert_eq!(
                 inflate(input, 1000),
-                (Progress::Ended(end), Bytes::copy_from_slice(output))
+                (InflateProgress::Ended(end), Bytes::copy_from_slice(output))
             );
         };
         is(&sound, StreamEnd::Complete, text);
         for length in 0..sound.len() {
             let (progress, output) = inflate(&sound[..length], 1000);
-            assert_eq!(progress, Progress::Ended(StreamEnd::Truncated), "{length}");
+            assert_eq!(progress, InflateProgress::Ended(StreamEnd::Truncated), "{length}");
             assert!(text.starts_with(&output));
         }
         let mut wrong = sound.clone();
@@ -292,10 +296,10 @@ mod tests {
 
     #[test]
     fn what_follows_the_stream_is_not_read() {
-        let first = deflate(&[Bytes::from_static(b"a")], Coding::Gzip, Level::DEFAULT);
+        let first = deflate(&[Bytes::from_static(b"a")], ContentCoding::Gzip, Level::DEFAULT);
         let input = [first.as_slice(), &first, b"rest"].concat();
         let mut inflater = inflater(Bytes::from(input), Format::Gzip, 100);
-        assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
+        assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
         assert_eq!(inflater.unread(), first.len() + 4);
         assert_eq!(inflater.into_output(), b"a"[..]);
     }

@@ -10,18 +10,18 @@ mod weight;
 
 pub use accepted::accepted_coding;
 pub use deflate::{Level, deflate};
-pub use inflater::{Format, Inflater, Progress, StreamEnd};
+pub use inflater::{Format, InflateProgress, Inflater, StreamEnd};
 
 /// A coding of bodies and messages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Coding {
+pub enum ContentCoding {
     /// A gzip member.
     Gzip,
     /// A zlib stream, which the protocols call deflate.
     Deflate,
 }
 
-impl Coding {
+impl ContentCoding {
     /// Its name in headers.
     #[must_use]
     pub const fn name(self) -> &'static str {

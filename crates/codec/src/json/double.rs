@@ -75,12 +75,12 @@ fn push_decimal(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
 
 /// The product of a whole number and a power of two.
 #[derive(Copy, Clone)]
-struct Scaled {
+struct ScaledInteger {
     factor: u64,
     exponent: i32,
 }
 
-impl Scaled {
+impl ScaledInteger {
     const FRACTION_BITS: u32 = 52;
     const HIDDEN_BIT: u64 = 1 << Self::FRACTION_BITS;
 
@@ -131,7 +131,7 @@ struct Digits {
 impl Digits {
     #[inline]
     fn of(value: f64) -> Self {
-        let exact = Scaled::of(value);
+        let exact = ScaledInteger::of(value);
         let (lower, upper) = exact.boundaries();
         let (power, exponent) = power_for(upper.exponent);
         let (exact, mut upper) = (exact.normalized().times(power), upper.times(power));
@@ -145,7 +145,7 @@ impl Digits {
 
     /// Generates digits of `upper` until what is left is within the distance `delta`.
     #[inline]
-    fn generate(&mut self, exact: u64, upper: Scaled, mut delta: u64) {
+    fn generate(&mut self, exact: u64, upper: ScaledInteger, mut delta: u64) {
         let fraction_bits = upper.exponent.unsigned_abs() & 63;
         let mask = (1_u64 << fraction_bits) - 1;
         let to_exact = upper.factor - exact;
@@ -210,14 +210,14 @@ impl Digits {
 
 /// The power of ten that brings a normalized number with this exponent to one with an exponent
 /// from -60 to -32, and the exponent of its reciprocal.
-fn power_for(exponent: i32) -> (Scaled, i32) {
+fn power_for(exponent: i32) -> (ScaledInteger, i32) {
     const LOG10_OF_2: f64 = 0.301_029_995_663_981_14;
     let least = f64::from(-61 - exponent) * LOG10_OF_2 + 347.0;
     let index = (least.ceil() as usize >> 3) + 1;
     let power = -348 + 8 * index as i32;
     // The logarithm to the base 2 of this power, times 2 to the 16th.
     let exponent = ((power * 217_706) >> 16) - 63;
-    (Scaled { factor: CACHED_POWERS[index], exponent }, -power)
+    (ScaledInteger { factor: CACHED_POWERS[index], exponent }, -power)
 }
 
 /// Divides by a power of ten. A division by a constant is a multiplication.

@@ -11,7 +11,7 @@ use galatea_tensor::DataType;
 
 use super::{datatype, indexed, unsigned};
 use crate::spec::{
-    ControlKind, ControlSpec, FalseTrue, InitialState, SequenceBatching, SequenceStrategy,
+    ControlKind, ControlSpec, ControlValues, InitialState, SequenceBatching, SequenceStrategy,
     StateSpec,
 };
 
@@ -73,7 +73,7 @@ fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
     // A control input has one element for each request, and therefore one kind.
     let [control] = message.control.as_slice() else { return Err("control") };
     let kind = Kind::try_from(control.kind).map_err(|_| "control[0].kind")?;
-    let boolean = |of: fn(FalseTrue) -> ControlKind| {
+    let boolean = |of: fn(ControlValues) -> ControlKind| {
         let (datatype, values) = false_true(control).ok_or("control[0]")?;
         Ok((datatype, of(values)))
     };
@@ -90,8 +90,8 @@ fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
 }
 
 /// The two values and their type, if there is exactly one pair.
-fn false_true(control: &Control) -> Option<(DataType, FalseTrue)> {
-    let pair = |when_false: &[u8], when_true: &[u8]| FalseTrue {
+fn false_true(control: &Control) -> Option<(DataType, ControlValues)> {
+    let pair = |when_false: &[u8], when_true: &[u8]| ControlValues {
         when_false: when_false.to_vec(),
         when_true: when_true.to_vec(),
     };

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::read_config;
-use crate::{ModelSpec, Support};
+use crate::{ModelSpec, SupportedFeatures};
 
 const MODEL: &str = r#"
     backend: "b" max_batch_size: 8 dynamic_batching { }
@@ -24,7 +24,7 @@ fn parameters(list: &[(&str, &str)]) -> String {
 fn load(text: &str) -> Result<ModelSpec, String> {
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &[]).unwrap();
-    draft.finish(&Support::default()).map_err(|errors| errors.to_string())
+    draft.finish(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
 }
 
 fn padding(outputs: &str, list: &[(&str, &str)]) -> Option<Padding> {

@@ -5,14 +5,18 @@ use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
 use super::tensors::TENSORRT_PLATFORM;
-use crate::Support;
+use crate::SupportedFeatures;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 /// The maximum number of instances: each has a thread and the backend's memory, so that
 /// more are an error.
 const INSTANCES_MAX: i64 = 4096;
 
-pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Diagnostics) {
+pub(super) fn check(
+    config: &ModelConfig,
+    support: &SupportedFeatures,
+    diagnostics: &mut Diagnostics,
+) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         // Instance groups of an ensemble are refused elsewhere.
         return;
@@ -104,7 +108,7 @@ fn check_devices(
     config: &ModelConfig,
     group: &ModelInstanceGroup,
     index: usize,
-    support: &Support,
+    support: &SupportedFeatures,
     diagnostics: &mut Diagnostics,
 ) {
     let subject = subject(config, group);

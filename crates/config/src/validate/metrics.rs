@@ -33,7 +33,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
 
 #[cfg(test)]
 mod tests {
-    use crate::Support;
+    use crate::SupportedFeatures;
     use crate::testing::read_config;
 
     #[track_caller]
@@ -42,7 +42,8 @@ mod tests {
             format!("backend: 'identity' model_metrics {{ metric_control {{ {control} }} }}");
         let mut draft = read_config("f", &text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        let error = draft.finish(&Support::default()).err().map(|errors| errors.to_string());
+        let error =
+            draft.finish(&SupportedFeatures::default()).err().map(|errors| errors.to_string());
         match (&error, expected) {
             (None, None) => {}
             (Some(error), Some(expected)) if error.ends_with(expected) => {}

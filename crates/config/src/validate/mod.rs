@@ -18,14 +18,18 @@ mod warmup;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
-use crate::{Support, padding};
+use crate::{SupportedFeatures, padding};
 use galatea_config_message::Diagnostics;
 
 /// The parameter with the path of a custom batching library.
 const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
 /// Appends a diagnostic for every error.
-pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Diagnostics) {
+pub(crate) fn check(
+    config: &ModelConfig,
+    support: &SupportedFeatures,
+    diagnostics: &mut Diagnostics,
+) {
     identity::check(config, diagnostics);
     tensors::check(config, diagnostics);
     names::check(config, diagnostics);

@@ -100,13 +100,13 @@ fn delays(policy: &ModelQueuePolicy) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::testing::read_config;
-    use crate::{ModelSpec, Support};
+    use crate::{ModelSpec, SupportedFeatures};
 
     fn finish(text: &str) -> Result<ModelSpec, String> {
         let text = format!("backend: 'b' max_batch_size: 8 {text}");
         let mut draft = read_config("f", &text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        draft.finish(&Support::default()).map_err(|errors| errors.to_string())
+        draft.finish(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
     }
 
     fn with_objective(value: &str, scheduler: &str) -> Result<ModelSpec, String> {
@@ -156,7 +156,7 @@ mod tests {
             let text = format!("platform: 'ensemble' parameters {{ {parameter} }} {steps}");
             let mut draft = read_config("f", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
-            draft.finish(&Support::default()).map_err(|errors| errors.to_string())
+            draft.finish(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
         };
         assert_eq!(errors("7").unwrap().latency_objective_microseconds, Some(7));
         assert!(errors("0").unwrap_err().contains("has no meaning for an ensemble"));

@@ -76,7 +76,7 @@ fn a_lost_device_says_so_and_others_go_on() {
             streams[index].download(&memories[index], devices.host_memory(4)).unwrap()
         });
         lose(0);
-        let [first, second] = downloads.map(galatea_devices::Downloads::wait);
+        let [first, second] = downloads.map(galatea_devices::DownloadBuffers::wait);
         let error = first.unwrap_err();
         assert!(error.is_lost());
         assert_eq!(error.to_string(), "GPU 0 is lost: unspecified launch failure");

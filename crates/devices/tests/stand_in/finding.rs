@@ -1,17 +1,17 @@
 //! The devices that are found, and the notes about them.
 
-use galatea_devices::{Devices, Found, Note, NoteLevel, PoolSizes};
+use galatea_devices::{DeviceNote, DeviceSearchResult, Devices, NoteLevel, PoolSizes};
 
 use crate::support::with_stand_in;
 
-fn texts(notes: Vec<Note>) -> Vec<(NoteLevel, String)> {
-    notes.into_iter().map(|Note { level, text }| (level, text)).collect()
+fn texts(notes: Vec<DeviceNote>) -> Vec<(NoteLevel, String)> {
+    notes.into_iter().map(|DeviceNote { level, text }| (level, text)).collect()
 }
 
 #[test]
 fn without_a_driver_there_is_nothing() {
     // No stand-in is in the library path of this process.
-    let Found { devices, notes } = Devices::find(0.0);
+    let DeviceSearchResult { devices, notes } = Devices::find(0.0);
     if devices.is_empty() {
         assert_eq!(notes, []);
         assert_eq!(devices.allocate_pools(&PoolSizes::default()), []);
@@ -25,7 +25,7 @@ fn without_a_driver_there_is_nothing() {
 #[test]
 fn devices_are_described() {
     with_stand_in("finding::devices_are_described", &[("STAND_IN_CAPABILITY", "8.0,7.5")], || {
-        let Found { devices, notes } = Devices::find(7.5);
+        let DeviceSearchResult { devices, notes } = Devices::find(7.5);
         assert_eq!((notes, devices.numbers()), (vec![], vec![0, 1]));
         let info = devices.device(1).unwrap().info();
         assert_eq!((info.number, &*info.name), (1, "Stand-in 1"));
@@ -39,7 +39,7 @@ fn devices_are_described() {
 fn devices_that_can_too_little_are_left_alone() {
     let test = "finding::devices_that_can_too_little_are_left_alone";
     with_stand_in(test, &[("STAND_IN_CAPABILITY", "7.5,8.0")], || {
-        let Found { devices, notes } = Devices::find(7.6);
+        let DeviceSearchResult { devices, notes } = Devices::find(7.6);
         assert_eq!(devices.numbers(), [1], "a device keeps its number");
         assert!(devices.device(0).is_err());
         let text = "gpu 0 has compute capability '7.5' which is less than the minimum supported \
@@ -53,7 +53,7 @@ fn devices_that_can_too_little_are_left_alone() {
 fn a_driver_without_devices_is_no_driver() {
     let test = "finding::a_driver_without_devices_is_no_driver";
     with_stand_in(test, &[("STAND_IN_DEVICES", "0")], || {
-        let Found { devices, notes } = Devices::find(0.0);
+        let DeviceSearchResult { devices, notes } = Devices::find(0.0);
         assert!(devices.is_empty() && notes.is_empty());
     });
 }
@@ -62,7 +62,7 @@ fn a_driver_without_devices_is_no_driver() {
 fn a_driver_that_fails_is_told_of() {
     let test = "finding::a_driver_that_fails_is_told_of";
     with_stand_in(test, &[("STAND_IN_FAIL", "cuDeviceGetCount:1:999")], || {
-        let Found { devices, notes } = Devices::find(0.0);
+        let DeviceSearchResult { devices, notes } = Devices::find(0.0);
         assert!(devices.is_empty());
         let text = "unable to get number of CUDA devices: unknown error";
         assert_eq!(texts(notes), [(NoteLevel::Error, text.to_owned())]);

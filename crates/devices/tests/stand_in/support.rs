@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use galatea_devices::{Devices, Found, PoolSizes};
+use galatea_devices::{DeviceSearchResult, Devices, PoolSizes};
 
 /// The variable that names the test's directory, in the test's process.
 const DIRECTORY: &str = "STAND_IN_DIRECTORY";
@@ -69,7 +69,7 @@ fn build(directory: &Path, name: &str) {
 
 /// The stand-in's devices, with pools of the usual size.
 pub(crate) fn devices() -> Devices {
-    let Found { devices, notes } = Devices::find(0.0);
+    let DeviceSearchResult { devices, notes } = Devices::find(0.0);
     assert_eq!(notes, []);
     devices.allocate_pools(&PoolSizes::default());
     devices

@@ -112,7 +112,7 @@ fn format_dims(dims: &[i64]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
     use galatea_infer::InferenceRequest;
     use galatea_pbtxt::read_config;
     use galatea_tensor::{Buffer, Shape};
@@ -123,7 +123,7 @@ mod tests {
     fn refused(model: &str, datatype: Option<DataType>, dims: &[i64]) -> String {
         let text = format!("name: 'm' backend: 'b' {model}");
         let draft = read_config("config.pbtxt", &text).unwrap();
-        let admission = Admission::new(&draft.finish(&Support::default()).unwrap());
+        let admission = Admission::new(&draft.finish(&SupportedFeatures::default()).unwrap());
         let name = String::from("I");
         let input = InputTensor {
             name: name.clone(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use galatea_backend::InputMemory;
-use galatea_config::Support;
+use galatea_config::SupportedFeatures;
 use galatea_infer::{Code, DeviceOutputs, InferenceRequest, InputTensor};
 use galatea_pbtxt::read_config;
 use galatea_tensor::{Buffer, DataType, ForeignError, ForeignMemory, ForeignRegion, Shape};
@@ -47,7 +47,7 @@ fn admission(kind: &str, extra: &str) -> Admission {
         output [ {{ name: 'O' data_type: TYPE_{kind} dims: [ -1 ] }} ]"
     );
     let draft = read_config("config.pbtxt", &text).unwrap();
-    Admission::new(&draft.finish(&Support::default()).unwrap())
+    Admission::new(&draft.finish(&SupportedFeatures::default()).unwrap())
 }
 
 /// A request whose only input, of four elements, is in shared memory.

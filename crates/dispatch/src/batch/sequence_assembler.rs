@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
-use galatea_config::{ControlKind, FalseTrue, ModelSpec, SchedulingChoice, SequenceBatching};
+use galatea_config::{ControlKind, ControlValues, ModelSpec, SchedulingChoice, SequenceBatching};
 use galatea_infer::{
     CorrelationId, InferenceRequest, InputTensor, PendingRequest, SequenceContext, SequenceFlags,
     SequenceOwner, StateTensor, Status,
@@ -52,7 +52,7 @@ struct FlagBuffers {
 }
 
 impl FlagBuffers {
-    fn new(values: &FalseTrue) -> Self {
+    fn new(values: &ControlValues) -> Self {
         Self {
             when_false: Buffer::from_vec(values.when_false.clone()),
             when_true: Buffer::from_vec(values.when_true.clone()),

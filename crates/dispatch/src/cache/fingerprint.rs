@@ -114,13 +114,13 @@ fn add_unique(hasher: &mut Hasher) {
 mod tests {
     use std::path::PathBuf;
 
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
 
     use super::*;
     use crate::testing::{ECHO, draft};
 
     fn spec(text: &str) -> ModelSpec {
-        draft(text).finish(&Support::default()).unwrap()
+        draft(text).finish(&SupportedFeatures::default()).unwrap()
     }
 
     /// A file that was modified `changed_ns` nanoseconds after a fixed time.

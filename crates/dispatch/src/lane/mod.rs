@@ -37,7 +37,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Begun, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Instance, LogLevel,
+    BeginResult, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Instance, LogLevel,
     RefusedBatch,
 };
 use galatea_infer::{FailureReason, PendingRequest, Status};
@@ -286,7 +286,7 @@ impl Lane {
             return Err(batch);
         }
         let patience = predictor.short_max();
-        let mut begun = Begun::Ended;
+        let mut begun = BeginResult::Ended;
         let run = || {
             let requests = match assembled(batch, owner, self.gpu.as_ref(), &self.name, &self.log) {
                 Assembled::Together(requests) => requests,
@@ -299,7 +299,7 @@ impl Lane {
         };
         let took = timed(|| guarded(&self.name, &self.log, run));
         budget.charge(took);
-        if begun == Begun::Ended {
+        if begun == BeginResult::Ended {
             let elsewhere = instance.resumable().map(|resumable| resumable.took());
             predictor.observe(profile, elsewhere.unwrap_or(took));
             return Ok(InlineExecution::Ended);

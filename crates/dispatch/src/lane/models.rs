@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{Begun, ExecutionPolicy, Instance, RefusedBatch, ResumableInstance};
+use galatea_backend::{BeginResult, ExecutionPolicy, Instance, RefusedBatch, ResumableInstance};
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, PendingRequest, Reply, RequestObserver, ResponseSender,
@@ -99,16 +99,20 @@ impl Instance for LeavingInstance {
 }
 
 impl ResumableInstance for LeavingInstance {
-    fn begin(&mut self, requests: Vec<PendingRequest>, _: Duration) -> Result<Begun, RefusedBatch> {
+    fn begin(
+        &mut self,
+        requests: Vec<PendingRequest>,
+        _: Duration,
+    ) -> Result<BeginResult, RefusedBatch> {
         self.note_misuse(self.left.is_some());
         for request in requests {
             if request.request().id == LEFT {
                 self.left = Some(request);
-                return Ok(Begun::InProgress);
+                return Ok(BeginResult::InProgress);
             }
             self.reply(request);
         }
-        Ok(Begun::Ended)
+        Ok(BeginResult::Ended)
     }
 
     fn finish(&mut self) -> Result<(), RefusedBatch> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelAgents, ModelFiles};
-use galatea_config::{ConfigDraft, Support};
+use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_infer::{CancelToken, Status};
 use galatea_policy::{ModelName, model_id};
 
@@ -22,7 +22,7 @@ pub struct ModelDefinition {
     /// True if the backend may complete the configuration.
     pub auto_complete: bool,
     /// The features that this server supports.
-    pub support: Support,
+    pub support: SupportedFeatures,
     /// The repository agents that have approved the load, if the model has any.
     pub agents: Option<Box<dyn ModelAgents>>,
     /// Cancelled when the load is no longer wanted; this ends warmup, which may take long.

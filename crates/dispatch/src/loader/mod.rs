@@ -23,7 +23,7 @@ use galatea_backend::{
     AutoCompletePermission, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model,
     ModelFiles, ResponseCache, UnconfiguredModel,
 };
-use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, Support};
+use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, SupportedFeatures};
 use galatea_control::ModelConfigDocument;
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::{RequestObserver, Status};
@@ -109,7 +109,7 @@ impl Loader {
     }
 
     /// The features of the server that a definition may use.
-    fn support(&self, definition: &ModelDefinition) -> Support {
+    fn support(&self, definition: &ModelDefinition) -> SupportedFeatures {
         let mut support = definition.support.clone();
         let lost = self.lost_gpus.reasons();
         let is_lost = |gpu: i32| u32::try_from(gpu).is_ok_and(|gpu| lost.contains_key(&gpu));

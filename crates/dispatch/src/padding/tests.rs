@@ -2,7 +2,7 @@ use std::any::Any;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use galatea_config::Support;
+use galatea_config::SupportedFeatures;
 use galatea_gate::ledger::Ledger;
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceResponse,
@@ -31,7 +31,7 @@ const MODEL: &str = r#"
 
 fn spec() -> ModelSpec {
     let draft = read_config("config.pbtxt", MODEL).unwrap();
-    draft.finish(&Support::default()).unwrap()
+    draft.finish(&SupportedFeatures::default()).unwrap()
 }
 
 fn input(name: &str, datatype: DataType, dims: &[i64], data: &[u8]) -> InputTensor {

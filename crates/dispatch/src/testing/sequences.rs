@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, Begun, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Host, Instance,
+    Backend, BeginResult, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Host, Instance,
     LogLevel, Model, ModelFiles, Placement, RefusedBatch, ResumableInstance,
 };
 use galatea_config::ModelSpec;
@@ -147,12 +147,12 @@ impl ResumableInstance for ScriptedBackend {
         &mut self,
         requests: Vec<PendingRequest>,
         _patience: Duration,
-    ) -> Result<Begun, RefusedBatch> {
+    ) -> Result<BeginResult, RefusedBatch> {
         if self.leaves.is_some_and(|leaves| requests.iter().any(leaves)) {
             *self.left.lock().unwrap() = requests;
-            return Ok(Begun::InProgress);
+            return Ok(BeginResult::InProgress);
         }
-        self.execute(requests).map(|()| Begun::Ended)
+        self.execute(requests).map(|()| BeginResult::Ended)
     }
 
     fn finish(&mut self) -> Result<(), RefusedBatch> {

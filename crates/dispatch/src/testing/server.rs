@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, ModelFiles, ResponseCache};
-use galatea_config::Support;
+use galatea_config::SupportedFeatures;
 use galatea_control::ModelStatistics;
 use galatea_gate::ledger::Ledger;
 use galatea_infer::{InferenceRequest, InferenceService, Pass, ResponseSender, Status, api};
@@ -336,7 +336,7 @@ fn definition(
     gpus: Vec<i32>,
 ) -> ModelDefinition {
     let draft = draft(text);
-    let mut support = Support::default();
+    let mut support = SupportedFeatures::default();
     support.gpus = gpus;
     ModelDefinition {
         stop: galatea_infer::CancelToken::default(),

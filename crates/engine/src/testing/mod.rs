@@ -5,7 +5,7 @@ mod trusted_control;
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
-use galatea_config::Support;
+use galatea_config::SupportedFeatures;
 use galatea_control::LoadParameters;
 use galatea_dispatch::testing::send_to;
 pub(crate) use galatea_dispatch::testing::{
@@ -106,7 +106,7 @@ impl ServerSetup {
             log: self.log,
         };
         let server = Server::new(options).unwrap();
-        let mut support = Support::default();
+        let mut support = SupportedFeatures::default();
         support.gpus = self.gpus;
         let files = |version| Arc::new(Files { version, ..Files::default() });
         let versions = self.versions.into_iter().map(|version| files(version) as _);
@@ -156,7 +156,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
         backend: Arc::new(backend),
         versions: vec![files.clone()],
         auto_complete: true,
-        support: Support::default(),
+        support: SupportedFeatures::default(),
         agents: None,
     };
     loader.unwrap().load(&definition, &files, None).unwrap()

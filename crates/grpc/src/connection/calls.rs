@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_codec::compression::Coding;
+use galatea_codec::compression::ContentCoding;
 use galatea_codec::forward::forward;
 use galatea_codec::parse_version;
 use galatea_codec::regions::RegionAccess;
@@ -270,7 +270,7 @@ impl ConnectionTask {
 struct ArrivedCall<'a> {
     message: &'a Bytes,
     forwarded: ForwardedParameters,
-    coding: Option<Coding>,
+    coding: Option<ContentCoding>,
     received: Option<Received>,
     trace_context: TraceContext,
     answer_by: Deadline,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use galatea_codec::compression::Coding;
+use galatea_codec::compression::ContentCoding;
 use galatea_stdx::Inbox;
 
 use crate::budget::{MemoryBudget, StreamBudget, StreamLimits};
@@ -25,7 +25,7 @@ pub(crate) enum StreamErrors {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamForm {
     pub(crate) errors: StreamErrors,
-    pub(crate) coding: Option<Coding>,
+    pub(crate) coding: Option<ContentCoding>,
     pub(crate) delay: Delay,
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use galatea_codec::compression::Coding;
+use galatea_codec::compression::ContentCoding;
 use galatea_gate::ledger::{Account, Charge};
 use galatea_infer::CancelToken;
 use h2::{Reason, RecvStream, SendStream};
@@ -24,7 +24,7 @@ pub(crate) struct Stream {
     messages: MessageSplitter,
     arrival: ArrivalCharge,
     /// The coding of compressed requests.
-    coding: Option<Coding>,
+    coding: Option<ContentCoding>,
     /// The charge for frames that had not been taken out when the stream was last served.
     waiting: Option<Charge>,
     /// The request that is being inflated.
@@ -61,7 +61,7 @@ impl Stream {
         messages: MessageSplitter,
         handle: Arc<StreamHandle>,
         arrival: ArrivalCharge,
-        coding: Option<Coding>,
+        coding: Option<ContentCoding>,
     ) -> Self {
         Self {
             send,

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::compression::{Coding, accepted_coding};
+use galatea_codec::compression::{ContentCoding, accepted_coding};
 use galatea_dashboard::{Dashboard, Page};
 use galatea_gate::access::ApiCategory;
 use galatea_gate::ledger::Account;
@@ -98,7 +98,7 @@ fn page(page: &Page, head: &RequestHead<'_>) -> HttpResponse {
     let mut entries = known.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let is_known =
         entries.any(|tag| tag.strip_prefix(b"W/").unwrap_or(tag) == page.tag().as_bytes());
-    let is_gzip = head.accept_encoding.and_then(accepted_coding) == Some(Coding::Gzip);
+    let is_gzip = head.accept_encoding.and_then(accepted_coding) == Some(ContentCoding::Gzip);
     let (code, body) = match (is_known, is_gzip) {
         (true, _) => (StatusCode::NOT_MODIFIED, Bytes::new()),
         (false, true) => (StatusCode::OK, page.gzip().clone()),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::compression::{Coding, Format, Inflater, Level, Progress, StreamEnd, deflate};
+use galatea_codec::compression::{
+    ContentCoding, Format, InflateProgress, Inflater, Level, StreamEnd, deflate,
+};
 use galatea_gate::ledger::Account;
 use galatea_http::HttpOptions;
 
@@ -29,7 +31,7 @@ fn response_of(count: usize) -> String {
     )
 }
 
-fn compressed(text: &str, coding: Coding) -> Vec<u8> {
+fn compressed(text: &str, coding: ContentCoding) -> Vec<u8> {
     deflate(&[Bytes::copy_from_slice(text.as_bytes())], coding, Level::DEFAULT)
 }
 
@@ -37,7 +39,7 @@ fn inflated(response: &Response) -> String {
     let account = Arc::new(Account::unlimited());
     let mut inflater =
         Inflater::new(Bytes::copy_from_slice(&response.body), Format::Either, u64::MAX, account);
-    assert_eq!(inflater.advance(usize::MAX), Progress::Ended(StreamEnd::Complete));
+    assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
     String::from_utf8(inflater.into_output().into()).unwrap()
 }
 
@@ -68,7 +70,7 @@ fn bodies_of_either_format_are_inflated() {
     // The second size is inflated and deflated on another thread.
     for count in [3, 300_000] {
         let body = body_of(count);
-        for coding in [Coding::Gzip, Coding::Deflate] {
+        for coding in [ContentCoding::Gzip, ContentCoding::Deflate] {
             for name in ["gzip", "deflate"] {
                 let headers = format!("Content-Encoding: {name}\r\n");
                 let response = call(&server, &headers, &compressed(&body, coding));
@@ -126,7 +128,7 @@ fn the_limit_holds_for_what_is_inflated() {
     let headers = "Content-Encoding: gzip\r\n";
     let body = body_of(3);
     let padded = |length: usize| {
-        compressed(&(body.clone() + &" ".repeat(length - body.len())), Coding::Gzip)
+        compressed(&(body.clone() + &" ".repeat(length - body.len())), ContentCoding::Gzip)
     };
     assert_eq!(call(&server, headers, &padded(1000)).code, 200);
     refused(&server, headers, &padded(1001), 400, too_long);
@@ -142,7 +144,7 @@ fn the_limit_holds_for_what_is_inflated() {
 fn the_length_of_the_json_is_that_of_the_inflated_body() {
     let server = Server::start();
     let body = body_of(3);
-    let zipped = compressed(&body, Coding::Gzip);
+    let zipped = compressed(&body, ContentCoding::Gzip);
     let headers = |length: usize| {
         format!("Content-Encoding: gzip\r\nInference-Header-Content-Length: {length}\r\n")
     };
@@ -159,7 +161,7 @@ fn the_length_of_the_json_is_that_of_the_inflated_body() {
 fn damaged_bodies_are_refused() {
     let server = Server::start();
     let headers = "Content-Encoding: gzip\r\n";
-    let zipped = compressed(&body_of(3), Coding::Gzip);
+    let zipped = compressed(&body_of(3), ContentCoding::Gzip);
     let damaged = "request body is damaged: its compressed data or their checksum are wrong";
     let mut wrong_checksum = zipped.clone();
     *wrong_checksum.iter_mut().rev().nth(5).unwrap() ^= 1;
@@ -172,7 +174,7 @@ fn damaged_bodies_are_refused() {
     assert_eq!(call(&server, headers, &[zipped.as_slice(), b"rest"].concat()).code, 200);
     // A raw tensor has no other end than that of the compressed data.
     let raw = format!("{headers}Inference-Header-Content-Length: 0\r\n");
-    let tensor = compressed("0123456789abcdef", Coding::Gzip);
+    let tensor = compressed("0123456789abcdef", ContentCoding::Gzip);
     assert_eq!(call(&server, &raw, &tensor).code, 200);
     let truncated = "request body is truncated: its compressed data has no end";
     refused(&server, &raw, &tensor[..tensor.len() - 1], 400, truncated);

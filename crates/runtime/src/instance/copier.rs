@@ -67,7 +67,7 @@ impl<'a> Copier<'a> {
             // An instance on the CPU has no stream. It rarely gets GPU memory.
             None => device.stream().and_then(|stream| stream.download(&source, target)),
         };
-        let copied = copied.and_then(galatea_devices::Downloads::wait);
+        let copied = copied.and_then(galatea_devices::DownloadBuffers::wait);
         Ok(Bytes::from_owner(copied.map_err(|error| copy_failed(&error))?))
     }
 

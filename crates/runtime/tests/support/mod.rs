@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use galatea_backend::{Device, Host, Instance, LogLevel, Model, Placement};
-use galatea_config::{ModelSpec, Support};
+use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_gate::ledger::Account;
 use galatea_infer::{
-    CorrelationId, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
-    InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes,
+    AdmissionTimes, CorrelationId, ExecutionSummary, ExecutionTimes, FailureReason,
+    InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver,
     ResponseSender, SequenceContext, SequenceFlags, SequenceOwner, StateTensor, Status,
 };
 use galatea_pbtxt::read_config;
@@ -27,7 +27,7 @@ use fake::{Compute, FakeSource, Journal};
 pub(crate) fn spec(text: &str) -> ModelSpec {
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-    draft.finish(&Support::default()).unwrap()
+    draft.finish(&SupportedFeatures::default()).unwrap()
 }
 
 #[derive(Debug, Default)]
@@ -50,9 +50,9 @@ impl Host for RecordingHost {
 }
 
 impl RequestObserver for RecordingHost {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {}
 
-    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
+    fn failed(&self, _: &AdmissionTimes, reason: FailureReason) {
         self.failed.lock().unwrap().push(reason);
     }
 }
@@ -95,7 +95,7 @@ fn pending(request: InferenceRequest, host: &Arc<RecordingHost>) -> (PendingRequ
     let sender = ResponseSender::new(Box::new(move |reply: Reply| drop(sender.send(reply))));
     let first = request.inputs.first().and_then(|input| input.shape.dims().first().copied());
     let batch_size = u32::try_from(first.unwrap_or(1)).unwrap().max(1);
-    let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+    let times = AdmissionTimes { arrival: Instant::now(), queued: Instant::now() };
     (PendingRequest::new(request, sender, batch_size, times, host.clone()), replies)
 }
 

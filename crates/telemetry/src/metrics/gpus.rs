@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use galatea_devices::{Device, Devices, Reading, ReadingError};
+use galatea_devices::{Device, DeviceReading, Devices, ReadingError};
 
 use super::text::{Labels, MetricKind};
 use super::{Exposition, Number};
@@ -99,7 +99,7 @@ impl GpuGauges {
 
 impl Gauges {
     /// Stores a reading, and returns descriptions of its missing parts.
-    fn take(&mut self, number: u32, reading: Result<Reading, ReadingError>) -> Vec<String> {
+    fn take(&mut self, number: u32, reading: Result<DeviceReading, ReadingError>) -> Vec<String> {
         let reading = match reading {
             Ok(reading) if !is_lost(&reading) => reading,
             Ok(_) => return self.lose(number),
@@ -168,7 +168,7 @@ impl Gauges {
 }
 
 /// Returns true if the library reports that the device has disappeared.
-fn is_lost(reading: &Reading) -> bool {
+fn is_lost(reading: &DeviceReading) -> bool {
     let utilization = reading.utilization_percent.as_ref().err();
     let memory = reading.memory_used_and_total.as_ref().err();
     utilization.into_iter().chain(memory).any(|error| error.lost)
@@ -244,8 +244,8 @@ fn render(text: &mut Exposition, shown: &[(Labels, &Gauges)]) {
 mod tests {
     use super::*;
 
-    fn reading(millijoules: u64) -> Reading {
-        Reading {
+    fn reading(millijoules: u64) -> DeviceReading {
+        DeviceReading {
             utilization_percent: Ok(25),
             memory_used_and_total: Ok((3 << 20, (8 << 20) + 5)),
             power_usage_milliwatts: Ok(61_500),
@@ -287,8 +287,10 @@ mod tests {
     fn what_fails_thrice_is_not_read_again() {
         let mut gauges = Gauges::default();
         gauges.take(1, Ok(reading(0)));
-        let broken =
-            || Reading { power_usage_milliwatts: Err(error(false, "Not Supported")), ..reading(0) };
+        let broken = || DeviceReading {
+            power_usage_milliwatts: Err(error(false, "Not Supported")),
+            ..reading(0)
+        };
         let warning = "Unable to get power usage for GPU 1. Status:Not Supported";
         assert_eq!(gauges.take(1, Ok(broken())), [warning]);
         assert_eq!((gauges.power_watts, gauges.power_watts_max), (0.0, 300.0));
@@ -318,7 +320,8 @@ mod tests {
     #[test]
     fn a_lost_device_is_told_of_once() {
         let lost = || error(true, "GPU is lost");
-        for reading in [Err(lost()), Ok(Reading { utilization_percent: Err(lost()), ..reading(0) })]
+        for reading in
+            [Err(lost()), Ok(DeviceReading { utilization_percent: Err(lost()), ..reading(0) })]
         {
             let mut gauges = Gauges::default();
             assert_eq!(gauges.take(3, reading), ["GPU 3 is lost. Its metrics are removed"]);

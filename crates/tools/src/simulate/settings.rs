@@ -1,6 +1,6 @@
 //! The settings of a scheduler: those that were recorded, those of a file, and changes of them.
 
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_load::Shapes;
 use galatea_pbtxt::read_config;
 use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
@@ -210,8 +210,8 @@ impl Changes {
 }
 
 /// The GPUs that the configuration names, or one: this machine need not be the server's.
-fn support(draft: &ConfigDraft) -> Support {
-    let mut support = Support::default();
+fn support(draft: &ConfigDraft) -> SupportedFeatures {
+    let mut support = SupportedFeatures::default();
     let groups = draft.message().instance_group.iter().filter(|group| group.kind == KIND_GPU);
     for group in groups {
         support.gpus.extend(if group.gpus.is_empty() { &[0][..] } else { &group.gpus });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{ExecutionPolicy, ModelFiles};
-use galatea_config::Support;
+use galatea_config::SupportedFeatures;
 use galatea_infer::InferenceRequest;
 use galatea_policy::InstanceId;
 
@@ -72,7 +72,7 @@ impl Stage {
                 Arc::new(Files { version: 1, ..Files::default() }) as Arc<dyn ModelFiles>
             ],
             auto_complete: true,
-            support: Support::default(),
+            support: SupportedFeatures::default(),
             agents: None,
         });
         for definition in definitions {

@@ -20,7 +20,7 @@ use galatea_backend::{
     Backend, BatchRule, ComposingModels, ExecutionPolicy, ExpectedFileSize, Host, Instance,
     LoadedVersion, LogLevel, Model, ModelFiles, Placement, RefusedBatch,
 };
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_control::{LoadParameters, ModelState};
 use galatea_dispatch::{HostPolicies, LogSink, MeasurementOptions, ModelDefinition, RateLimit};
 use galatea_infer::{
@@ -365,7 +365,7 @@ impl FakeCatalog {
                     backend: Arc::new(TagBackend(controls.clone())),
                     versions: files.collect(),
                     auto_complete: true,
-                    support: Support::default(),
+                    support: SupportedFeatures::default(),
                 })
             }),
         }

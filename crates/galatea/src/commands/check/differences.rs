@@ -171,14 +171,14 @@ impl Differences {
 
 #[cfg(test)]
 mod tests {
-    use galatea_config::Support;
+    use galatea_config::SupportedFeatures;
     use galatea_pbtxt::read_config;
 
     use super::*;
 
     fn spec(text: &str) -> ModelSpec {
         let draft = read_config("config.pbtxt", text).unwrap();
-        ModelSpec::clone(&draft.finish(&Support::default()).unwrap())
+        ModelSpec::clone(&draft.finish(&SupportedFeatures::default()).unwrap())
     }
 
     #[test]
