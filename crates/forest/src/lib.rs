@@ -4,6 +4,7 @@
 //! - [`Forest::predict`]: rows become predictions, [`Forest::margins`] the sums before the
 //!   transformation
 //! - [`Explainer`]: the contribution of each feature to a sum
+//! - [`fil`]: the parameters and outputs of Triton's backend `fil`
 //!
 //! This crate knows no server, opens no file and calls no library. A file may be hostile: it gives
 //! an error or a forest, within memory of a multiple of its size. Keys that a format's newer versions
@@ -39,6 +40,7 @@
 
 mod bytes;
 mod error;
+pub mod fil;
 mod forest;
 mod json;
 mod lightgbm;

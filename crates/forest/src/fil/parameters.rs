@@ -1,0 +1,159 @@
+//! The configuration's `parameters`, which are texts, by Triton's rules of reading them.
+
+use super::FilError;
+use crate::ModelFormat;
+
+/// A threshold that is not given. Triton's documentation promises it; its source refuses the model.
+const THRESHOLD: f32 = 0.5;
+/// Parameters that were removed, with what replaced them.
+const REMOVED: [(&str, Option<&str>); 5] = [
+    ("algo", Some("layout")),
+    ("threads_per_tree", Some("chunk_size")),
+    ("output_class", Some("is_classifier")),
+    ("storage_type", None),
+    ("blocks_per_sm", None),
+];
+
+/// A line for the log about a parameter.
+pub type FilWarning = String;
+
+/// The parameters that have an effect on a CPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FilParameters {
+    /// The format of the model.
+    pub format: ModelFormat,
+    /// The model predicts classes.
+    pub is_classifier: bool,
+    /// Outputs are the predictions of classes, not their indexes.
+    pub predict_proba: bool,
+    /// The prediction above which the second of two classes is chosen.
+    pub threshold: f32,
+    /// The most threads of a prediction. Triton takes all processors if none is given, which takes
+    /// longer than one for all but large batches.
+    pub threads: usize,
+}
+
+impl FilParameters {
+    /// Reads parameters, each by its name, in Triton's order.
+    pub fn read<'a>(
+        get: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<(Self, Vec<FilWarning>), FilError> {
+        let mut warnings = Vec::new();
+        let old_output_class = removed(&get, &mut warnings);
+        let predict_proba = boolean(&get, "predict_proba")?.unwrap_or(false);
+        let format = format_of(word(get("model_type")).unwrap_or("xgboost"))?;
+        // Unknown fields are never an error here.
+        boolean(&get, "xgboost_allow_unknown_field")?;
+        let is_classifier = match old_output_class {
+            Some(is_classifier) => is_classifier,
+            None => boolean(&get, "is_classifier")?.ok_or_else(|| {
+                let text = "Required parameter is_classifier not found in config";
+                FilError::InvalidArgument(text.to_owned())
+            })?,
+        };
+        let threshold = match get("threshold") {
+            Some(text) if is_classifier => leading_number(text).ok_or_else(|| {
+                FilError::InvalidArgument("Bad input for parameter threshold".to_owned())
+            })?,
+            _ => THRESHOLD,
+        };
+        let threads = get("cpu_nthread").and_then(leading_integer).unwrap_or(-1);
+        if boolean(&get, "use_experimental_optimizations")?.unwrap_or(false) {
+            warnings.push(
+                "use_experimental_optimizations option is deprecated. \
+                 It will be removed in the 25.10 release."
+                    .to_owned(),
+            );
+        }
+        let threads = usize::try_from(threads).unwrap_or(1).max(1);
+        let parameters = Self { format, is_classifier, predict_proba, threshold, threads };
+        Ok((parameters, warnings))
+    }
+}
+
+impl ModelFormat {
+    /// The file of a version, unless the configuration names another.
+    #[must_use]
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::XgboostLegacy => "xgboost.model",
+            Self::XgboostJson => "xgboost.json",
+            Self::XgboostUbjson => "xgboost.ubj",
+            Self::Lightgbm => "model.txt",
+            Self::Treelite => "checkpoint.tl",
+        }
+    }
+}
+
+fn format_of(model_type: &str) -> Result<ModelFormat, FilError> {
+    Ok(match model_type {
+        "xgboost" => ModelFormat::XgboostLegacy,
+        "xgboost_json" => ModelFormat::XgboostJson,
+        "xgboost_ubj" => ModelFormat::XgboostUbjson,
+        "lightgbm" => ModelFormat::Lightgbm,
+        "treelite_checkpoint" => ModelFormat::Treelite,
+        other => {
+            return Err(FilError::Unsupported(format!(
+                "{other} not recognized as a valid serialization format."
+            )));
+        }
+    })
+}
+
+/// Warns of removed parameters. One of them still has its effect.
+fn removed<'a>(
+    get: &impl Fn(&str) -> Option<&'a str>,
+    warnings: &mut Vec<FilWarning>,
+) -> Option<bool> {
+    let mut is_classifier = None;
+    for (name, replacement) in REMOVED {
+        let Some(value) = word(get(name)) else { continue };
+        let mut warning = format!("The `{name}` parameter has been removed in 25.09 release.");
+        if let Some(replacement) = replacement {
+            warning += &format!(" Use `{replacement}` instead.");
+        }
+        warnings.push(warning);
+        if name == "output_class" {
+            is_classifier = match value {
+                "true" => Some(true),
+                "false" => Some(false),
+                _ => None,
+            };
+        }
+    }
+    is_classifier
+}
+
+fn boolean<'a>(
+    get: &impl Fn(&str) -> Option<&'a str>,
+    name: &str,
+) -> Result<Option<bool>, FilError> {
+    match get(name) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(other) => Err(FilError::Internal(format!(
+            "Expected 'true' or 'false' for parameter '{name}', got: '{other}'"
+        ))),
+    }
+}
+
+/// The first word, as a stream of C++ reads a text.
+fn word(text: Option<&str>) -> Option<&str> {
+    text?.split_ascii_whitespace().next()
+}
+
+/// The number at the beginning of a text, as a stream of C++ reads it: what follows is left.
+fn leading_number(text: &str) -> Option<f32> {
+    let text = text.trim_ascii_start();
+    let digits = |byte: u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    let length = text.bytes().take_while(|byte| digits(*byte)).count();
+    (1..=length).rev().find_map(|length| text.get(..length)?.parse().ok())
+}
+
+fn leading_integer(text: &str) -> Option<i32> {
+    let text = text.trim_ascii_start();
+    let digits = |byte: u8| matches!(byte, b'0'..=b'9' | b'+' | b'-');
+    let length = text.bytes().take_while(|byte| digits(*byte)).count();
+    (1..=length).rev().find_map(|length| text.get(..length)?.parse().ok())
+}
