@@ -19,6 +19,7 @@ use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::Status;
+use galatea_runtime::NamedPaths;
 use galatea_stdx::Lock;
 
 use crate::backend_advice::advice;
@@ -26,7 +27,6 @@ use crate::environment::Environment;
 use crate::flags::{BackendSetting, Settings};
 use crate::gpus;
 use crate::input_bytes::InputBytes;
-use crate::onnxruntime_library;
 use crate::python::{self, PythonAccess, PythonSettings};
 
 const ONNXRUNTIME: &str = "onnxruntime";
@@ -347,8 +347,12 @@ impl Backends {
     }
 
     fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
-        let flag = self.settings.onnxruntime_library.as_deref();
-        let path = onnxruntime_library::find(flag, &self.environment).map_err(Status::not_found)?;
+        let named = NamedPaths {
+            flag: self.settings.onnxruntime_library.as_deref(),
+            variable: self.environment.onnxruntime_library.as_deref(),
+        };
+        let found = Library::NAME.find(named, self.environment.search_places());
+        let path = found.map_err(Status::not_found)?;
         let log = self.log.clone();
         let options = BackendOptions {
             // The processors that the process may use: its affinity and the quota of its group.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use galatea_bucket::BucketEnvironment;
 use galatea_grpc::TestDelays;
+use galatea_runtime::SearchPlaces;
 use galatea_tools::console::Colours;
 
 /// The environment variables of the process.
@@ -198,6 +199,15 @@ pub(crate) struct SageMakerVariables {
 }
 
 impl Environment {
+    /// The places in which the libraries of runtimes are searched for.
+    pub(crate) fn search_places(&self) -> SearchPlaces<'_> {
+        SearchPlaces {
+            virtual_environment: self.virtual_environment.as_deref(),
+            home: self.home.as_deref(),
+            program_folders: &self.program_folders,
+        }
+    }
+
     /// The environment of this process.
     #[allow(clippy::disallowed_methods, reason = "the one place where it is read")]
     pub(crate) fn read() -> Self {

@@ -42,7 +42,6 @@ mod load_report;
 mod make;
 mod memory;
 mod model_code;
-mod onnxruntime_library;
 mod op_libraries;
 mod python;
 mod shutdown;

@@ -17,7 +17,8 @@
 //!   Outputs of a fixed-size type are slices of the tensors that the library made.
 //! - [`RuntimeModel`] loads a model once for all its instances on the CPU, and once for each
 //!   instance on a GPU.
-//! - [`auto_complete`] completes a configuration, [`ModelPaths`] finds a model's files,
+//! - [`LibraryName`] finds the library by flag, environment variable and Python package;
+//!   [`auto_complete`] completes a configuration, [`ModelPaths`] finds a model's files,
 //!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
 //!   sessions.
 //!
@@ -59,6 +60,7 @@ pub mod auto_complete;
 mod batch_input;
 mod instance;
 mod interface;
+mod library_search;
 mod machine;
 mod model;
 mod model_file;
@@ -72,6 +74,7 @@ pub mod threads;
 
 pub use instance::copy_failed;
 pub use interface::{Batching, ElementKind, Interface, TensorInfo};
+pub use library_search::{LibraryName, NamedPaths, SearchPlaces};
 pub use machine::Machine;
 pub use model::RuntimeModel;
 pub use model_file::{ModelPaths, model_path};

@@ -143,6 +143,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "backend-onnxruntime",
             "backend-plugin",
             "backend-python",
+            "runtime",
             "c-objects",
             "capi",
             "door",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
+use galatea_runtime::LibraryName;
 use ort_sys::{ORT_API_VERSION, OrtApiBase};
 
 use super::error::{OrtError, text};
@@ -23,6 +24,16 @@ pub struct Library {
 }
 
 impl Library {
+    /// The words in which the library is searched for.
+    pub const NAME: LibraryName = LibraryName {
+        framework: "ONNX Runtime",
+        file: "libonnxruntime.so",
+        package: "onnxruntime",
+        folder: "onnxruntime/capi",
+        flag: "--onnxruntime-library",
+        variable: "GALATEA_ONNXRUNTIME_LIBRARY",
+    };
+
     /// Opens the library at `path` and turns its telemetry off.
     ///
     /// Call this while the process starts: it sets an environment variable, which C code may read
