@@ -5,7 +5,7 @@
 //! connection or TLS.
 
 use async_trait::async_trait;
-use galatea_outbound::{CertificateFiles, Client, OutboundError, Reuse};
+use galatea_outbound::{CertificateFiles, Client, ConnectionReuse, OutboundError};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use object_store::ClientOptions;
@@ -28,7 +28,7 @@ pub(crate) struct BucketClient(Client<HttpRequestBody>);
 
 impl BucketClient {
     pub(crate) fn new(certificates: CertificateFiles) -> Self {
-        Self(Client::new(certificates, Reuse::Always))
+        Self(Client::new(certificates, ConnectionReuse::Always))
     }
 }
 

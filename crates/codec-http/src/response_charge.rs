@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge, Exhausted};
+use galatea_gate::ledger::{Account, Charge, LedgerExhausted};
 use galatea_infer::{InferenceResponse, OutputTensor};
 use galatea_tensor::DataType;
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ impl ResponseCharge {
         response: &InferenceResponse,
         encoding: &OutputEncoding,
         account: &Arc<Account>,
-    ) -> Result<Option<Self>, Exhausted> {
+    ) -> Result<Option<Self>, LedgerExhausted> {
         let (mut all, mut kept, mut text) = (0_usize, 0_usize, OUTPUT_TEXT_BYTES);
         for output in &response.outputs {
             let form = encoding.form(&output.name);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge, Exhausted};
+use galatea_gate::ledger::{Account, Charge, LedgerExhausted};
 use galatea_tensor::Buffer;
 
 /// Bytes that are charged before they are allocated, unless they are few.
@@ -15,7 +15,11 @@ pub struct ChargedVec {
 
 impl ChargedVec {
     /// Makes room for this many bytes in total, or for twice as many as there are.
-    pub fn reserve(&mut self, length: usize, account: &Arc<Account>) -> Result<(), Exhausted> {
+    pub fn reserve(
+        &mut self,
+        length: usize,
+        account: &Arc<Account>,
+    ) -> Result<(), LedgerExhausted> {
         if length <= self.bytes.capacity() {
             return Ok(());
         }
@@ -27,7 +31,7 @@ impl ChargedVec {
         &mut self,
         target: usize,
         account: &Arc<Account>,
-    ) -> Result<(), Exhausted> {
+    ) -> Result<(), LedgerExhausted> {
         if target > Account::SMALL_BYTES_MAX {
             let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
             charge.reach(target)?;

@@ -26,7 +26,7 @@ impl Tick {
 
 /// The next step that a client must take.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum AwaitedStep {
     /// The client may begin a request. The connection may be closed at any time.
     Idle,
     /// The client must send the rest of a request's head.
@@ -52,11 +52,11 @@ impl Timeouts {
     /// Returns true if a wait that began at `since` is overdue at `now`. It has then lasted for at
     /// least the permitted time, and for at most two seconds more.
     #[must_use]
-    pub const fn is_over(&self, waiting: Waiting, since: Tick, now: Tick) -> bool {
+    pub const fn is_over(&self, waiting: AwaitedStep, since: Tick, now: Tick) -> bool {
         let seconds_max = match waiting {
-            Waiting::Idle => self.idle,
-            Waiting::Head => self.head,
-            Waiting::Body | Waiting::Response => self.stall,
+            AwaitedStep::Idle => self.idle,
+            AwaitedStep::Head => self.head,
+            AwaitedStep::Body | AwaitedStep::Response => self.stall,
         };
         match seconds_max {
             Some(seconds_max) => now.since(since) > seconds_max,
@@ -80,13 +80,13 @@ pub struct Activity {
     waker: Lock<Option<Waker>>,
 }
 
-/// The states of a connection: `Serving` ⇄ `Waiting` → `Overdue` → `Serving`, and `Waiting(Idle)` →
+/// The states of a connection: `Serving` ⇄ `AwaitedStep` → `Overdue` → `Serving`, and `AwaitedStep(Idle)` →
 /// `Evicted`, which is final.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ActivityState {
     /// The server is working, or the connection has not said what it waits for.
     Serving,
-    Waiting(Waiting, Tick),
+    Waiting(AwaitedStep, Tick),
     /// The wait took too long.
     Overdue,
     /// Another connection has taken its place.
@@ -97,10 +97,10 @@ impl ActivityState {
     const fn bits(self) -> u64 {
         let (kind, Tick(since)) = match self {
             Self::Serving => (0, Tick(0)),
-            Self::Waiting(Waiting::Idle, since) => (1, since),
-            Self::Waiting(Waiting::Head, since) => (2, since),
-            Self::Waiting(Waiting::Body, since) => (3, since),
-            Self::Waiting(Waiting::Response, since) => (4, since),
+            Self::Waiting(AwaitedStep::Idle, since) => (1, since),
+            Self::Waiting(AwaitedStep::Head, since) => (2, since),
+            Self::Waiting(AwaitedStep::Body, since) => (3, since),
+            Self::Waiting(AwaitedStep::Response, since) => (4, since),
             Self::Overdue => (5, Tick(0)),
             Self::Evicted => (6, Tick(0)),
         };
@@ -112,10 +112,10 @@ impl ActivityState {
         let since = Tick(u32::try_from(bits >> 3).unwrap_or(u32::MAX));
         match bits & 7 {
             0 => Self::Serving,
-            1 => Self::Waiting(Waiting::Idle, since),
-            2 => Self::Waiting(Waiting::Head, since),
-            3 => Self::Waiting(Waiting::Body, since),
-            4 => Self::Waiting(Waiting::Response, since),
+            1 => Self::Waiting(AwaitedStep::Idle, since),
+            2 => Self::Waiting(AwaitedStep::Head, since),
+            3 => Self::Waiting(AwaitedStep::Body, since),
+            4 => Self::Waiting(AwaitedStep::Response, since),
             5 => Self::Overdue,
             _ => Self::Evicted,
         }
@@ -147,7 +147,7 @@ impl Activity {
     }
 
     /// Begins a wait for the client: starting at `since`, it must act.
-    pub fn begin_wait(&self, waiting: Waiting, since: Tick) {
+    pub fn begin_wait(&self, waiting: AwaitedStep, since: Tick) {
         let state = ActivityState::Waiting(waiting, since).bits();
         // An eviction is final.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
@@ -182,7 +182,7 @@ impl Activity {
     /// The time since when the connection has been idle, if it is idle.
     pub(crate) fn idle_since(&self) -> Option<Tick> {
         match ActivityState::of(self.state.load(Ordering::Acquire)) {
-            ActivityState::Waiting(Waiting::Idle, since) => Some(since),
+            ActivityState::Waiting(AwaitedStep::Idle, since) => Some(since),
             ActivityState::Serving
             | ActivityState::Waiting(..)
             | ActivityState::Overdue
@@ -197,7 +197,7 @@ impl Activity {
 
     /// Takes the place of a connection that has been idle since then, if it is still idle.
     pub(crate) fn evict(&self, idle_since: Tick) -> bool {
-        self.change(ActivityState::Waiting(Waiting::Idle, idle_since), ActivityState::Evicted)
+        self.change(ActivityState::Waiting(AwaitedStep::Idle, idle_since), ActivityState::Evicted)
     }
 
     /// Ends a wait that has taken too long.
@@ -227,7 +227,7 @@ impl Activity {
     /// If it takes too long, or the connection has to make room for another one.
     pub async fn wait_for_client<T>(
         &self,
-        waiting: Waiting,
+        waiting: AwaitedStep,
         future: impl Future<Output = T>,
     ) -> Result<T, Overdue> {
         self.wait_for_client_since(waiting, self.now(), future).await
@@ -240,7 +240,7 @@ impl Activity {
     /// As [`Activity::wait_for_client`].
     pub async fn wait_for_client_since<T>(
         &self,
-        waiting: Waiting,
+        waiting: AwaitedStep,
         since: Tick,
         future: impl Future<Output = T>,
     ) -> Result<T, Overdue> {
@@ -274,7 +274,8 @@ mod tests {
 
     #[test]
     fn states_survive_as_bits() {
-        let waits = [Waiting::Idle, Waiting::Head, Waiting::Body, Waiting::Response];
+        let waits =
+            [AwaitedStep::Idle, AwaitedStep::Head, AwaitedStep::Body, AwaitedStep::Response];
         let waits = waits.map(|waiting| ActivityState::Waiting(waiting, Tick(u32::MAX)));
         for state in waits.into_iter().chain([
             ActivityState::Serving,
@@ -291,14 +292,14 @@ mod tests {
         let check = |waiting, now, expected| {
             assert_eq!(timeouts.is_over(waiting, Tick(10), Tick(now)), expected, "{waiting:?}");
         };
-        check(Waiting::Idle, u32::MAX, false);
+        check(AwaitedStep::Idle, u32::MAX, false);
         // The wait may have begun at the end of second 10.
-        check(Waiting::Head, 70, false);
-        check(Waiting::Head, 71, true);
-        check(Waiting::Body, 15, false);
-        check(Waiting::Body, 16, true);
-        check(Waiting::Response, 16, true);
-        check(Waiting::Head, 3, false);
+        check(AwaitedStep::Head, 70, false);
+        check(AwaitedStep::Head, 71, true);
+        check(AwaitedStep::Body, 15, false);
+        check(AwaitedStep::Body, 16, true);
+        check(AwaitedStep::Response, 16, true);
+        check(AwaitedStep::Head, 3, false);
     }
 
     /// Polls a wait for an event that happens if `happens`.
@@ -309,7 +310,7 @@ mod tests {
             let is_there = happens && !std::mem::replace(&mut is_first, false);
             if is_there { Poll::Ready(()) } else { Poll::Pending }
         });
-        let mut waiting = pin!(activity.wait_for_client(Waiting::Idle, future));
+        let mut waiting = pin!(activity.wait_for_client(AwaitedStep::Idle, future));
         assert!(waiting.as_mut().poll(context).is_pending());
         meanwhile();
         match waiting.as_mut().poll(context) {
@@ -343,7 +344,7 @@ mod tests {
             assert!(!it.evict(Tick(6)) && it.evict(Tick(7)) && it.is_over());
         };
         assert_eq!(wait(&it, true, evict), Some(false));
-        it.begin_wait(Waiting::Body, Tick(8));
+        it.begin_wait(AwaitedStep::Body, Tick(8));
         assert!(it.end().is_err() && it.is_over());
     }
 
@@ -351,7 +352,7 @@ mod tests {
     fn what_is_there_already_is_no_wait() {
         let it = activity();
         let context = &mut Context::from_waker(Waker::noop());
-        let mut ready = pin!(it.wait_for_client(Waiting::Idle, std::future::ready(5)));
+        let mut ready = pin!(it.wait_for_client(AwaitedStep::Idle, std::future::ready(5)));
         assert_eq!(ready.as_mut().poll(context), Poll::Ready(Ok(5)));
         assert_eq!(it.idle_since(), None);
     }

@@ -12,12 +12,12 @@ use tokio::runtime::Handle;
 use crate::activity::{Tick, Timeouts};
 use crate::connections::{Connections, CountedConnection};
 use crate::limit::{ConnectionLimit, take_places};
-use crate::phase::{Phase, PhaseSender, PhaseWatch};
+use crate::phase::{DoorPhase, PhaseSender, PhaseWatch};
 use crate::refusal::Refusals;
-use crate::scarcity::Scarcity;
+use crate::scarcity::DescriptorShortage;
 use crate::stream::Stream;
 use crate::tls::Tls;
-use crate::watch::{ConnectionPlace, Watch, Watched};
+use crate::watch::{ConnectionPlace, Watch, WatchedConnection};
 
 /// The maximum number of clients that are being refused at the same time.
 const REFUSED_MAX: usize = 64;
@@ -44,7 +44,7 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Reports that the door has moved on to `phase`, on the thread that moved it.
-    fn phase_changed(&self, phase: Phase) {
+    fn phase_changed(&self, phase: DoorPhase) {
         let _ = phase;
     }
 
@@ -204,7 +204,7 @@ pub struct RunningDoor {
     /// The watches of the workers.
     watches: Vec<Arc<Watch>>,
     /// Calls [`Protocol::phase_changed`].
-    phase_changed: Box<dyn Fn(Phase) + Send + Sync>,
+    phase_changed: Box<dyn Fn(DoorPhase) + Send + Sync>,
 }
 
 impl RunningDoor {
@@ -218,7 +218,7 @@ impl RunningDoor {
     /// Begins to drain: new connections are not counted from now on, and the protocol decides when
     /// the others end.
     pub fn begin_drain(&self) {
-        self.advance(Phase::Draining);
+        self.advance(DoorPhase::Draining);
     }
 
     /// The number of open connections that were made before
@@ -233,7 +233,8 @@ impl RunningDoor {
     pub fn close_if_all_idle(&self, seconds: u32) {
         let mut idle = Vec::new();
         self.watches.iter().for_each(|watch| watch.add_idle(&mut idle));
-        let is_old = |(since, watch): &(Tick, Watched)| watch.activity.has_passed(*since, seconds);
+        let is_old =
+            |(since, watch): &(Tick, WatchedConnection)| watch.activity.has_passed(*since, seconds);
         if idle.len() == self.connections() && idle.iter().all(is_old) {
             for (since, watched) in idle {
                 watched.activity.evict(since);
@@ -248,10 +249,10 @@ impl RunningDoor {
 
     /// Closes the port and all connections; requests in progress are cancelled.
     pub fn close(&self) {
-        self.advance(Phase::Closed);
+        self.advance(DoorPhase::Closed);
     }
 
-    fn advance(&self, phase: Phase) {
+    fn advance(&self, phase: DoorPhase) {
         if self.door.phase.advance(phase) {
             (self.phase_changed)(phase);
         }
@@ -283,7 +284,7 @@ struct Acceptor<P> {
 impl<P: Protocol> Acceptor<P> {
     async fn run(self, listener: TcpListener) {
         let mut phase = self.phase.clone();
-        let mut scarcity = Scarcity::new();
+        let mut scarcity = DescriptorShortage::new();
         let mut rotation = self.workers.iter().enumerate().cycle();
         loop {
             let accepted = tokio::select! {
@@ -356,7 +357,7 @@ mod tests {
     use super::*;
 
     /// Reports the worker that serves a connection and the phase, and ends with the door.
-    struct Echo(mpsc::Sender<Phase>);
+    struct Echo(mpsc::Sender<DoorPhase>);
 
     impl Protocol for Echo {
         async fn serve(self: Arc<Self>, mut connection: Connection) {
@@ -367,7 +368,7 @@ mod tests {
             }
         }
 
-        fn phase_changed(&self, phase: Phase) {
+        fn phase_changed(&self, phase: DoorPhase) {
             let _ = self.0.send(phase);
         }
     }
@@ -383,7 +384,7 @@ mod tests {
     }
 
     /// Runs `test` with a door on two workers.
-    fn check(test: impl FnOnce(RunningDoor, mpsc::Receiver<Phase>) + Send + 'static) {
+    fn check(test: impl FnOnce(RunningDoor, mpsc::Receiver<DoorPhase>) + Send + 'static) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (sender, phases) = mpsc::channel();
         let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -421,7 +422,7 @@ mod tests {
             while net::TcpStream::connect(address).is_ok() {
                 std::thread::yield_now();
             }
-            assert_eq!(phases.iter().collect::<Vec<_>>(), [Phase::Draining, Phase::Closed]);
+            assert_eq!(phases.iter().collect::<Vec<_>>(), [DoorPhase::Draining, DoorPhase::Closed]);
         });
     }
 

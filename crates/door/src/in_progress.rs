@@ -14,13 +14,13 @@ use tokio::sync::oneshot;
 
 /// The things in progress.
 #[derive(Debug)]
-pub(crate) struct InProgress {
+pub(crate) struct TaskTracker {
     count_max: usize,
-    open: Lock<Open>,
+    open: Lock<OpenTasks>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenTasks {
     /// The number of entries that have ever begun.
     begun: u64,
     /// The entries by number; dropping the sender ends one.
@@ -28,19 +28,19 @@ struct Open {
 }
 
 /// An entry, in progress until this is dropped.
-pub(crate) struct InProgressEntry {
-    all: Arc<InProgress>,
+pub(crate) struct TaskEntry {
+    all: Arc<TaskTracker>,
     number: u64,
     given_up: oneshot::Receiver<Infallible>,
 }
 
-impl InProgress {
+impl TaskTracker {
     pub(crate) fn new(count_max: usize) -> Self {
         Self { count_max, open: Lock::default() }
     }
 
     /// Begins an entry. If there are too many, the oldest one is given up.
-    pub(crate) fn begin(self: &Arc<Self>) -> InProgressEntry {
+    pub(crate) fn begin(self: &Arc<Self>) -> TaskEntry {
         let (sender, given_up) = oneshot::channel();
         let mut open = self.open.lock("begin another");
         let number = open.begun;
@@ -49,18 +49,18 @@ impl InProgress {
         if open.in_progress.len() > self.count_max {
             drop(open.in_progress.pop_first());
         }
-        InProgressEntry { all: self.clone(), number, given_up }
+        TaskEntry { all: self.clone(), number, given_up }
     }
 }
 
-impl InProgressEntry {
+impl TaskEntry {
     /// Waits until this entry has to make room.
     pub(crate) async fn given_up(&mut self) {
         let _ = (&mut self.given_up).await;
     }
 }
 
-impl Drop for InProgressEntry {
+impl Drop for TaskEntry {
     fn drop(&mut self) {
         self.all.open.lock("end one").in_progress.remove(&self.number);
     }
@@ -73,13 +73,13 @@ mod tests {
 
     use super::*;
 
-    fn is_given_up(handshake: &mut InProgressEntry) -> bool {
+    fn is_given_up(handshake: &mut TaskEntry) -> bool {
         pin!(handshake.given_up()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
     fn the_oldest_makes_room() {
-        let all = Arc::new(InProgress::new(2));
+        let all = Arc::new(TaskTracker::new(2));
         let mut first = all.begin();
         let mut second = all.begin();
         assert!(!is_given_up(&mut first) && !is_given_up(&mut second));

@@ -73,14 +73,14 @@ mod stream;
 pub mod tls;
 mod watch;
 
-pub use activity::{Activity, Overdue, Tick, Timeouts, Waiting};
+pub use activity::{Activity, AwaitedStep, Overdue, Tick, Timeouts};
 pub use blocking::{BlockingPermit, BlockingPermits, RepositoryPermits};
 pub use completion::{CompletionQueue, CompletionQueues};
 pub use connections::CountedConnection;
 pub use door::{Connection, Door, DoorOptions, Protocol, RunningDoor};
 pub use limit::ConnectionLimit;
 pub use panic::{Panicked, catch_panic};
-pub use phase::{Phase, PhaseWatch};
+pub use phase::{DoorPhase, PhaseWatch};
 pub use rendering::Renderer;
 pub use stream::{Stream, StreamReadHalf, StreamWriteHalf};
 pub use watch::ConnectionPlace;

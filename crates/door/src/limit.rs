@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use galatea_stdx::Lock;
 
 use crate::activity::Tick;
-use crate::places::{PlaceCount, Places};
-use crate::watch::{Watch, Watched};
+use crate::places::{ConnectionSlots, SlotCount};
+use crate::watch::{Watch, WatchedConnection};
 
 /// When all places are taken, one in this many connections is closed, but at least one: finding the
 /// longest idle ones takes a while if there are many.
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// A limit on the connections of one or several doors.
 pub struct ConnectionLimit {
-    count: Arc<PlaceCount>,
+    count: Arc<SlotCount>,
     /// The watches of the connections that hold places.
     watches: Lock<Vec<Weak<Watch>>>,
     /// The time at which no connection was idle.
@@ -35,7 +35,7 @@ impl ConnectionLimit {
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
-            count: Arc::new(PlaceCount::new(max)),
+            count: Arc::new(SlotCount::new(max)),
             watches: Lock::default(),
             none_idle: Lock::default(),
         })
@@ -79,7 +79,7 @@ impl std::fmt::Debug for ConnectionLimit {
 
 /// Closes the connections that have been idle the longest, up to `count`, and returns the number of
 /// those that were still idle.
-fn evict_oldest(idle: &mut [(Tick, Watched)], count: usize) -> usize {
+fn evict_oldest(idle: &mut [(Tick, WatchedConnection)], count: usize) -> usize {
     let last = count.min(idle.len()).saturating_sub(1);
     if last < idle.len() {
         idle.select_nth_unstable_by_key(last, |(since, _)| *since);
@@ -97,8 +97,8 @@ fn evict_oldest(idle: &mut [(Tick, Watched)], count: usize) -> usize {
 
 /// Takes a place in each limit, making room if necessary and possible. Returns `None` if there is
 /// no place.
-pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<Places> {
-    let mut places = Places::default();
+pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<ConnectionSlots> {
+    let mut places = ConnectionSlots::default();
     for limit in limits {
         let has_place = places.take(&limit.count)
             || limit.make_room(Instant::now()) && places.take(&limit.count);
@@ -111,7 +111,7 @@ pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<Places> {
 
 #[cfg(test)]
 mod tests {
-    use crate::activity::{Timeouts, Waiting};
+    use crate::activity::{AwaitedStep, Timeouts};
     use crate::watch::ConnectionPlace;
 
     use super::*;
@@ -136,7 +136,7 @@ mod tests {
             let places = take_places(&[self.door.clone(), self.all.clone()])?;
             let place = self.watch.open(places);
             if let Some(since) = idle_since {
-                place.activity().begin_wait(Waiting::Idle, Tick(since));
+                place.activity().begin_wait(AwaitedStep::Idle, Tick(since));
             }
             Some(place)
         }
@@ -190,7 +190,7 @@ mod tests {
         let now = Instant::now();
         let place = world.open(None).unwrap();
         assert!(!world.all.make_room(now));
-        place.activity().begin_wait(Waiting::Idle, Tick(0));
+        place.activity().begin_wait(AwaitedStep::Idle, Tick(0));
         assert!(!world.all.make_room(now));
         assert!(world.all.make_room(now.checked_add(PAUSE).unwrap()));
     }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 /// The phase of a door: `Serving` → `Draining` → `Closed`. It never goes back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum DoorPhase {
     /// Connections and requests are served.
     Serving,
     /// Connections are still accepted, so that clients can be told, but the drain doesn't wait for
@@ -21,17 +21,17 @@ pub enum Phase {
 pub(crate) struct PhaseSender {
     /// A copy of the phase that is cheap to read, as is done for every request.
     now: Arc<AtomicU8>,
-    sender: watch::Sender<Phase>,
+    sender: watch::Sender<DoorPhase>,
 }
 
 impl PhaseSender {
     pub(crate) fn new() -> Self {
-        let now = Arc::new(AtomicU8::new(Phase::Serving as u8));
-        Self { now, sender: watch::Sender::new(Phase::Serving) }
+        let now = Arc::new(AtomicU8::new(DoorPhase::Serving as u8));
+        Self { now, sender: watch::Sender::new(DoorPhase::Serving) }
     }
 
     /// Advances to `phase`; returns true unless the door was already there.
-    pub(crate) fn advance(&self, phase: Phase) -> bool {
+    pub(crate) fn advance(&self, phase: DoorPhase) -> bool {
         self.sender.send_if_modified(|now| {
             let moves = *now < phase;
             if moves {
@@ -51,40 +51,40 @@ impl PhaseSender {
 #[derive(Clone, Debug)]
 pub struct PhaseWatch {
     now: Arc<AtomicU8>,
-    receiver: watch::Receiver<Phase>,
+    receiver: watch::Receiver<DoorPhase>,
 }
 
 impl PhaseWatch {
     /// The door's current phase.
     #[must_use]
-    pub fn phase(&self) -> Phase {
-        const DRAINING: u8 = Phase::Draining as u8;
-        const CLOSED: u8 = Phase::Closed as u8;
+    pub fn phase(&self) -> DoorPhase {
+        const DRAINING: u8 = DoorPhase::Draining as u8;
+        const CLOSED: u8 = DoorPhase::Closed as u8;
         match self.now.load(Ordering::Acquire) {
-            DRAINING => Phase::Draining,
-            CLOSED => Phase::Closed,
-            _ => Phase::Serving,
+            DRAINING => DoorPhase::Draining,
+            CLOSED => DoorPhase::Closed,
+            _ => DoorPhase::Serving,
         }
     }
 
     /// Returns true if the door is draining or closed.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.phase() != Phase::Serving
+        self.phase() != DoorPhase::Serving
     }
 
     /// Waits until the door is draining or closed.
     pub async fn stopping(&mut self) {
-        self.after(Phase::Serving).await;
+        self.after(DoorPhase::Serving).await;
     }
 
     /// Waits until the door is closed.
     pub async fn closed(&mut self) {
-        self.after(Phase::Draining).await;
+        self.after(DoorPhase::Draining).await;
     }
 
     /// Waits until the door is beyond `passed`. A dropped door is beyond all phases.
-    async fn after(&mut self, passed: Phase) {
+    async fn after(&mut self, passed: DoorPhase) {
         drop(self.receiver.wait_for(|phase| *phase > passed).await);
     }
 }
@@ -97,15 +97,15 @@ mod tests {
     async fn phases_go_forward() {
         let sender = PhaseSender::new();
         let mut watch = sender.watch();
-        assert_eq!(watch.phase(), Phase::Serving);
+        assert_eq!(watch.phase(), DoorPhase::Serving);
         assert!(!watch.is_stopping());
-        assert!(sender.advance(Phase::Draining));
-        assert!(!sender.advance(Phase::Draining));
+        assert!(sender.advance(DoorPhase::Draining));
+        assert!(!sender.advance(DoorPhase::Draining));
         assert!(watch.is_stopping());
         watch.stopping().await;
-        assert!(sender.advance(Phase::Closed));
-        assert!(!sender.advance(Phase::Draining));
-        assert_eq!(watch.phase(), Phase::Closed);
+        assert!(sender.advance(DoorPhase::Closed));
+        assert!(!sender.advance(DoorPhase::Draining));
+        assert_eq!(watch.phase(), DoorPhase::Closed);
         watch.closed().await;
     }
 

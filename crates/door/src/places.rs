@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A number of places, some of which are taken.
-pub(crate) struct PlaceCount {
+pub(crate) struct SlotCount {
     max: usize,
     taken: AtomicUsize,
 }
 
-impl PlaceCount {
+impl SlotCount {
     pub(crate) const fn new(max: usize) -> Self {
         Self { max, taken: AtomicUsize::new(0) }
     }
@@ -20,7 +20,7 @@ impl PlaceCount {
     }
 }
 
-impl std::fmt::Debug for PlaceCount {
+impl std::fmt::Debug for SlotCount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {}", self.taken(), self.max)
     }
@@ -28,14 +28,14 @@ impl std::fmt::Debug for PlaceCount {
 
 /// The places of one connection, one of each kind. They are returned once.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
-    counts: Vec<Arc<PlaceCount>>,
+pub(crate) struct ConnectionSlots {
+    counts: Vec<Arc<SlotCount>>,
     is_released: AtomicBool,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// Takes a place, if one is free.
-    pub(crate) fn take(&mut self, count: &Arc<PlaceCount>) -> bool {
+    pub(crate) fn take(&mut self, count: &Arc<SlotCount>) -> bool {
         let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let one_more = |taken: usize| (taken < count.max).then(|| taken.saturating_add(1));
         let has_place = count.taken.fetch_update(ordering, failure, one_more).is_ok();
@@ -55,7 +55,7 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for ConnectionSlots {
     fn drop(&mut self) {
         self.release();
     }

@@ -14,7 +14,7 @@ use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use crate::in_progress::InProgress;
+use crate::in_progress::TaskTracker;
 
 /// The time that a client has for reading the refusal.
 const TIME_MAX: Duration = Duration::from_secs(1);
@@ -23,12 +23,12 @@ const TIME_MAX: Duration = Duration::from_secs(1);
 const LAST_BYTES_MAX: usize = 64 << 10;
 
 /// The connections that are being refused.
-pub(crate) struct Refusals(Arc<InProgress>);
+pub(crate) struct Refusals(Arc<TaskTracker>);
 
 impl Refusals {
     /// Gives at most this many clients time to read their refusals.
     pub(crate) fn new(count_max: usize) -> Self {
-        Self(Arc::new(InProgress::new(count_max)))
+        Self(Arc::new(TaskTracker::new(count_max)))
     }
 
     /// Sends `text` and closes the connection, in a task of the current runtime.

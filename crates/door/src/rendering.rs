@@ -22,18 +22,18 @@ pub struct Renderer<K, T> {
 
 struct SharedRendering<K, T> {
     render: Box<dyn Fn(&K) -> T + Send + Sync>,
-    queue: Lock<Queue<K, T>>,
+    queue: Lock<RenderQueue<K, T>>,
 }
 
 /// The documents to render, bounded by the number of waiting requests.
-struct Queue<K, T> {
-    documents: VecDeque<Wanted<K, T>>,
+struct RenderQueue<K, T> {
+    documents: VecDeque<RequestedDocument<K, T>>,
     /// True if a thread is working on the queue.
     is_active: bool,
 }
 
 /// A document, with the clients that wait for it.
-struct Wanted<K, T> {
+struct RequestedDocument<K, T> {
     key: K,
     waiters: Vec<oneshot::Sender<T>>,
 }
@@ -45,7 +45,7 @@ where
 {
     /// Renders documents with `render`.
     pub fn new(render: impl Fn(&K) -> T + Send + Sync + 'static) -> Self {
-        let queue = Lock::new(Queue { documents: VecDeque::new(), is_active: false });
+        let queue = Lock::new(RenderQueue { documents: VecDeque::new(), is_active: false });
         Self { shared: Arc::new(SharedRendering { render: Box::new(render), queue }) }
     }
 
@@ -66,14 +66,14 @@ impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
         let mut queue = self.queue.lock("want a document");
         match queue.documents.iter_mut().find(|wanted| wanted.key == key) {
             Some(wanted) => wanted.waiters.push(waiter),
-            None => queue.documents.push_back(Wanted { key, waiters: vec![waiter] }),
+            None => queue.documents.push_back(RequestedDocument { key, waiters: vec![waiter] }),
         }
         !std::mem::replace(&mut queue.is_active, true)
     }
 
     /// Renders until no document is wanted.
     fn work(&self) {
-        while let Some(Wanted { key, mut waiters }) = self.next() {
+        while let Some(RequestedDocument { key, mut waiters }) = self.next() {
             waiters.retain(|waiter| !waiter.is_closed());
             if waiters.is_empty() {
                 continue;
@@ -87,7 +87,7 @@ impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
         }
     }
 
-    fn next(&self) -> Option<Wanted<K, T>> {
+    fn next(&self) -> Option<RequestedDocument<K, T>> {
         let mut queue = self.queue.lock("take a wanted document");
         let next = queue.documents.pop_front();
         queue.is_active = next.is_some();

@@ -23,12 +23,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The state of a listener that may lack descriptors.
-pub(crate) struct Scarcity {
+pub(crate) struct DescriptorShortage {
     spare: Option<File>,
     since: Option<Instant>,
 }
 
-impl Scarcity {
+impl DescriptorShortage {
     pub(crate) fn new() -> Self {
         Self { spare: spare(), since: None }
     }

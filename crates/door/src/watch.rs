@@ -13,7 +13,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use crate::activity::{Activity, Tick, Timeouts};
-use crate::places::Places;
+use crate::places::ConnectionSlots;
 
 /// The interval between checks of the connections.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -24,16 +24,16 @@ pub(crate) struct Watch {
     /// The start of the clock.
     epoch: Instant,
     now: Arc<AtomicU32>,
-    connections: Lock<Slab<Watched>>,
+    connections: Lock<Slab<WatchedConnection>>,
     /// Notified when the first connection opens.
     opened: Notify,
 }
 
 /// A connection, as seen by the code that may end it.
 #[derive(Clone, Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedConnection {
     pub(crate) activity: Arc<Activity>,
-    pub(crate) places: Arc<Places>,
+    pub(crate) places: Arc<ConnectionSlots>,
 }
 
 /// The place of a watched connection, held until this is dropped.
@@ -41,7 +41,7 @@ pub(crate) struct Watched {
 pub struct ConnectionPlace {
     watch: Arc<Watch>,
     key: usize,
-    watched: Watched,
+    watched: WatchedConnection,
 }
 
 impl Watch {
@@ -57,11 +57,11 @@ impl Watch {
     }
 
     /// Watches a connection that has these places.
-    pub(crate) fn open(self: &Arc<Self>, places: Places) -> ConnectionPlace {
+    pub(crate) fn open(self: &Arc<Self>, places: ConnectionSlots) -> ConnectionPlace {
         // The task may have been asleep until now.
         self.read_clock();
         let activity = Arc::new(Activity::new(self.now.clone()));
-        let watched = Watched { activity, places: Arc::new(places) };
+        let watched = WatchedConnection { activity, places: Arc::new(places) };
         let key = self.connections.lock("watch a connection").insert(watched.clone());
         self.opened.notify_one();
         ConnectionPlace { watch: self.clone(), key, watched }
@@ -100,7 +100,7 @@ impl Watch {
     }
 
     /// Adds the idle connections, each with the time since when it has been idle.
-    pub(crate) fn add_idle(&self, idle: &mut Vec<(Tick, Watched)>) {
+    pub(crate) fn add_idle(&self, idle: &mut Vec<(Tick, WatchedConnection)>) {
         let connections = self.connections.lock("look for idle connections");
         idle.extend(
             connections
@@ -133,7 +133,7 @@ impl std::fmt::Debug for ConnectionPlace {
 
 #[cfg(test)]
 mod tests {
-    use crate::activity::Waiting;
+    use crate::activity::AwaitedStep;
 
     use super::*;
 
@@ -141,9 +141,10 @@ mod tests {
     fn waits_of_open_connections_end_in_time() {
         let timeouts = Timeouts { head: Some(10), ..Timeouts::default() };
         let watch = Arc::new(Watch::new(timeouts, Instant::now()));
-        let (slow, idle) = (watch.open(Places::default()), watch.open(Places::default()));
-        slow.activity().begin_wait(Waiting::Head, Tick(0));
-        idle.activity().begin_wait(Waiting::Idle, Tick(0));
+        let (slow, idle) =
+            (watch.open(ConnectionSlots::default()), watch.open(ConnectionSlots::default()));
+        slow.activity().begin_wait(AwaitedStep::Head, Tick(0));
+        idle.activity().begin_wait(AwaitedStep::Idle, Tick(0));
         watch.expire(Tick(10));
         assert!(!slow.activity().is_over());
         watch.expire(Tick(11));

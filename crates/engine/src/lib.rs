@@ -99,4 +99,4 @@ pub use catalog::{Catalog, CatalogModel, LoadOverride};
 pub use composing::version_not_loaded;
 pub use failure::LoadFailure;
 pub use manager::{ControlMode, Namespaces};
-pub use server::{Server, ServerOptions, UnloadRemainder};
+pub use server::{RemainingUnloads, Server, ServerOptions};

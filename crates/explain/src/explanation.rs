@@ -13,7 +13,7 @@ use galatea_infer::{
 };
 use galatea_stdx::{Lock, len64};
 
-use crate::{DetailLevel, Facts, Mark, STEPS_MAX, WaitTimes};
+use crate::{DetailLevel, Milestone, RequestFacts, STEPS_MAX, WaitTimes};
 
 /// The maximum depth of nested steps that are explained.
 const DEPTH_MAX: u32 = 8;
@@ -26,12 +26,12 @@ pub struct Explanation {
     detail: DetailLevel,
     writer: ExplanationWriter,
     depth: u32,
-    gathered: Lock<Gathered>,
+    gathered: Lock<GatheredFacts>,
 }
 
 #[derive(Debug, Default)]
-struct Gathered {
-    facts: Facts,
+struct GatheredFacts {
+    facts: RequestFacts,
     /// The explanations of the requests that it made.
     steps: Vec<Arc<Explanation>>,
 }
@@ -46,7 +46,7 @@ pub struct ExplanationText {
 }
 
 /// Writes the explanation of a request from its facts.
-pub type ExplanationWriter = fn(&Facts, DetailLevel) -> ExplanationText;
+pub type ExplanationWriter = fn(&RequestFacts, DetailLevel) -> ExplanationText;
 
 /// The main cause of the durations of requests, in words.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -103,26 +103,26 @@ impl Explanation {
             gathered.facts.steps_omitted = gathered.facts.steps_omitted.saturating_add(1);
             return None;
         }
-        let facts = Facts::beginning(begin);
+        let facts = RequestFacts::beginning(begin);
         let step = Arc::new(Self {
             epoch: self.epoch,
             detail: self.detail,
             writer: self.writer,
             depth: self.depth.saturating_add(1),
-            gathered: Lock::new(Gathered { facts, steps: Vec::new() }),
+            gathered: Lock::new(GatheredFacts { facts, steps: Vec::new() }),
         });
         gathered.steps.push(step.clone());
         Some(step)
     }
 
     /// Records that the request passed a mark.
-    pub fn mark(&self, mark: Mark, at: Instant) {
+    pub fn mark(&self, mark: Milestone, at: Instant) {
         let at = self.since_begin(at);
         self.update(|facts| facts.mark(mark, at));
     }
 
     /// Changes the facts.
-    pub fn update(&self, change: impl FnOnce(&mut Facts)) {
+    pub fn update(&self, change: impl FnOnce(&mut RequestFacts)) {
         change(&mut self.gathered.lock("explain a request").facts);
     }
 
@@ -132,7 +132,7 @@ impl Explanation {
         let bytes = outputs.iter().map(|output| len64(output.data.len()));
         let bytes = bytes.fold(0, u64::saturating_add);
         self.update(|facts| facts.output_bytes = bytes);
-        self.mark(Mark::Delivered, at);
+        self.mark(Milestone::Delivered, at);
     }
 
     /// The explanation so far; `None` if no model has received the request.
@@ -143,7 +143,7 @@ impl Explanation {
     }
 
     /// The facts known so far, including the steps.
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> RequestFacts {
         let (mut facts, steps) = {
             let gathered = self.gathered.lock("read an explanation");
             (gathered.facts.clone(), gathered.steps.clone())
@@ -164,7 +164,7 @@ impl TraceCompanion for Explanation {
             subject.model_name.clone_into(&mut facts.model);
             facts.version = subject.model_version;
         });
-        self.mark(Mark::Arrived, at);
+        self.mark(Milestone::Arrived, at);
     }
 
     fn child(&self) -> Option<Arc<dyn TraceCompanion>> {
@@ -196,9 +196,9 @@ impl RequestObserver for ExplainingObserver {
         let inputs = execution.start.checked_add(execution.input);
         let computed = inputs.and_then(|inputs| inputs.checked_add(execution.infer));
         for (mark, at) in [
-            (Mark::InputsReady, inputs),
-            (Mark::Computed, computed),
-            (Mark::Ended, Some(execution.end)),
+            (Milestone::InputsReady, inputs),
+            (Milestone::Computed, computed),
+            (Milestone::Ended, Some(execution.end)),
         ] {
             if let Some(at) = at {
                 self.explanation.mark(mark, at);
@@ -212,7 +212,7 @@ impl RequestObserver for ExplainingObserver {
     }
 
     fn responding(&self, times: &AdmissionTimes) {
-        self.explanation.mark(Mark::Answered, Instant::now());
+        self.explanation.mark(Milestone::Answered, Instant::now());
         self.inner.responding(times);
     }
 }
@@ -229,7 +229,7 @@ mod tests {
         (Explanation::begin(DetailLevel::Schedule, now, write), now)
     }
 
-    fn write(facts: &Facts, detail: DetailLevel) -> ExplanationText {
+    fn write(facts: &RequestFacts, detail: DetailLevel) -> ExplanationText {
         let json = format!("{} version {}", facts.model, facts.version);
         ExplanationText { json, server_timing: format!("{detail:?}") }
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_request_that_no_model_received_is_not_explained() {
         let (explanation, now) = begin();
-        explanation.mark(Mark::Received, now);
+        explanation.mark(Milestone::Received, now);
         assert_eq!(explanation.text(), None);
         let trace = Trace::accompanied(None, explanation.clone());
         trace.begin(&SUBJECT, now);
@@ -284,7 +284,7 @@ mod tests {
         }
         let (explanation, now) = begin();
         let ms = std::time::Duration::from_millis;
-        explanation.mark(Mark::Started, now);
+        explanation.mark(Milestone::Started, now);
         let observer = ExplainingObserver::before(explanation.clone(), Arc::new(Unobserved));
         let summary = ExecutionSummary {
             start: now,
@@ -295,7 +295,7 @@ mod tests {
             gpu: None,
         };
         observer.succeeded(1, &AdmissionTimes { arrival: now, queued: now }, &summary);
-        let marks = [Mark::InputsReady, Mark::Computed, Mark::Ended];
+        let marks = [Milestone::InputsReady, Milestone::Computed, Milestone::Ended];
         let facts = explanation.facts();
         assert_eq!(marks.map(|mark| facts.at(mark).unwrap() / 1_000_000), [10, 30, 60]);
     }

@@ -8,7 +8,7 @@ pub const STEPS_MAX: usize = 64;
 
 /// A point that a request passes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub enum Milestone {
     /// Its whole message was received.
     Received,
     /// Its model received it in decoded form.
@@ -35,7 +35,7 @@ pub enum Mark {
     Encoded,
 }
 
-impl Mark {
+impl Milestone {
     const COUNT: usize = 12;
 
     const ALL: [Self; Self::COUNT] = [
@@ -121,7 +121,7 @@ pub enum DetailLevel {
 
 /// The state of a model's queue when a request entered it. Times are in nanoseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueueSnapshot {
     /// The requests that were in front of it.
     pub requests_ahead: u64,
     /// The number of the model's instances.
@@ -152,7 +152,7 @@ pub struct BatchFacts {
 
 /// The facts of one request. Times are nanoseconds since the explanation began.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct RequestFacts {
     /// The name of its model; empty until a model receives it.
     pub model: String,
     /// The version that served it.
@@ -168,19 +168,19 @@ pub struct Facts {
     /// True if its model was warmed up after loading.
     pub is_warm: bool,
     /// The state of the queue that it entered.
-    pub queued: Option<Queued>,
+    pub queued: Option<QueueSnapshot>,
     /// Its times in the queue, by the reason for the wait.
     pub waits: WaitTimes,
     /// Its batch.
     pub batch: Option<BatchFacts>,
     /// The requests that it made itself.
-    pub steps: Vec<Facts>,
+    pub steps: Vec<RequestFacts>,
     /// The number of further steps that are left out.
     pub steps_omitted: u64,
-    marks: [Option<u64>; Mark::COUNT],
+    marks: [Option<u64>; Milestone::COUNT],
 }
 
-impl Facts {
+impl RequestFacts {
     /// The facts about a request that begins at this time.
     #[must_use]
     pub fn beginning(begin: u64) -> Self {
@@ -188,7 +188,7 @@ impl Facts {
     }
 
     /// Records that the request passed a mark; only the first time counts.
-    pub fn mark(&mut self, mark: Mark, at: u64) {
+    pub fn mark(&mut self, mark: Milestone, at: u64) {
         if let Some(place) = self.marks.get_mut(mark.index()) {
             place.get_or_insert(at);
         }
@@ -196,7 +196,7 @@ impl Facts {
 
     /// The time at which it passed a mark.
     #[must_use]
-    pub fn at(&self, mark: Mark) -> Option<u64> {
+    pub fn at(&self, mark: Milestone) -> Option<u64> {
         self.marks.get(mark.index()).copied().flatten()
     }
 
@@ -210,8 +210,10 @@ impl Facts {
     /// Its stages in order, with their durations. Unfinished stages are left out.
     #[must_use]
     pub fn stages(&self) -> Vec<(Stage, u64)> {
-        let mut passed: Vec<(u64, Mark)> =
-            Mark::ALL.into_iter().filter_map(|mark| Some((self.plausible(mark)?, mark))).collect();
+        let mut passed: Vec<(u64, Milestone)> = Milestone::ALL
+            .into_iter()
+            .filter_map(|mark| Some((self.plausible(mark)?, mark)))
+            .collect();
         // Doors may encode either before or after they change threads.
         passed.sort_unstable();
         let mut before = self.begin;
@@ -230,46 +232,52 @@ impl Facts {
 
     /// The time at which it passed a mark. Times that backends report of an execution are kept
     /// within it.
-    fn plausible(&self, mark: Mark) -> Option<u64> {
+    fn plausible(&self, mark: Milestone) -> Option<u64> {
         let at = self.at(mark)?;
         match mark {
-            Mark::InputsReady | Mark::Computed | Mark::Ended => {
-                let start = self.at(Mark::Started).unwrap_or(at);
-                let end = self.at(Mark::Answered).or(self.at(Mark::Delivered)).unwrap_or(u64::MAX);
+            Milestone::InputsReady | Milestone::Computed | Milestone::Ended => {
+                let start = self.at(Milestone::Started).unwrap_or(at);
+                let end = self
+                    .at(Milestone::Answered)
+                    .or(self.at(Milestone::Delivered))
+                    .unwrap_or(u64::MAX);
                 Some(at.min(end).max(start))
             }
             _ => Some(at),
         }
     }
 
-    fn ended_by(&self, mark: Mark) -> Stage {
+    fn ended_by(&self, mark: Milestone) -> Stage {
         match mark {
-            Mark::Received => Stage::Receive,
-            Mark::Arrived => Stage::Decode,
-            Mark::Queued => Stage::Admit,
-            Mark::Closed => Stage::Queue,
-            Mark::Started => Stage::HandOver,
+            Milestone::Received => Stage::Receive,
+            Milestone::Arrived => Stage::Decode,
+            Milestone::Queued => Stage::Admit,
+            Milestone::Closed => Stage::Queue,
+            Milestone::Started => Stage::HandOver,
             // Parts of several executions overlap.
-            Mark::InputsReady | Mark::Computed | Mark::Ended if !self.steps.is_empty() => {
+            Milestone::InputsReady | Milestone::Computed | Milestone::Ended
+                if !self.steps.is_empty() =>
+            {
                 Stage::Execute
             }
-            Mark::InputsReady => Stage::Input,
-            Mark::Computed => Stage::Compute,
-            Mark::Ended => Stage::Output,
-            Mark::Answered | Mark::Delivered => self.ended_by_answer(mark),
-            Mark::TakenUp => Stage::Reply,
-            Mark::Encoded => Stage::Encode,
+            Milestone::InputsReady => Stage::Input,
+            Milestone::Computed => Stage::Compute,
+            Milestone::Ended => Stage::Output,
+            Milestone::Answered | Milestone::Delivered => self.ended_by_answer(mark),
+            Milestone::TakenUp => Stage::Reply,
+            Milestone::Encoded => Stage::Encode,
         }
     }
 
-    fn ended_by_answer(&self, mark: Mark) -> Stage {
+    fn ended_by_answer(&self, mark: Milestone) -> Stage {
         let passed = |mark| self.at(mark).is_some();
-        let was_executed = passed(Mark::Ended) || mark == Mark::Delivered && passed(Mark::Answered);
+        let was_executed =
+            passed(Milestone::Ended) || mark == Milestone::Delivered && passed(Milestone::Answered);
         match mark {
-            _ if passed(Mark::Started) && was_executed => Stage::Respond,
-            _ if passed(Mark::Started) => Stage::Execute,
-            _ if passed(Mark::Closed) => Stage::HandOver,
-            _ if passed(Mark::Queued) => Stage::Queue,
+            _ if passed(Milestone::Started) && was_executed => Stage::Respond,
+            _ if passed(Milestone::Started) => Stage::Execute,
+            _ if passed(Milestone::Closed) => Stage::HandOver,
+            _ if passed(Milestone::Queued) => Stage::Queue,
             _ => Stage::Admit,
         }
     }

@@ -2,7 +2,7 @@
 //! that asks why it took as long as it did.
 //!
 //! - [`Explanation`]: gathers the facts of one request. It rides on the request's trace
-//! - [`Facts`]: the times at which a request passed each point, its batch, and the requests it
+//! - [`RequestFacts`]: the times at which a request passed each point, its batch, and the requests it
 //!   waited for
 //! - [`WaitClock`]: the times that queued requests wait, by reason
 //!
@@ -30,5 +30,7 @@ mod waits;
 pub use explanation::{
     CauseText, ExplainingObserver, Explanation, ExplanationText, ExplanationWriter, MainCauseFinder,
 };
-pub use facts::{BatchFacts, DetailLevel, Facts, Mark, Queued, STEPS_MAX, Stage};
-pub use waits::{QueueWaits, Wait, WaitClock, WaitTimes};
+pub use facts::{
+    BatchFacts, DetailLevel, Milestone, QueueSnapshot, RequestFacts, STEPS_MAX, Stage,
+};
+pub use waits::{QueueWaits, WaitClock, WaitReason, WaitTimes};

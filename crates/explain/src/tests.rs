@@ -5,8 +5,8 @@ use super::*;
 const MS: u64 = 1_000_000;
 
 /// Facts about a request that passed these marks after these numbers of milliseconds.
-fn facts(marks: &[(Mark, u64)]) -> Facts {
-    let mut facts = Facts::default();
+fn facts(marks: &[(Milestone, u64)]) -> RequestFacts {
+    let mut facts = RequestFacts::default();
     (facts.model, facts.version) = (String::from("m"), 1);
     for (mark, ms) in marks {
         facts.mark(*mark, ms * MS);
@@ -16,25 +16,25 @@ fn facts(marks: &[(Mark, u64)]) -> Facts {
 
 /// A request that was queued after 1 ms, executed for 5 ms starting at `closed`, and answered in 3
 /// ms more.
-fn executed(closed: u64) -> Facts {
+fn executed(closed: u64) -> RequestFacts {
     let after = |ms: u64| closed + ms;
     facts(&[
-        (Mark::Received, 0),
-        (Mark::Arrived, 0),
-        (Mark::Queued, 1),
-        (Mark::Closed, closed),
-        (Mark::Started, closed),
-        (Mark::InputsReady, after(1)),
-        (Mark::Computed, after(4)),
-        (Mark::Ended, after(5)),
-        (Mark::Answered, after(5)),
-        (Mark::Delivered, after(5)),
-        (Mark::TakenUp, after(6)),
-        (Mark::Encoded, after(8)),
+        (Milestone::Received, 0),
+        (Milestone::Arrived, 0),
+        (Milestone::Queued, 1),
+        (Milestone::Closed, closed),
+        (Milestone::Started, closed),
+        (Milestone::InputsReady, after(1)),
+        (Milestone::Computed, after(4)),
+        (Milestone::Ended, after(5)),
+        (Milestone::Answered, after(5)),
+        (Milestone::Delivered, after(5)),
+        (Milestone::TakenUp, after(6)),
+        (Milestone::Encoded, after(8)),
     ])
 }
 
-fn shown(facts: &Facts) -> String {
+fn shown(facts: &RequestFacts) -> String {
     let stages = facts.stages();
     let shown: Vec<String> = stages
         .iter()
@@ -50,31 +50,42 @@ fn stages_end_at_the_marks_that_were_passed() {
     assert_eq!(shown(&executed(2)), all);
     // The model reports no parts before it answers.
     let hosted = [
-        (Mark::Received, 3),
-        (Mark::Arrived, 3),
-        (Mark::Queued, 3),
-        (Mark::Closed, 3),
-        (Mark::Started, 4),
-        (Mark::Answered, 10),
-        (Mark::Delivered, 11),
+        (Milestone::Received, 3),
+        (Milestone::Arrived, 3),
+        (Milestone::Queued, 3),
+        (Milestone::Closed, 3),
+        (Milestone::Started, 4),
+        (Milestone::Answered, 10),
+        (Milestone::Delivered, 11),
     ];
     assert_eq!(shown(&facts(&hosted)), "receive 3, hand_over 1, execute 6, respond 1");
     // Over gRPC a response is encoded before its connection's thread takes it.
-    let marks = [(Mark::Started, 1), (Mark::Answered, 2), (Mark::Encoded, 5), (Mark::TakenUp, 9)];
+    let marks = [
+        (Milestone::Started, 1),
+        (Milestone::Answered, 2),
+        (Milestone::Encoded, 5),
+        (Milestone::TakenUp, 9),
+    ];
     assert_eq!(shown(&facts(&marks)), "hand_over 1, execute 1, encode 3, reply 4");
     // A request refused by its queue, and one found in the cache.
-    assert_eq!(shown(&facts(&[(Mark::Queued, 1), (Mark::Delivered, 4)])), "admit 1, queue 3");
-    assert_eq!(shown(&facts(&[(Mark::Arrived, 1), (Mark::Delivered, 4)])), "decode 1, admit 3");
+    assert_eq!(
+        shown(&facts(&[(Milestone::Queued, 1), (Milestone::Delivered, 4)])),
+        "admit 1, queue 3"
+    );
+    assert_eq!(
+        shown(&facts(&[(Milestone::Arrived, 1), (Milestone::Delivered, 4)])),
+        "decode 1, admit 3"
+    );
 }
 
 #[test]
 fn times_of_backends_stay_within_their_execution() {
     let marks = [
-        (Mark::Started, 10),
-        (Mark::InputsReady, 2),
-        (Mark::Computed, 5),
-        (Mark::Ended, 99),
-        (Mark::Answered, 20),
+        (Milestone::Started, 10),
+        (Milestone::InputsReady, 2),
+        (Milestone::Computed, 5),
+        (Milestone::Ended, 99),
+        (Milestone::Answered, 20),
     ];
     let facts = facts(&marks);
     assert_eq!(shown(&facts), "hand_over 10, output 10");
@@ -84,14 +95,14 @@ fn times_of_backends_stay_within_their_execution() {
 
 #[test]
 fn only_the_first_time_counts() {
-    let mut facts = facts(&[(Mark::Closed, 3)]);
-    facts.mark(Mark::Closed, 9 * MS);
-    assert_eq!(facts.at(Mark::Closed), Some(3 * MS));
+    let mut facts = facts(&[(Milestone::Closed, 3)]);
+    facts.mark(Milestone::Closed, 9 * MS);
+    assert_eq!(facts.at(Milestone::Closed), Some(3 * MS));
 }
 
 #[test]
 fn waits_have_places_of_their_own() {
-    for (place, wait) in Wait::ALL.into_iter().enumerate() {
+    for (place, wait) in WaitReason::ALL.into_iter().enumerate() {
         assert_eq!(wait as usize, place);
     }
 }
@@ -107,16 +118,16 @@ fn other_values_of_the_header_ask_for_nothing() {
 #[derive(Default)]
 struct NaiveClock {
     now: u64,
-    wait: Option<Wait>,
+    wait: Option<WaitReason>,
     waiting: BTreeMap<u64, (WaitTimes, bool)>,
 }
 
 impl NaiveClock {
     fn pass(&mut self, now: u64) {
-        let (now, wait) = (now.max(self.now), self.wait.unwrap_or(Wait::Instance));
+        let (now, wait) = (now.max(self.now), self.wait.unwrap_or(WaitReason::Instance));
         for (times, is_behind) in self.waiting.values_mut() {
-            let is_split = *is_behind && wait == Wait::Instance;
-            times.add(if is_split { Wait::Shape } else { wait }, now - self.now);
+            let is_split = *is_behind && wait == WaitReason::Instance;
+            times.add(if is_split { WaitReason::Shape } else { wait }, now - self.now);
         }
         self.now = now;
     }
@@ -137,13 +148,13 @@ impl Numbers {
 fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
     for seed in 0..2_000 {
         let mut numbers = Numbers(seed);
-        let mut clock = WaitClock::new(0, Wait::Instance);
+        let mut clock = WaitClock::new(0, WaitReason::Instance);
         let (mut naive, mut sums) = (NaiveClock::default(), QueueWaits::default());
         let (mut now, mut next_key, mut all) = (0, 0, WaitTimes::default());
         for _ in 0..60 {
             now = u64::max(1, now + numbers.below(5)) - u64::from(numbers.below(8) == 0);
             naive.pass(now);
-            let wait = naive.wait.unwrap_or(Wait::Instance);
+            let wait = naive.wait.unwrap_or(WaitReason::Instance);
             clock.set(now, wait);
             sums.pass(now, u64::try_from(naive.waiting.len()).unwrap(), wait);
             match numbers.below(5) {
@@ -153,9 +164,9 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
                     next_key += 1;
                 }
                 2 => {
-                    let wait = Wait::ALL[usize::try_from(numbers.below(8)).unwrap()];
+                    let wait = WaitReason::ALL[usize::try_from(numbers.below(8)).unwrap()];
                     // After a split, all requests wait for the instance.
-                    let wait = if wait == Wait::Shape { Wait::Instance } else { wait };
+                    let wait = if wait == WaitReason::Shape { WaitReason::Instance } else { wait };
                     clock.set(now, wait);
                     naive.wait = Some(wait);
                 }
@@ -182,7 +193,7 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
         sums.pass(
             now + 1,
             u64::try_from(keys.len()).unwrap(),
-            naive.wait.unwrap_or(Wait::Instance),
+            naive.wait.unwrap_or(WaitReason::Instance),
         );
         for key in keys {
             take(&mut clock, &mut naive, now + 1, Some(key), &mut all);
@@ -204,5 +215,5 @@ fn take(
     let (expected, _) = naive.waiting.remove(&key).unwrap();
     assert_eq!(clock.leave(now, key), Some(expected), "request {key} at {now}");
     assert_eq!(clock.leave(now, key), None);
-    Wait::ALL.into_iter().for_each(|wait| all.add(wait, expected.of(wait)));
+    WaitReason::ALL.into_iter().for_each(|wait| all.add(wait, expected.of(wait)));
 }

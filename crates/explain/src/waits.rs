@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// A reason why a queued request waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wait {
+pub enum WaitReason {
     /// A free instance.
     Instance,
     /// A free instance, behind a batch that it could not join because of a shape.
@@ -32,7 +32,7 @@ pub enum Wait {
     Hold,
 }
 
-impl Wait {
+impl WaitReason {
     pub(crate) const COUNT: usize = 8;
 
     /// Every reason.
@@ -65,17 +65,17 @@ impl Wait {
 
 /// Nanoseconds by the reason for the wait.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct WaitTimes([u64; Wait::COUNT]);
+pub struct WaitTimes([u64; WaitReason::COUNT]);
 
 impl WaitTimes {
     /// The time spent on a reason.
     #[must_use]
-    pub fn of(&self, wait: Wait) -> u64 {
+    pub fn of(&self, wait: WaitReason) -> u64 {
         self.0.get(wait as usize).copied().unwrap_or_default()
     }
 
     /// Adds time to a reason.
-    pub fn add(&mut self, wait: Wait, ns: u64) {
+    pub fn add(&mut self, wait: WaitReason, ns: u64) {
         if let Some(sum) = self.0.get_mut(wait as usize) {
             *sum = sum.saturating_add(ns);
         }
@@ -90,7 +90,7 @@ impl WaitTimes {
     /// The times that were added since `before`.
     fn since(&self, before: &Self) -> Self {
         let mut grown = Self::default();
-        for wait in Wait::ALL {
+        for wait in WaitReason::ALL {
             grown.add(wait, self.of(wait).saturating_sub(before.of(wait)));
         }
         grown
@@ -102,7 +102,7 @@ impl WaitTimes {
 #[derive(Clone, Debug)]
 pub struct WaitClock {
     now: u64,
-    wait: Wait,
+    wait: WaitReason,
     /// True if the last batch ended early because of a shape.
     is_split: bool,
     sums: WaitTimes,
@@ -122,12 +122,12 @@ struct QueuedWait {
 impl WaitClock {
     /// A clock for a queue whose requests wait for this reason.
     #[must_use]
-    pub const fn new(now: u64, wait: Wait) -> Self {
+    pub const fn new(now: u64, wait: WaitReason) -> Self {
         Self {
             now,
             wait,
             is_split: false,
-            sums: WaitTimes([0; Wait::COUNT]),
+            sums: WaitTimes([0; WaitReason::COUNT]),
             waiting: BTreeMap::new(),
             newcomers: Vec::new(),
         }
@@ -149,7 +149,7 @@ impl WaitClock {
     }
 
     /// Sets the reason for which requests wait from now on.
-    pub fn set(&mut self, now: u64, wait: Wait) {
+    pub fn set(&mut self, now: u64, wait: WaitReason) {
         self.pass(now);
         self.wait = wait;
     }
@@ -159,10 +159,10 @@ impl WaitClock {
         self.pass(now);
         for key in std::mem::take(&mut self.newcomers) {
             let Some(waiting) = self.waiting.get_mut(&key) else { continue };
-            let behind = self.sums.since(&waiting.before).of(Wait::Shape);
-            waiting.own.add(Wait::Instance, behind);
+            let behind = self.sums.since(&waiting.before).of(WaitReason::Shape);
+            waiting.own.add(WaitReason::Instance, behind);
             // The time deducted here was never this request's.
-            waiting.before.add(Wait::Shape, behind);
+            waiting.before.add(WaitReason::Shape, behind);
         }
         self.is_split = is_split;
     }
@@ -174,10 +174,10 @@ impl WaitClock {
         let mut waited = self.sums.since(&before);
         if self.newcomers.contains(&key) {
             self.newcomers.retain(|one| *one != key);
-            let behind = std::mem::take(waited.0.get_mut(Wait::Shape as usize)?);
-            waited.add(Wait::Instance, behind);
+            let behind = std::mem::take(waited.0.get_mut(WaitReason::Shape as usize)?);
+            waited.add(WaitReason::Instance, behind);
         }
-        for wait in Wait::ALL {
+        for wait in WaitReason::ALL {
             waited.add(wait, own.of(wait));
         }
         Some(waited)
@@ -185,7 +185,7 @@ impl WaitClock {
 
     fn pass(&mut self, now: u64) {
         let wait = match self.wait {
-            Wait::Instance if self.is_split => Wait::Shape,
+            WaitReason::Instance if self.is_split => WaitReason::Shape,
             wait => wait,
         };
         self.sums.add(wait, now.saturating_sub(self.now));
@@ -216,11 +216,11 @@ impl QueueWaits {
     }
 
     /// Counts time until now in which this many requests waited, all for the same reason.
-    pub fn pass(&mut self, now: u64, waiting: u64, wait: Wait) {
+    pub fn pass(&mut self, now: u64, waiting: u64, wait: WaitReason) {
         let ns = now.saturating_sub(self.now);
         self.now = self.now.max(now);
-        let behind = if wait == Wait::Instance { self.behind_split.min(waiting) } else { 0 };
-        self.sums.add(Wait::Shape, ns.saturating_mul(behind));
+        let behind = if wait == WaitReason::Instance { self.behind_split.min(waiting) } else { 0 };
+        self.sums.add(WaitReason::Shape, ns.saturating_mul(behind));
         self.sums.add(wait, ns.saturating_mul(waiting.saturating_sub(behind)));
     }
 

@@ -15,7 +15,7 @@ use galatea_pbtxt::read_config;
 use galatea_repository::{ModelDirectory, ModelSource, ScanOptions};
 
 /// The agents of a model, which allow the load.
-pub(crate) struct AgentVisit {
+pub(crate) struct AgentApproval {
     /// The model where they moved it; `None` if they left it where it was.
     pub(crate) moved_to: Option<ModelSource>,
     /// The agents.
@@ -33,7 +33,7 @@ pub(crate) fn visit_agents(
     source: &ModelSource,
     draft: &ConfigDraft,
     options: &ScanOptions,
-) -> Result<Option<AgentVisit>, Status> {
+) -> Result<Option<AgentApproval>, Status> {
     let named = draft.repository_agents();
     if named.is_empty() {
         return Ok(None);
@@ -57,7 +57,7 @@ pub(crate) fn visit_agents(
         })?)
     };
     let agents = Box::new(ChainWithDirectory { chain, _directory: source.directory.clone() });
-    Ok(Some(AgentVisit { moved_to, agents }))
+    Ok(Some(AgentApproval { moved_to, agents }))
 }
 
 /// The configuration in a directory as JSON; an empty one if there is none, as in Triton.

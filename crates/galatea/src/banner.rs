@@ -12,7 +12,7 @@ use crate::backends::BackendInUse;
 use crate::flags::Settings;
 
 /// The parts that the server uses.
-pub(crate) struct InUse<'a> {
+pub(crate) struct BannerContents<'a> {
     pub(crate) agents: &'a BTreeSet<(String, PathBuf)>,
     pub(crate) backends: &'a [BackendInUse],
     pub(crate) devices: &'a Devices,
@@ -26,7 +26,7 @@ pub(crate) fn log_summary(
     logger: &Logger,
     control: &dyn ServerControl,
     settings: &Settings,
-    in_use: &InUse<'_>,
+    in_use: &BannerContents<'_>,
 ) {
     if !in_use.agents.is_empty() {
         logger.table(&agents_table(in_use.agents));

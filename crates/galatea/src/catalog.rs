@@ -12,7 +12,7 @@ use galatea_repository::{
     ScanProblem,
 };
 
-use crate::definer::{Definer, OVERRIDE};
+use crate::definer::{ModelDefiner, OVERRIDE};
 
 /// Repositories, and what is needed to load models from them.
 pub(crate) struct RepositoryCatalog {
@@ -23,7 +23,7 @@ pub(crate) struct RepositoryCatalog {
     /// The files to look for in a model's directory.
     pub(crate) options: ScanOptions,
     /// Defines models.
-    pub(crate) definer: Arc<Definer>,
+    pub(crate) definer: Arc<ModelDefiner>,
 }
 
 impl Catalog for RepositoryCatalog {

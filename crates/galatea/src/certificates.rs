@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use galatea_door::tls::{
-    ApplicationProtocol, Clients, HandshakeFailure, Reload, ReloadStep, Tls, TlsConfig, TlsError,
-    TlsFileRole, TlsFiles,
+    ApplicationProtocol, ClientAuthentication, HandshakeFailure, ReloadStep, Tls, TlsConfig,
+    TlsError, TlsFileRole, TlsFiles, TlsReloader,
 };
 use galatea_infer::LogLevel;
 use galatea_telemetry::Logger;
@@ -26,19 +26,19 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The certificates of one endpoint.
 pub(crate) struct Certificates {
-    source: Source,
+    source: CertificatePaths,
     tls: Tls,
-    reload: Reload<TlsFiles>,
+    reload: TlsReloader<TlsFiles>,
     logger: Logger,
 }
 
 /// The paths of the files, and their use.
-struct Source {
+struct CertificatePaths {
     flags: TlsFlags,
     certificate: PathBuf,
     key: PathBuf,
     roots: Option<PathBuf>,
-    clients: Clients,
+    clients: ClientAuthentication,
     protocol: ApplicationProtocol,
 }
 
@@ -58,7 +58,7 @@ impl Certificates {
         protocol: ApplicationProtocol,
         logger: &Logger,
     ) -> Result<Self, String> {
-        let source = Source::new(settings, flags, protocol)?;
+        let source = CertificatePaths::new(settings, flags, protocol)?;
         let files = source.read(FileReading::First)?;
         if source.roots.is_some() && files.roots.is_none() {
             let remark = "can't be read. It has no effect: clients need no certificate";
@@ -66,7 +66,7 @@ impl Certificates {
         }
         let config = source.config(&files, logger)?;
         let tls = Tls::new(config, reporter(flags, logger.clone()));
-        Ok(Self { source, tls, reload: Reload::new(files), logger: logger.clone() })
+        Ok(Self { source, tls, reload: TlsReloader::new(files), logger: logger.clone() })
     }
 
     /// The configuration with which a door performs handshakes.
@@ -118,7 +118,7 @@ pub(crate) async fn follow(mut certificates: Vec<Certificates>) -> Infallible {
     }
 }
 
-impl Source {
+impl CertificatePaths {
     fn new(
         settings: &TlsSettings,
         flags: TlsFlags,
@@ -128,7 +128,11 @@ impl Source {
         let needed = |file: &Option<PathBuf>, flag: &str| {
             file.clone().ok_or_else(|| format!("{turned_on} needs {flag}"))
         };
-        let clients = if settings.is_mutual { Clients::Certified } else { Clients::Anonymous };
+        let clients = if settings.is_mutual {
+            ClientAuthentication::Certified
+        } else {
+            ClientAuthentication::Anonymous
+        };
         if settings.is_mutual {
             needed(&settings.roots, flags.roots)?;
         }
@@ -160,9 +164,9 @@ impl Source {
         };
         let roots = match (&self.roots, self.clients) {
             (None, _) => None,
-            (Some(roots), Clients::Certified) => Some(one(TlsFileRole::Roots, roots)?),
+            (Some(roots), ClientAuthentication::Certified) => Some(one(TlsFileRole::Roots, roots)?),
             // As in Triton, a file that isn't needed may be missing.
-            (Some(roots), Clients::Anonymous) => one(TlsFileRole::Roots, roots).ok(),
+            (Some(roots), ClientAuthentication::Anonymous) => one(TlsFileRole::Roots, roots).ok(),
         };
         let certificate = one(TlsFileRole::Certificate, &self.certificate)?;
         Ok(TlsFiles { certificate, key: one(TlsFileRole::Key, &self.key)?, roots })
@@ -236,7 +240,7 @@ mod tests {
 
     #[track_caller]
     fn check(settings: &TlsSettings, expected: &str) {
-        let source = Source::new(settings, tls::GRPC, ApplicationProtocol::Http2);
+        let source = CertificatePaths::new(settings, tls::GRPC, ApplicationProtocol::Http2);
         let error = match source.and_then(|source| source.read(FileReading::First)) {
             Ok(_) => String::new(),
             Err(error) => error,

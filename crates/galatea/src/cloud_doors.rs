@@ -10,14 +10,14 @@ use galatea_infer::{Pass, Status};
 use tokio::runtime::Handle;
 
 use crate::archives::DiskArchives;
-use crate::doors::{Doors, failed};
+use crate::doors::{DoorSetup, failed};
 use crate::environment::VertexAiVariables;
-use crate::error_paths::Served;
+use crate::error_paths::DoorServices;
 
 /// The model of requests without one, if the environment names none, as in Triton.
 const UNSPECIFIED_MODEL: &str = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME";
 
-impl Doors<'_> {
+impl DoorSetup<'_> {
     /// Opens the endpoints of clouds that are allowed. The connections count as those of HTTP.
     pub(crate) fn clouds(&self, connections: &DoorOptions) -> Result<Vec<RunningDoor>, Status> {
         let sagemaker = self.sagemaker(connections.clone())?;
@@ -33,7 +33,7 @@ impl Doors<'_> {
         let inference = variables.inference_type.as_deref().unwrap_or("infer");
         let logger = self.logger.clone();
         let start = |socket: TcpListener| {
-            let Served { service, control } = self.served.clone();
+            let DoorServices { service, control } = self.served.clone();
             let options = SageMakerOptions {
                 http: self.http_options(connections),
                 ping: if is_live { Ping::Live } else { Ping::Ready },
@@ -61,7 +61,7 @@ impl Doors<'_> {
         let metrics = self.settings.metrics.allow.then(|| self.metrics_renderer());
         let [predict, health] = routes;
         let start = |socket: TcpListener| {
-            let Served { service, control } = self.served.clone();
+            let DoorServices { service, control } = self.served.clone();
             let http = self.http_options(connections);
             let options = VertexAiOptions { http, health, predict, default_model, metrics };
             let workers = self.some_workers(settings.vertex_ai_threads);

@@ -16,9 +16,9 @@ use galatea_pbtxt::read_config;
 use galatea_repository::{ModelSource, ScanOptions, versions_to_load};
 use galatea_telemetry::Logger;
 
-use crate::agents::{AgentVisit, visit_agents};
+use crate::agents::{AgentApproval, visit_agents};
 use crate::backends::{BackendRequest, Backends};
-use crate::model_code::ModelCode;
+use crate::model_code::ModelCodePermission;
 use crate::op_libraries;
 
 /// The name of a configuration that comes with a load, for messages.
@@ -28,13 +28,13 @@ pub(crate) const OVERRIDE: &str = "load parameter 'config'";
 const ENSEMBLE: &str = "ensemble";
 
 /// Defines models: reads their configurations and finds their backends.
-pub(crate) struct Definer {
+pub(crate) struct ModelDefiner {
     /// True if backends may fill in what a configuration leaves out.
     pub(crate) auto_complete: bool,
     /// The files to look for in a directory that agents moved a model to.
     pub(crate) options: ScanOptions,
     /// If a request to load may bring code.
-    pub(crate) model_code: ModelCode,
+    pub(crate) model_code: ModelCodePermission,
     /// The libraries of repository agents.
     pub(crate) agents: Arc<Agents>,
     /// The backends.
@@ -69,7 +69,7 @@ impl fmt::Display for DefineError {
     }
 }
 
-impl Definer {
+impl ModelDefiner {
     /// Defines a model. `config` replaces its configuration.
     ///
     /// Its repository agents are asked first, because they may refuse the load, or move
@@ -94,7 +94,7 @@ impl Definer {
         let visit = visit_agents(&self.agents, source, &draft, &self.options)
             .map_err(|status| DefineError::Directory(status.message().to_owned()))?;
         let (moved_to, agents) = match visit {
-            Some(AgentVisit { moved_to, agents }) => (moved_to, Some(agents)),
+            Some(AgentApproval { moved_to, agents }) => (moved_to, Some(agents)),
             None => (None, None),
         };
         moved_to.iter().flat_map(|moved| &moved.notes).for_each(|note| self.logger.warning(note));

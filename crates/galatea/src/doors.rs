@@ -23,7 +23,7 @@ use galatea_trace::Tracer;
 use crate::certificates::Certificates;
 use crate::connections::ConnectionOptions;
 use crate::environment::CloudVariables;
-use crate::error_paths::Served;
+use crate::error_paths::DoorServices;
 use crate::flags::tls::{self, TlsFlags};
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
@@ -34,7 +34,7 @@ use crate::shutdown::PATIENCE_SECS;
 use crate::workers::Workers;
 
 /// The parts that opening endpoints needs.
-pub(crate) struct Doors<'a> {
+pub(crate) struct DoorSetup<'a> {
     /// The doors to open, and their addresses.
     pub(crate) settings: &'a Settings,
     /// The threads that serve them.
@@ -42,7 +42,7 @@ pub(crate) struct Doors<'a> {
     /// The server.
     pub(crate) server: &'a Arc<Server>,
     /// The server as requests reach it.
-    pub(crate) served: Served,
+    pub(crate) served: DoorServices,
     /// The memory of requests and responses.
     pub(crate) ledger: &'a Arc<Ledger>,
     /// The memory that clients share.
@@ -103,7 +103,7 @@ impl Address {
 }
 
 /// The views of the server at the HTTP endpoint, beside Triton's endpoints.
-struct Shown {
+struct ServerViews {
     dashboard: Option<Dashboard>,
     recorder: Option<TrafficRecorder>,
 }
@@ -124,7 +124,7 @@ pub(crate) struct OpenDoors {
     certificates: Vec<Certificates>,
 }
 
-impl Doors<'_> {
+impl DoorSetup<'_> {
     /// Opens those that are allowed.
     ///
     /// The error is the line that ends the program.
@@ -137,7 +137,7 @@ impl Doors<'_> {
         });
         let recorder =
             settings.traffic_recording.then(|| TrafficRecorder::new(self.server.clone()));
-        let shown = Shown { dashboard: dashboard.clone(), recorder: recorder.clone() };
+        let shown = ServerViews { dashboard: dashboard.clone(), recorder: recorder.clone() };
         let http = options.http.clone();
         Ok(OpenDoors {
             grpc: self.grpc(&settings.grpc, options.grpc, &mut certificates)?,
@@ -159,7 +159,7 @@ impl Doors<'_> {
         let protocol = ApplicationProtocol::Http2;
         let tls = self.tls("GRPC service", door, tls::GRPC, protocol, certificates)?;
         let start = |socket| {
-            let Served { service, control } = self.served.clone();
+            let DoorServices { service, control } = self.served.clone();
             let mut options = GrpcOptions::default();
             options.door = connections;
             options.ledger = self.ledger.clone();
@@ -184,16 +184,16 @@ impl Doors<'_> {
         &self,
         door: &DoorSettings,
         connections: DoorOptions,
-        shown: Shown,
+        shown: ServerViews,
         certificates: &mut Vec<Certificates>,
     ) -> Result<Option<RunningDoor>, Status> {
         let protocol = ApplicationProtocol::Http1;
         let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
         let start = |socket| {
-            let Served { service, control } = self.served.clone();
+            let DoorServices { service, control } = self.served.clone();
             let header_forward = self.settings.http_header_forward.clone();
             let common = self.http_options(connections);
-            let Shown { dashboard, recorder } = shown;
+            let ServerViews { dashboard, recorder } = shown;
             let options = HttpOptions { header_forward, tls, dashboard, recorder, ..common };
             galatea_http::start(self.workers.handles(), socket, service, control, options)
         };

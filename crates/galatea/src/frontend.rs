@@ -4,7 +4,7 @@ use galatea_infer::Status;
 use tokio::runtime::Handle;
 
 use crate::certificates;
-use crate::doors::{Doors, OpenDoors, SharedByDoors};
+use crate::doors::{DoorSetup, OpenDoors, SharedByDoors};
 use crate::environment::CloudVariables;
 use crate::error_paths::served;
 use crate::in_process::{InProcessServer, parse};
@@ -51,7 +51,7 @@ impl InProcessServer {
         let shared = self.shared_by_doors()?;
         let workers = Workers::start(settings.http_threads)
             .map_err(|error| Status::internal(format!("starting worker threads: {error}")))?;
-        let doors = Doors {
+        let doors = DoorSetup {
             settings: &settings,
             ledger: &shared.ledger,
             workers: &workers,

@@ -14,7 +14,7 @@ use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::doors::SharedByDoors;
 use crate::environment::{Environment, SpanBatchVariables, VertexAiVariables};
-use crate::flags::{self, CacheFlag, CacheSettings, Request, Settings};
+use crate::flags::{self, CacheFlag, CacheSettings, ServerCommand, Settings};
 use crate::{c_log, make, memory};
 
 /// A server of this process.
@@ -113,8 +113,8 @@ fn read(options: &ChosenOptions) -> Result<Settings, Status> {
 pub(crate) fn parse(flags: &[String]) -> Result<Settings, Status> {
     let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
     match flags::parse(flags.iter().cloned(), &vertex_ai, &span_batches) {
-        Ok(Request::Serve(settings)) => Ok(*settings),
-        Ok(Request::Help(_) | Request::Version) => {
+        Ok(ServerCommand::Serve(settings)) => Ok(*settings),
+        Ok(ServerCommand::Help(_) | ServerCommand::Version) => {
             Err(Status::invalid_argument("the options ask for no server"))
         }
         Err(error) => Err(Status::invalid_argument(error.to_string())),

@@ -55,10 +55,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use environment::Environment;
-use flags::{Request, UsageError};
+use flags::{ServerCommand, UsageError};
 use galatea_allocator::AllocatorTuning;
 use galatea_tools::console::print_line;
-use startup::{Failure, LogOnly};
+use startup::{ExitError, UnobservedStartup};
 
 pub use c_log::console_log;
 pub use frontend::Frontend;
@@ -81,22 +81,22 @@ pub fn program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let (vertex_ai, batches) = (&environment.clouds.vertex_ai, &environment.span_batches);
     match flags::parse(arguments, vertex_ai, batches) {
-        Ok(Request::Serve(settings)) => {
+        Ok(ServerCommand::Serve(settings)) => {
             for warning in settings.warnings() {
                 print_line(&mut io::stderr(), warning);
             }
-            let result = startup::run(*settings, environment, allocator, &mut LogOnly);
+            let result = startup::run(*settings, environment, allocator, &mut UnobservedStartup);
             startup::end_with(result, |failure| {
-                if !matches!(failure, Failure::Logged(_)) {
+                if !matches!(failure, ExitError::Logged(_)) {
                     print_line(&mut io::stderr(), &failure.to_string());
                 }
             })
         }
-        Ok(Request::Help(form)) => {
+        Ok(ServerCommand::Help(form)) => {
             print_line(&mut io::stdout(), flags::help(form).trim_end());
             ExitCode::SUCCESS
         }
-        Ok(Request::Version) => {
+        Ok(ServerCommand::Version) => {
             print_line(&mut io::stdout(), concat!("galatea ", env!("CARGO_PKG_VERSION")));
             if let Some(commit) = option_env!("GALATEA_COMMIT") {
                 print_line(&mut io::stdout(), &format!("commit {commit}"));

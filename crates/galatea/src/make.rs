@@ -23,11 +23,11 @@ use galatea_telemetry::{
 
 use crate::backends::{BackendInUse, Backends};
 use crate::catalog::RepositoryCatalog;
-use crate::definer::Definer;
+use crate::definer::ModelDefiner;
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::python::PythonAccess;
-use crate::shutdown::{Expired, Loads, count_down};
+use crate::shutdown::{DrainTimeout, LoadsAtShutdown, count_down};
 use crate::{backends, banner, c_log, cache, gpus};
 
 /// The value of `--load-model` that means all models.
@@ -125,7 +125,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         devices.clone(),
     );
     let backends = Arc::new(backends.charging(parts.ledger.clone()));
-    let definer = Arc::new(Definer {
+    let definer = Arc::new(ModelDefiner {
         auto_complete: settings.auto_complete_config,
         options: options.clone(),
         model_code: settings.model_code,
@@ -180,8 +180,8 @@ fn in_use<'a>(
     backends: &'a [BackendInUse],
     devices: &'a Devices,
     exporter: &MetricsExporter,
-) -> banner::InUse<'a> {
-    banner::InUse { agents, backends, devices, measured_gpus: exporter.measured_gpus() }
+) -> banner::BannerContents<'a> {
+    banner::BannerContents { agents, backends, devices, measured_gpus: exporter.measured_gpus() }
 }
 
 /// Finds GPUs and makes the renderer of metrics, which measures them. Logs remarks about the
@@ -330,9 +330,10 @@ fn running(
             let seconds = timeout.map_or(exit_timeout_secs, |timeout| {
                 u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)
             });
-            count_down(&logger, seconds, Loads::Awaited, |wait| stopped.unload(wait)).map_err(
-                |Expired| Status::internal("Exit timeout expired. Exiting immediately."),
-            )?;
+            count_down(&logger, seconds, LoadsAtShutdown::Awaited, |wait| stopped.unload(wait))
+                .map_err(|DrainTimeout| {
+                    Status::internal("Exit timeout expired. Exiting immediately.")
+                })?;
             *is_stopped = true;
             Ok(())
         }),

@@ -22,7 +22,7 @@ const ENDINGS: [&str; 5] = [".py", ".pyc", ".pyd", ".sh", ".so"];
 
 /// The right of a request to load to bring code.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ModelCode {
+pub(crate) enum ModelCodePermission {
     /// As in Triton.
     #[default]
     Allowed,
@@ -36,7 +36,7 @@ pub(crate) struct LoadWithoutCode {
     own: Option<ConfigDraft>,
 }
 
-impl ModelCode {
+impl ModelCodePermission {
     /// The check of a load; `None` if it may bring code, or brings nothing.
     pub(crate) fn check_of(
         self,
@@ -153,7 +153,7 @@ mod tests {
         let overrides =
             if own.is_some() { LoadOverride::Configuration } else { LoadOverride::Files };
         let own = || own.map(|text| read_config("f", text).unwrap());
-        let load = ModelCode::Refused.check_of(overrides, own).unwrap();
+        let load = ModelCodePermission::Refused.check_of(overrides, own).unwrap();
         let draft = draft(text);
         let checked = load.check_named(&draft).and_then(|()| load.check_backend(&draft, &[]));
         checked.err().map(|errors| errors.diagnostics[0].path.to_string())
@@ -204,17 +204,17 @@ mod tests {
 
     #[test]
     fn files_are_refused_by_their_names_unless_code_is_allowed() {
-        let refused = |code: ModelCode, path: &str| {
+        let refused = |code: ModelCodePermission, path: &str| {
             code.check_files(&[(String::from(path), Vec::new())]).is_err()
         };
         for path in ["1/model.py", "/1/Model.PY", "libtriton_x.so", "1/batchstrategy.so.1"] {
-            assert!(refused(ModelCode::Refused, path), "{path}");
-            assert!(!refused(ModelCode::Allowed, path), "{path}");
+            assert!(refused(ModelCodePermission::Refused, path), "{path}");
+            assert!(!refused(ModelCodePermission::Allowed, path), "{path}");
         }
         for path in ["1/model.onnx", "warmup/so", "labels.txt"] {
-            assert!(!refused(ModelCode::Refused, path), "{path}");
+            assert!(!refused(ModelCodePermission::Refused, path), "{path}");
         }
-        assert!(ModelCode::Allowed.check_of(LoadOverride::Files, || None).is_none());
-        assert!(ModelCode::Refused.check_of(LoadOverride::None, || None).is_none());
+        assert!(ModelCodePermission::Allowed.check_of(LoadOverride::Files, || None).is_none());
+        assert!(ModelCodePermission::Refused.check_of(LoadOverride::None, || None).is_none());
     }
 }

@@ -51,7 +51,7 @@
 //! |---|---|---|
 //! | nothing | [`Stopped::Whole`] | 0, from `main` |
 //! | loads alone | [`Stopped::WithLoads`] | 0, by `end_process` |
-//! | versions, at the timeout | [`Expired`] | 1, by `end_process`, without step 9 |
+//! | versions, at the timeout | [`DrainTimeout`] | 1, by `end_process`, without step 9 |
 //!
 //! `end_process` runs no exit handler of a library, because that library may be executing.
 //!
@@ -114,7 +114,7 @@
 //!
 //! A server inside another program takes steps 5 to 8 alone (`RunningServer::stop`, made in
 //! `make`): its doors are closed by the program, and loads have the whole time
-//! ([`Loads::Awaited`]).
+//! ([`LoadsAtShutdown::Awaited`]).
 
 use std::io;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use galatea_engine::UnloadRemainder;
+use galatea_engine::RemainingUnloads;
 use galatea_telemetry::Logger;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -169,7 +169,7 @@ pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
 
 /// Requests were still in flight at the timeout.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Expired;
+pub(crate) struct DrainTimeout;
 
 /// For how many seconds the end waits for what no client can lose: loads, and connections
 /// that are idle. Both may be about to end by themselves.
@@ -186,7 +186,7 @@ pub(crate) enum Stopped {
 
 /// The fate of loads that are in progress.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum Loads {
+pub(crate) enum LoadsAtShutdown {
     /// They have the whole time: the process lives on.
     Awaited,
     /// They end with the process.
@@ -199,25 +199,26 @@ pub(crate) enum Loads {
 pub(crate) fn count_down(
     logger: &Logger,
     timeout_secs: u32,
-    loads_in_progress: Loads,
-    mut unload: impl FnMut(Duration) -> UnloadRemainder,
-) -> Result<Stopped, Expired> {
+    loads_in_progress: LoadsAtShutdown,
+    mut unload: impl FnMut(Duration) -> RemainingUnloads,
+) -> Result<Stopped, DrainTimeout> {
     let patience_secs = PATIENCE_SECS.min(timeout_secs);
     let mut wait = Duration::ZERO;
     for waited in 0..=timeout_secs {
-        let UnloadRemainder { loads, versions } = unload(wait);
+        let RemainingUnloads { loads, versions } = unload(wait);
         let (remaining, busy) = (timeout_secs - waited, loads.saturating_add(versions));
         logger.info(format_args!(
             "Timeout {remaining}: Found {busy} model versions that have in-flight inferences"
         ));
-        let is_patient = matches!(loads_in_progress, Loads::Awaited) || waited < patience_secs;
+        let is_patient =
+            matches!(loads_in_progress, LoadsAtShutdown::Awaited) || waited < patience_secs;
         match (versions, loads) {
             (0, 0) => return Ok(Stopped::Whole),
             (0, _) if !is_patient => return Ok(Stopped::WithLoads(loads)),
             _ => wait = Duration::from_secs(1),
         }
     }
-    Err(Expired)
+    Err(DrainTimeout)
 }
 
 #[cfg(test)]
@@ -226,16 +227,16 @@ mod tests {
 
     #[track_caller]
     fn check(
-        (timeout_secs, loads_in_progress): (u32, Loads),
+        (timeout_secs, loads_in_progress): (u32, LoadsAtShutdown),
         left: &[(usize, usize)],
-        expected: Result<Stopped, Expired>,
+        expected: Result<Stopped, DrainTimeout>,
     ) {
         let mut left = left.iter().copied();
         let mut waited = Vec::new();
         let result = count_down(&Logger::discarding(), timeout_secs, loads_in_progress, |wait| {
             waited.push(wait.as_secs());
             let (loads, versions) = left.next().unwrap();
-            UnloadRemainder { loads, versions }
+            RemainingUnloads { loads, versions }
         });
         assert_eq!(result, expected);
         assert_eq!(waited.iter().position(|wait| *wait != 0).unwrap_or(1), 1, "{waited:?}");
@@ -244,33 +245,33 @@ mod tests {
 
     #[test]
     fn an_idle_server_stops_at_once() {
-        check((30, Loads::GivenUp), &[(0, 0)], Ok(Stopped::Whole));
-        check((0, Loads::GivenUp), &[(0, 0)], Ok(Stopped::Whole));
+        check((30, LoadsAtShutdown::GivenUp), &[(0, 0)], Ok(Stopped::Whole));
+        check((0, LoadsAtShutdown::GivenUp), &[(0, 0)], Ok(Stopped::Whole));
     }
 
     #[test]
     fn requests_in_flight_get_the_timeout_and_no_more() {
-        for loads in [Loads::GivenUp, Loads::Awaited] {
+        for loads in [LoadsAtShutdown::GivenUp, LoadsAtShutdown::Awaited] {
             check((3, loads), &[(0, 2), (0, 1), (0, 0)], Ok(Stopped::Whole));
-            check((2, loads), &[(0, 2), (1, 1), (0, 1)], Err(Expired));
-            check((0, loads), &[(0, 1)], Err(Expired));
+            check((2, loads), &[(0, 2), (1, 1), (0, 1)], Err(DrainTimeout));
+            check((0, loads), &[(0, 1)], Err(DrainTimeout));
         }
     }
 
     #[test]
     fn loads_get_their_patience_unless_the_process_lives_on() {
-        check((30, Loads::GivenUp), &[(1, 0), (1, 0), (0, 0)], Ok(Stopped::Whole));
-        check((30, Loads::GivenUp), &[(2, 0), (2, 0), (1, 0)], Ok(Stopped::WithLoads(1)));
+        check((30, LoadsAtShutdown::GivenUp), &[(1, 0), (1, 0), (0, 0)], Ok(Stopped::Whole));
+        check((30, LoadsAtShutdown::GivenUp), &[(2, 0), (2, 0), (1, 0)], Ok(Stopped::WithLoads(1)));
         // Requests are waited for as before.
         let busy = [(1, 1), (1, 1), (1, 1), (1, 1), (1, 0)];
-        check((30, Loads::GivenUp), &busy, Ok(Stopped::WithLoads(1)));
-        check((3, Loads::Awaited), &[(1, 0), (1, 0), (1, 0), (1, 0)], Err(Expired));
+        check((30, LoadsAtShutdown::GivenUp), &busy, Ok(Stopped::WithLoads(1)));
+        check((3, LoadsAtShutdown::Awaited), &[(1, 0), (1, 0), (1, 0), (1, 0)], Err(DrainTimeout));
     }
 
     #[test]
     fn loads_that_are_left_at_the_timeout_are_no_failure() {
-        check((0, Loads::GivenUp), &[(1, 0)], Ok(Stopped::WithLoads(1)));
-        check((1, Loads::GivenUp), &[(1, 0), (1, 0)], Ok(Stopped::WithLoads(1)));
-        check((0, Loads::GivenUp), &[(1, 1)], Err(Expired));
+        check((0, LoadsAtShutdown::GivenUp), &[(1, 0)], Ok(Stopped::WithLoads(1)));
+        check((1, LoadsAtShutdown::GivenUp), &[(1, 0), (1, 0)], Ok(Stopped::WithLoads(1)));
+        check((0, LoadsAtShutdown::GivenUp), &[(1, 1)], Err(DrainTimeout));
     }
 }

@@ -17,19 +17,19 @@ use galatea_tools::console::print_line;
 
 use crate::certificates;
 use crate::children;
-use crate::doors::{Addresses, Doors, OpenDoors};
+use crate::doors::{Addresses, DoorSetup, OpenDoors};
 use crate::environment::Environment;
 use crate::error_paths;
 use crate::flags::{Settings, open_loads};
 use crate::make;
 use crate::memory;
-use crate::shutdown::{Loads, PATIENCE_SECS, StopSignals, Stopped, count_down};
+use crate::shutdown::{LoadsAtShutdown, PATIENCE_SECS, StopSignals, Stopped, count_down};
 use crate::tracing;
 use crate::workers::Workers;
 
 /// Why the program ends with an error. It is not repeated if it was logged.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum ExitError {
     /// The server didn't start.
     Start(String),
     /// The server didn't start, and the log says why.
@@ -38,7 +38,7 @@ pub(crate) enum Failure {
     Stop(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ExitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(reason) | Self::Logged(reason) | Self::Stop(reason) => {
@@ -48,7 +48,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl Failure {
+impl ExitError {
     fn start(doing: &str, kind: &str, reason: impl fmt::Display) -> Self {
         Self::Start(format!("{doing}: {kind} - {reason}"))
     }
@@ -59,7 +59,7 @@ impl Failure {
 }
 
 /// Follows a start, beside the log.
-pub(crate) trait Watch {
+pub(crate) trait StartupObserver {
     /// The server begins to load its models.
     fn loading(&mut self, server: &Arc<Server>);
 
@@ -74,9 +74,9 @@ pub(crate) trait Watch {
 }
 
 /// The log alone tells of the start.
-pub(crate) struct LogOnly;
+pub(crate) struct UnobservedStartup;
 
-impl Watch for LogOnly {
+impl StartupObserver for UnobservedStartup {
     fn loading(&mut self, _: &Arc<Server>) {}
     fn loaded(&mut self) {}
     fn serving(&mut self, _: &Arc<Server>, _: &Addresses, _: &Logger) {}
@@ -95,7 +95,10 @@ fn beside(ledger: &Ledger, allocator: AllocatorTuning) -> AllocatorTuning {
 
 /// The end of the program, after the server's; `tell` prints a failure that the log doesn't
 /// have.
-pub(crate) fn end_with(result: Result<Stopped, Failure>, tell: impl FnOnce(&Failure)) -> ExitCode {
+pub(crate) fn end_with(
+    result: Result<Stopped, ExitError>,
+    tell: impl FnOnce(&ExitError),
+) -> ExitCode {
     let failure = match result {
         Ok(Stopped::Whole) => return ExitCode::SUCCESS,
         // A backend's library is still at work.
@@ -106,8 +109,8 @@ pub(crate) fn end_with(result: Result<Stopped, Failure>, tell: impl FnOnce(&Fail
     // Threads may still work on unfinished requests, so the server's parts are not destroyed.
     // Models may still execute after a failed stop, so their libraries are not destroyed either.
     match failure {
-        Failure::Start(_) | Failure::Logged(_) => end(1),
-        Failure::Stop(_) => end_process(1),
+        ExitError::Start(_) | ExitError::Logged(_) => end(1),
+        ExitError::Stop(_) => end_process(1),
     }
 }
 
@@ -121,8 +124,8 @@ pub(crate) fn run(
     settings: Settings,
     environment: Environment,
     allocator: AllocatorTuning,
-    watch: &mut dyn Watch,
-) -> Result<Stopped, Failure> {
+    watch: &mut dyn StartupObserver,
+) -> Result<Stopped, ExitError> {
     let logger = open_log(&settings, &environment)?;
     let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let settings = Arc::new(settings);
@@ -146,18 +149,18 @@ pub(crate) fn run(
     });
     watch.loaded();
     let server = server
-        .map_err(|status| Failure::start("creating server", status.code().label(), status))?;
+        .map_err(|status| ExitError::start("creating server", status.code().label(), status))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::start("starting", "Internal", error))?;
+        .map_err(|error| ExitError::start("starting", "Internal", error))?;
     let mut signals = catch_signals(&runtime)?;
     let workers = Workers::start(settings.http_threads)
-        .map_err(|error| Failure::start("starting worker threads", "Internal", error))?;
+        .map_err(|error| ExitError::start("starting worker threads", "Internal", error))?;
     let allocator = beside(&ledger, allocator);
     let tracer = tracing::make(&settings.trace, &collector, &server, &logger)
-        .map_err(|error| Failure::start("creating tracer", "Invalid argument", error))?;
-    let doors = Doors {
+        .map_err(|error| ExitError::start("creating tracer", "Invalid argument", error))?;
+    let doors = DoorSetup {
         settings: &settings,
         ledger: &ledger,
         workers: &workers,
@@ -173,7 +176,7 @@ pub(crate) fn run(
     };
     let mut doors = doors.open().map_err(|status| {
         logger.error(status.message());
-        Failure::Logged(status.message().to_owned())
+        ExitError::Logged(status.message().to_owned())
     })?;
     watch.serving(&server, &doors.addresses(&settings), &logger);
     // Connections that are made while requests drain get the newest certificates too.
@@ -200,16 +203,16 @@ pub(crate) fn run(
 }
 
 /// Opens the log, which warns first of what others than this machine may do.
-fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, Failure> {
-    let logger = make::open_log_or_console(settings, environment).map_err(Failure::Start)?;
+fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, ExitError> {
+    let logger = make::open_log_or_console(settings, environment).map_err(ExitError::Start)?;
     open_loads(settings).iter().for_each(|remark| logger.warning(remark));
     Ok(logger)
 }
 
-fn catch_signals(runtime: &tokio::runtime::Runtime) -> Result<StopSignals, Failure> {
+fn catch_signals(runtime: &tokio::runtime::Runtime) -> Result<StopSignals, ExitError> {
     let _inside = runtime.enter();
     StopSignals::catch()
-        .map_err(|error| Failure::start("failed to register signal handler", "Internal", error))
+        .map_err(|error| ExitError::start("failed to register signal handler", "Internal", error))
 }
 
 /// Follows changes of the repositories, if that is wanted.
@@ -244,7 +247,7 @@ async fn stop(
     buckets: &BucketConnector,
     timeout_secs: u32,
     logger: &Logger,
-) -> Result<Stopped, Failure> {
+) -> Result<Stopped, ExitError> {
     let mut stopping = std::pin::pin!(doors.stop(timeout_secs, logger));
     let patience = tokio::time::sleep(Duration::from_secs(PATIENCE_SECS.into()));
     let remaining = tokio::select! {
@@ -262,11 +265,11 @@ async fn stop(
     let (models, log) = (server.clone(), logger.clone());
     // This waits, and the doors finish responses meanwhile.
     let counting = tokio::task::spawn_blocking(move || {
-        count_down(&log, remaining, Loads::GivenUp, |wait| models.unload(wait))
+        count_down(&log, remaining, LoadsAtShutdown::GivenUp, |wait| models.unload(wait))
     });
     let Ok(Ok(stopped)) = counting.await else {
         let reason = "Exit timeout expired. Exiting immediately.";
-        return Err(Failure::stop(reason));
+        return Err(ExitError::stop(reason));
     };
     // Not before: what is executed at the timeout must not pass for finished.
     doors.close_http().await;

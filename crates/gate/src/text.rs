@@ -27,10 +27,10 @@ pub fn start_of(value: impl Display, bytes_max: usize, counted_max: usize) -> St
 }
 
 fn formatted(value: impl Display, bytes_max: usize, missing_max: usize) -> String {
-    let mut bounded = Bounded { text: String::new(), bytes_max, missing: 0, missing_max };
+    let mut bounded = BoundedString { text: String::new(), bytes_max, missing: 0, missing_max };
     // Writing fails if counting has stopped, or if the value's own formatting fails.
     let _ = write!(bounded, "{value}");
-    let Bounded { mut text, missing, .. } = bounded;
+    let BoundedString { mut text, missing, .. } = bounded;
     if missing > missing_max {
         // Writing to memory never fails.
         let _ = write!(text, "... (more than {missing_max} more bytes)");
@@ -46,7 +46,7 @@ fn push_note(text: &mut String, missing: usize) {
 }
 
 /// A text that stops growing, and counts the missing bytes.
-struct Bounded {
+struct BoundedString {
     text: String,
     bytes_max: usize,
     missing: usize,
@@ -54,7 +54,7 @@ struct Bounded {
     missing_max: usize,
 }
 
-impl Write for Bounded {
+impl Write for BoundedString {
     fn write_str(&mut self, more: &str) -> fmt::Result {
         let room = match self.missing {
             0 => self.bytes_max.saturating_sub(self.text.len()),

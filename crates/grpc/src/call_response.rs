@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use galatea_codec::compression::ContentCoding;
-use galatea_explain::{Explanation, Mark};
+use galatea_explain::{Explanation, Milestone};
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -107,7 +107,7 @@ pub(crate) fn send_failure(
 /// Adds the explanation of a request; the connection's thread is about to send it.
 fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<Explanation>>) {
     let Some(explanation) = explanation else { return };
-    explanation.mark(Mark::TakenUp, Instant::now());
+    explanation.mark(Milestone::TakenUp, Instant::now());
     let value = explanation.text().and_then(|text| HeaderValue::try_from(text.json).ok());
     if let Some(value) = value {
         headers.insert(EXPLAIN, value);

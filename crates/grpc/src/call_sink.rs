@@ -7,7 +7,7 @@ use galatea_codec::compression::ContentCoding;
 use galatea_codec::regions::ReplacedOutputs;
 use galatea_codec_grpc::encode_infer_response;
 use galatea_control::DoorTracePoint;
-use galatea_explain::{Explanation, Mark};
+use galatea_explain::{Explanation, Milestone};
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
 
@@ -88,7 +88,7 @@ impl ResponseSink for CallSink {
             drop(SendTrace::begin(trace.clone()));
         }
         if let Some(explanation) = &self.form.explanation {
-            explanation.mark(Mark::Encoded, Instant::now());
+            explanation.mark(Milestone::Encoded, Instant::now());
         }
         // By the time a client has its response, its regions must be out of use.
         self.form.replaced = ReplacedOutputs::default();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_codec::forward::{HeaderForward, HeaderValueForm};
 use galatea_control::ServerControl;
-use galatea_door::{BlockingPermits, Phase, PhaseWatch, RepositoryPermits};
+use galatea_door::{BlockingPermits, DoorPhase, PhaseWatch, RepositoryPermits};
 use galatea_infer::{InferenceService, Parameter, Status};
 use galatea_stdx::{Inbox, Lock};
 use http::HeaderMap;
@@ -79,13 +79,13 @@ impl DoorContext {
     }
 
     /// Announces to every connection that the door has moved on to `phase`.
-    pub(crate) fn announce(&self, phase: Phase) {
+    pub(crate) fn announce(&self, phase: DoorPhase) {
         let connections: Vec<_> = {
             let connections = self.connections.lock("announce a phase");
             connections.iter().map(|(_, connection)| connection.inbox.clone()).collect()
         };
         for inbox in connections {
-            let event = if phase == Phase::Closed {
+            let event = if phase == DoorPhase::Closed {
                 ConnectionEvent::Close
             } else {
                 ConnectionEvent::Drain
@@ -104,9 +104,9 @@ impl DoorContext {
         let key = self.connections.lock("register a connection").insert(connection);
         // A phase that was announced earlier did not reach this connection.
         let missed = match (self.phase.phase(), accept_phase) {
-            (Phase::Closed, _) => Some(ConnectionEvent::Close),
-            (Phase::Draining, AcceptPhase::Serving) => Some(ConnectionEvent::Drain),
-            (Phase::Draining, AcceptPhase::Draining) | (Phase::Serving, _) => None,
+            (DoorPhase::Closed, _) => Some(ConnectionEvent::Close),
+            (DoorPhase::Draining, AcceptPhase::Serving) => Some(ConnectionEvent::Drain),
+            (DoorPhase::Draining, AcceptPhase::Draining) | (DoorPhase::Serving, _) => None,
         };
         if let Some(missed) = missed {
             let _ = inbox.push(missed);

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use galatea_control::ServerControl;
-use galatea_door::{BlockingPermits, Connection, Door, Phase, Protocol, RepositoryPermits};
+use galatea_door::{BlockingPermits, Connection, Door, DoorPhase, Protocol, RepositoryPermits};
 use galatea_infer::InferenceService;
 use galatea_stdx::Lock;
 use slab::Slab;
@@ -107,7 +107,7 @@ impl Protocol for Grpc {
         connection::serve(self.context.clone(), connection, pool)
     }
 
-    fn phase_changed(&self, phase: Phase) {
+    fn phase_changed(&self, phase: DoorPhase) {
         self.context.announce(phase);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge, Exhausted};
+use galatea_gate::ledger::{Account, Charge, LedgerExhausted};
 
 /// A buffer grows by at least this much, and by at most this much if only a header
 /// announces more.
@@ -46,13 +46,13 @@ impl ChargedBuffer {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if there is no memory for it; the buffer stays as it was.
+    /// [`LedgerExhausted`] if there is no memory for it; the buffer stays as it was.
     pub(crate) fn reserve(
         &mut self,
         needed: usize,
         expected: usize,
         account: &Arc<Account>,
-    ) -> Result<(), Exhausted> {
+    ) -> Result<(), LedgerExhausted> {
         if needed <= self.bytes.capacity() {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl ChargedBuffer {
         bytes: &[u8],
         expected: usize,
         account: &Arc<Account>,
-    ) -> Result<(), Exhausted> {
+    ) -> Result<(), LedgerExhausted> {
         self.reserve(self.len().saturating_add(bytes.len()), expected, account)?;
         self.bytes.extend_from_slice(bytes);
         Ok(())
@@ -100,7 +100,7 @@ impl ChargedBuffer {
 }
 
 /// Charges bytes that were received in one piece, if they are many.
-pub(crate) fn charged(bytes: Bytes, account: &Arc<Account>) -> Result<Bytes, Exhausted> {
+pub(crate) fn charged(bytes: Bytes, account: &Arc<Account>) -> Result<Bytes, LedgerExhausted> {
     if bytes.len() <= Account::SMALL_BYTES_MAX {
         return Ok(bytes);
     }

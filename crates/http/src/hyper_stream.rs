@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use galatea_door::{Activity, Overdue, Stream, Tick, Waiting};
+use galatea_door::{Activity, AwaitedStep, Overdue, Stream, Tick};
 use galatea_stdx::Lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -85,7 +85,7 @@ pub(crate) struct HyperStream {
     /// When the head began that is being read.
     head_since: Option<Tick>,
     /// The thing that this waits for, as the activity says.
-    waiting: Option<Waiting>,
+    waiting: Option<AwaitedStep>,
 }
 
 impl HyperStream {
@@ -120,7 +120,7 @@ impl HyperStream {
     fn wait<T>(
         &mut self,
         context: &mut Context<'_>,
-        waiting: Waiting,
+        waiting: AwaitedStep,
         since: Tick,
     ) -> Poll<io::Result<T>> {
         if self.waiting.replace(waiting) != Some(waiting) {
@@ -129,7 +129,7 @@ impl HyperStream {
         if !self.activity.is_over() {
             return Poll::Pending;
         }
-        if waiting == Waiting::Head {
+        if waiting == AwaitedStep::Head {
             // If the socket is full, the client doesn't read.
             let _ = Pin::new(&mut self.stream).poll_write(context, OVERDUE);
             let _ = Pin::new(&mut self.stream).poll_flush(context);
@@ -138,7 +138,7 @@ impl HyperStream {
     }
 
     /// The client has done what was waited for, if it was one of these.
-    fn resume(&mut self, done: &[Waiting]) -> io::Result<()> {
+    fn resume(&mut self, done: &[AwaitedStep]) -> io::Result<()> {
         let is_done = self.waiting.is_some_and(|waiting| done.contains(&waiting));
         if is_done {
             self.waiting = None;
@@ -154,9 +154,9 @@ impl HyperStream {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_pending() {
-            return self.wait(context, Waiting::Response, self.activity.now());
+            return self.wait(context, AwaitedStep::Response, self.activity.now());
         }
-        self.resume(&[Waiting::Response])?;
+        self.resume(&[AwaitedStep::Response])?;
         written
     }
 }
@@ -177,11 +177,11 @@ impl AsyncRead for HyperStream {
         if read.is_pending() {
             let now = self.activity.now();
             return match self.head_since {
-                Some(since) => self.wait(context, Waiting::Head, since),
-                None => self.wait(context, Waiting::Idle, now),
+                Some(since) => self.wait(context, AwaitedStep::Head, since),
+                None => self.wait(context, AwaitedStep::Idle, now),
             };
         }
-        self.resume(&[Waiting::Idle, Waiting::Head])?;
+        self.resume(&[AwaitedStep::Idle, AwaitedStep::Head])?;
         if let Some(received @ [_, ..]) = buffer.filled().get(before..) {
             self.exchange.received(received);
             let now = self.activity.now();

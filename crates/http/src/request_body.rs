@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_door::{Activity, Overdue, Waiting};
-use galatea_gate::ledger::{Account, Exhausted};
+use galatea_door::{Activity, AwaitedStep, Overdue};
+use galatea_gate::ledger::{Account, LedgerExhausted};
 use galatea_stdx::len64;
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -111,11 +111,11 @@ pub(crate) enum BodyError {
     /// The connection ended before the body did.
     Truncated,
     /// There is no memory for it.
-    Exhausted(Exhausted),
+    Exhausted(LedgerExhausted),
 }
 
-impl From<Exhausted> for BodyError {
-    fn from(exhausted: Exhausted) -> Self {
+impl From<LedgerExhausted> for BodyError {
+    fn from(exhausted: LedgerExhausted) -> Self {
         Self::Exhausted(exhausted)
     }
 }
@@ -156,7 +156,7 @@ where
     let mut length: u64 = 0;
     let mut chunks: u32 = 0;
     loop {
-        let frame = activity.wait_for_client(Waiting::Body, body.frame()).await;
+        let frame = activity.wait_for_client(AwaitedStep::Body, body.frame()).await;
         let Some(frame) = frame.map_err(|Overdue| BodyError::Overdue)? else { break };
         let frame = frame.map_err(Into::into)?;
         let Ok(data) = frame.into_data() else { continue };
@@ -209,7 +209,12 @@ enum Collected {
 }
 
 impl Collected {
-    fn with(self, data: Bytes, expected: usize, account: &Arc<Account>) -> Result<Self, Exhausted> {
+    fn with(
+        self,
+        data: Bytes,
+        expected: usize,
+        account: &Arc<Account>,
+    ) -> Result<Self, LedgerExhausted> {
         let mut buffer = match self {
             Self::Nothing => return Ok(Self::One(data)),
             Self::One(first) => {
@@ -223,7 +228,7 @@ impl Collected {
         Ok(Self::Many(buffer))
     }
 
-    fn into_bytes(self, account: &Arc<Account>) -> Result<Bytes, Exhausted> {
+    fn into_bytes(self, account: &Arc<Account>) -> Result<Bytes, LedgerExhausted> {
         match self {
             Self::Nothing => Ok(Bytes::new()),
             Self::One(data) => charged(data, account),

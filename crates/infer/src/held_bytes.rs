@@ -13,11 +13,11 @@ pub struct ModelBytes(Arc<AtomicU64>);
 /// The share of one request, which lasts until the request and its copies are dropped.
 #[derive(Clone, Debug)]
 pub struct HeldBytes {
-    _share: Arc<Share>,
+    _share: Arc<HeldShare>,
 }
 
 #[derive(Debug)]
-struct Share {
+struct HeldShare {
     model: ModelBytes,
     bytes: u64,
 }
@@ -39,11 +39,11 @@ impl ModelBytes {
             return None;
         }
         self.0.fetch_add(bytes, Ordering::Relaxed);
-        Some(HeldBytes { _share: Arc::new(Share { model: self.clone(), bytes }) })
+        Some(HeldBytes { _share: Arc::new(HeldShare { model: self.clone(), bytes }) })
     }
 }
 
-impl Drop for Share {
+impl Drop for HeldShare {
     fn drop(&mut self) {
         self.model.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -23,11 +23,11 @@ use crate::{
 #[derive(Debug)]
 pub struct PendingRequest {
     /// Boxed because the request is large and moved a dozen times.
-    parts: Box<Parts>,
+    parts: Box<PendingParts>,
 }
 
 #[derive(Debug)]
-struct Parts {
+struct PendingParts {
     request: Box<InferenceRequest>,
     /// The responder, taken by the final reply. Padding never has one.
     responder: Option<Responder>,
@@ -100,10 +100,17 @@ impl PendingRequest {
         let (execution_observer, trace) = (request.execution_observer.take(), request.trace.take());
         let statistics = StatisticsReporter { batch_size, times, observer, execution_observer };
         let responder = Some(Responder::new(sender, statistics, cancel));
-        Self::of(Parts { request, responder, batch_size, sequence: None, is_padding: false, trace })
+        Self::of(PendingParts {
+            request,
+            responder,
+            batch_size,
+            sequence: None,
+            is_padding: false,
+            trace,
+        })
     }
 
-    fn of(parts: Parts) -> Self {
+    fn of(parts: PendingParts) -> Self {
         Self { parts: Box::new(parts) }
     }
 
@@ -128,7 +135,14 @@ impl PendingRequest {
 
     fn without_responder(request: Box<InferenceRequest>, batch_size: u32) -> Self {
         let (responder, sequence, trace) = (None, None, None);
-        Self::of(Parts { request, responder, batch_size, sequence, is_padding: false, trace })
+        Self::of(PendingParts {
+            request,
+            responder,
+            batch_size,
+            sequence,
+            is_padding: false,
+            trace,
+        })
     }
 
     /// The request.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use galatea_gate::ledger::Exhausted;
+use galatea_gate::ledger::LedgerExhausted;
 use galatea_gate::text::cut;
 use galatea_tensor::ForeignError;
 
@@ -159,8 +159,8 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-impl From<Exhausted> for Status {
-    fn from(exhausted: Exhausted) -> Self {
+impl From<LedgerExhausted> for Status {
+    fn from(exhausted: LedgerExhausted) -> Self {
         Self::new(Code::Exhausted, exhausted.to_string())
     }
 }

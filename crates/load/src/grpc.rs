@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::hostile;
 use crate::options::Options;
-use crate::report::Served;
+use crate::report::GoodRequestOutcome;
 use crate::serial;
 
 /// The status code RESOURCE_EXHAUSTED.
@@ -25,17 +25,23 @@ impl serial::Client for Client {
         GrpcConnection::connect(options.address).await.map(Self)
     }
 
-    async fn infer(&mut self, options: &Options, tensor: Vec<u8>) -> Result<Served, String> {
+    async fn infer(
+        &mut self,
+        options: &Options,
+        tensor: Vec<u8>,
+    ) -> Result<GoodRequestOutcome, String> {
         let reply = self.0.call(METHOD, message(options, &tensor)).await?;
         match reply.code.as_str() {
             "0" => {}
-            RESOURCE_EXHAUSTED if options.expects_refusals => return Ok(Served::Refused),
+            RESOURCE_EXHAUSTED if options.expects_refusals => {
+                return Ok(GoodRequestOutcome::Refused);
+            }
             code => return Err(format!("code {code}")),
         }
         let response =
             ModelInferResponse::decode(reply.message).map_err(|error| error.to_string())?;
         match response.raw_output_contents.as_slice() {
-            [output] if output[..] == tensor[..] => Ok(Served::Well),
+            [output] if output[..] == tensor[..] => Ok(GoodRequestOutcome::Well),
             _ => Err(String::from("another request's response")),
         }
     }

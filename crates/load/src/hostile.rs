@@ -7,11 +7,11 @@ pub(crate) struct Attack {
 }
 
 /// A kind, and a function that makes its bytes for a model.
-type Maker = (&'static str, fn(&str) -> Vec<u8>);
+type AttackMaker = (&'static str, fn(&str) -> Vec<u8>);
 
 /// A hostile HTTP request to `model`; the number selects one.
 pub(crate) fn http(model: &str, number: u64) -> Attack {
-    let attacks: [Maker; 12] = [
+    let attacks: [AttackMaker; 12] = [
         ("malformed JSON", |model| infer(model, &[], b"{\"inputs\":[{")),
         ("deep JSON", |model| infer(model, &[], "[".repeat(50_000).as_bytes())),
         ("many dims", |model| {
@@ -64,7 +64,7 @@ pub(crate) fn http(model: &str, number: u64) -> Attack {
 /// Hostile bytes for an HTTP/2 connection before its handshake.
 pub(crate) fn http2(number: u64) -> Attack {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let attacks: [Maker; 5] = [
+    let attacks: [AttackMaker; 5] = [
         ("not HTTP/2", |_| b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec()),
         ("settings of a wrong size", |_| [PREFACE, b"\0\0\x05\x04\0\0\0\0\0abcde"].concat()),
         ("a frame that is too long", |_| [PREFACE, b"\xff\xff\xff\0\0\0\0\0\x01"].concat()),
@@ -81,7 +81,7 @@ pub(crate) fn http2(number: u64) -> Attack {
 
 /// A hostile gRPC message, with its prefix.
 pub(crate) fn message(number: u64) -> Attack {
-    let attacks: [Maker; 4] = [
+    let attacks: [AttackMaker; 4] = [
         ("malformed message", |_| b"\0\0\0\0\x04\xff\xff\xff\xff".to_vec()),
         ("length of a message beyond its data", |_| b"\0\xff\xff\xff\xffabc".to_vec()),
         ("compressed without a coding", |_| b"\x01\0\0\0\x02ab".to_vec()),
@@ -90,7 +90,7 @@ pub(crate) fn message(number: u64) -> Attack {
     choose(&attacks, "", number)
 }
 
-fn choose(attacks: &[Maker], model: &str, number: u64) -> Attack {
+fn choose(attacks: &[AttackMaker], model: &str, number: u64) -> Attack {
     let index = usize::try_from(number % attacks.len() as u64).unwrap_or_default();
     let (kind, bytes) = attacks[index];
     Attack { kind, bytes: bytes(model) }

@@ -4,7 +4,7 @@ use galatea_load::HttpConnection;
 
 use crate::hostile;
 use crate::options::Options;
-use crate::report::Served;
+use crate::report::GoodRequestOutcome;
 use crate::serial;
 
 /// A connection.
@@ -15,12 +15,16 @@ impl serial::Client for Client {
         HttpConnection::connect(options.address).await.map(Self)
     }
 
-    async fn infer(&mut self, options: &Options, tensor: Vec<u8>) -> Result<Served, String> {
+    async fn infer(
+        &mut self,
+        options: &Options,
+        tensor: Vec<u8>,
+    ) -> Result<GoodRequestOutcome, String> {
         let reply = self.0.exchange(&request(options, &tensor)).await?;
         match reply.status {
-            200 if reply.body.ends_with(&tensor) => Ok(Served::Well),
+            200 if reply.body.ends_with(&tensor) => Ok(GoodRequestOutcome::Well),
             200 => Err(String::from("another request's response")),
-            503 if options.expects_refusals => Ok(Served::Refused),
+            503 if options.expects_refusals => Ok(GoodRequestOutcome::Refused),
             status => Err(format!("{status} {}", String::from_utf8_lossy(&reply.body))),
         }
     }

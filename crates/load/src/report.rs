@@ -26,7 +26,7 @@ pub(crate) struct Report {
 
 /// The outcome of a good request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Served {
+pub(crate) enum GoodRequestOutcome {
     /// The response contained the request's tensor.
     Well,
     /// The server refused it, for lack of memory or time.
@@ -50,14 +50,14 @@ impl Report {
     }
 
     /// Counts a good request that began at this time.
-    pub(crate) fn good(&mut self, begin: Instant, served: Result<Served, String>) {
+    pub(crate) fn good(&mut self, begin: Instant, served: Result<GoodRequestOutcome, String>) {
         let latency = begin.elapsed();
         match served {
-            Ok(Served::Well) => {
+            Ok(GoodRequestOutcome::Well) => {
                 self.latencies.push(latency);
                 self.sample(begin, latency);
             }
-            Ok(Served::Refused) => self.refused += 1,
+            Ok(GoodRequestOutcome::Refused) => self.refused += 1,
             Err(reason) => *self.failures.entry(reason).or_default() += 1,
         }
     }
@@ -168,7 +168,7 @@ mod tests {
         let mut report = Report::new(None).unwrap();
         report.latencies.push(Duration::from_millis(7));
         report.late(Duration::from_millis(2));
-        report.good(Instant::now(), Ok(Served::Refused));
+        report.good(Instant::now(), Ok(GoodRequestOutcome::Refused));
         report.good(Instant::now(), Err(String::from("a \"b\"")));
         report.hostile("kind", "400");
         report.disconnect();
@@ -186,7 +186,7 @@ mod tests {
     fn samples_are_written() {
         let file = std::env::temp_dir().join(format!("samples-{}", std::process::id()));
         let mut report = Report::new(Some(&file)).unwrap();
-        report.good(Instant::now(), Ok(Served::Well));
+        report.good(Instant::now(), Ok(GoodRequestOutcome::Well));
         report.good(Instant::now(), Err(String::from("no")));
         drop(report);
         assert_eq!(std::fs::read(&file).unwrap().len(), 8);

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::mix::{Action, Mix};
 use crate::options::Options;
-use crate::report::{Report, Served};
+use crate::report::{GoodRequestOutcome, Report};
 
 /// A request that takes longer than this has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
@@ -22,7 +22,11 @@ pub(crate) trait Client: Sized {
     async fn connect(options: &Options) -> Result<Self, String>;
 
     /// Sends a good request with this tensor, and compares the response with it.
-    async fn infer(&mut self, options: &Options, tensor: Vec<u8>) -> Result<Served, String>;
+    async fn infer(
+        &mut self,
+        options: &Options,
+        tensor: Vec<u8>,
+    ) -> Result<GoodRequestOutcome, String>;
 
     /// Sends the first thousandths of a good request.
     async fn infer_partly(

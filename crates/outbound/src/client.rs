@@ -67,7 +67,7 @@ pub enum OutboundError {
 
 /// The use of connections after their first request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Reuse {
+pub enum ConnectionReuse {
     /// Connections are kept for further requests. The runtime must keep running, so that it notices
     /// when a server closes one.
     Always,
@@ -80,7 +80,7 @@ pub struct Client<B>(Arc<ClientShared<B>>);
 
 struct ClientShared<B> {
     tls: Tls,
-    reuse: Reuse,
+    reuse: ConnectionReuse,
     /// Idle connections by server.
     idle: Lock<Vec<(RequestTarget, SendRequest<B>)>>,
 }
@@ -105,7 +105,7 @@ where
 {
     /// Makes a client that reads its certificates when a connection first needs them.
     #[must_use]
-    pub fn new(certificates: CertificateFiles, reuse: Reuse) -> Self {
+    pub fn new(certificates: CertificateFiles, reuse: ConnectionReuse) -> Self {
         Self(Arc::new(ClientShared { tls: Tls::new(certificates), reuse, idle: Lock::default() }))
     }
 
@@ -155,7 +155,7 @@ where
 
     /// Keeps a connection for reuse. It is ready again when the response's body has been read.
     fn keep(&self, server: RequestTarget, connection: SendRequest<B>) {
-        if self.0.reuse == Reuse::Never {
+        if self.0.reuse == ConnectionReuse::Never {
             return;
         }
         let mut idle = self.0.idle.lock("keep a connection");

@@ -10,9 +10,9 @@
 //! # Example
 //!
 //! ```
-//! use galatea_outbound::{CertificateFiles, Client, Reuse};
+//! use galatea_outbound::{CertificateFiles, Client, ConnectionReuse};
 //!
-//! let client: Client<String> = Client::new(CertificateFiles::default(), Reuse::Never);
+//! let client: Client<String> = Client::new(CertificateFiles::default(), ConnectionReuse::Never);
 //! let request = http::Request::get("http://127.0.0.1:1/").body(String::new()).unwrap();
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 //! let failure = runtime.block_on(client.send(request)).unwrap_err();
@@ -25,5 +25,5 @@
 mod client;
 mod tls;
 
-pub use client::{Client, OutboundError, Reuse};
+pub use client::{Client, ConnectionReuse, OutboundError};
 pub use tls::{CertificateError, CertificateFiles};

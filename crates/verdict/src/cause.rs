@@ -1,6 +1,6 @@
 //! The main cause of a request's duration: the cause of the largest part of it.
 
-use galatea_explain::{DetailLevel, Facts, Stage, Wait, WaitTimes};
+use galatea_explain::{DetailLevel, RequestFacts, Stage, WaitReason, WaitTimes};
 
 /// Starting at this size, stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
@@ -142,7 +142,7 @@ impl<'a> Verdict<'a> {
     /// The verdict on a request. The main cause is the largest sum over the stages and waits that
     /// it explains. If several are equal, the first counts.
     #[must_use]
-    pub fn of(facts: &'a Facts, detail: DetailLevel) -> Self {
+    pub fn of(facts: &'a RequestFacts, detail: DetailLevel) -> Self {
         let mut verdict = Self { cause: Cause::Execution, ns: 0, step: None };
         for (cause, ns) in Cause::ALL.into_iter().zip(sums(facts, detail)) {
             if ns > verdict.ns {
@@ -161,12 +161,12 @@ impl<'a> Verdict<'a> {
 }
 
 /// The longest step.
-fn longest_step(facts: &Facts) -> Option<&Facts> {
+fn longest_step(facts: &RequestFacts) -> Option<&RequestFacts> {
     facts.steps.iter().filter(|step| !step.model.is_empty()).max_by_key(|step| step.total())
 }
 
 /// Nanoseconds by cause. They add up to the time of all stages.
-fn sums(facts: &Facts, detail: DetailLevel) -> [u64; Cause::COUNT] {
+fn sums(facts: &RequestFacts, detail: DetailLevel) -> [u64; Cause::COUNT] {
     let mut sums = Sums([0; Cause::COUNT]);
     let (input_bytes, output_bytes) = (facts.input_bytes, facts.output_bytes);
     for (stage, ns) in facts.stages() {
@@ -202,12 +202,12 @@ const fn of_copying(bytes: u64, otherwise: Cause) -> Cause {
     if bytes >= LARGE_BYTES_MIN { Cause::LargeCopy } else { otherwise }
 }
 
-fn add_waits(sums: &mut Sums, facts: &Facts, ns: u64, detail: DetailLevel) {
+fn add_waits(sums: &mut Sums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
     if detail == DetailLevel::Own {
         return sums.add(Cause::Queue, ns);
     }
     let mut left = ns;
-    for wait in Wait::ALL {
+    for wait in WaitReason::ALL {
         let waited = facts.waits.of(wait).min(left);
         left = left.saturating_sub(waited);
         sums.add(of_waiting(facts, wait), waited);
@@ -215,22 +215,22 @@ fn add_waits(sums: &mut Sums, facts: &Facts, ns: u64, detail: DetailLevel) {
     sums.add(Cause::Queue, left);
 }
 
-fn of_waiting(facts: &Facts, wait: Wait) -> Cause {
+fn of_waiting(facts: &RequestFacts, wait: WaitReason) -> Cause {
     let is_cold = facts.queued.is_some_and(|found| found.instances == 0 || found.behind_first);
     match wait {
-        Wait::Instance if is_cold && !facts.is_warm => Cause::ColdLoad,
-        Wait::Instance => Cause::TooFewInstances,
-        Wait::Shape => Cause::ShapeSplit,
-        Wait::BatchDelay => Cause::QueueDelay,
-        Wait::Window => Cause::DeadlineWindow,
-        Wait::Permit => Cause::RateLimiter,
-        Wait::Slot => Cause::SequenceSlot,
-        Wait::Predecessor => Cause::SequenceOrder,
-        Wait::Hold => Cause::Hold,
+        WaitReason::Instance if is_cold && !facts.is_warm => Cause::ColdLoad,
+        WaitReason::Instance => Cause::TooFewInstances,
+        WaitReason::Shape => Cause::ShapeSplit,
+        WaitReason::BatchDelay => Cause::QueueDelay,
+        WaitReason::Window => Cause::DeadlineWindow,
+        WaitReason::Permit => Cause::RateLimiter,
+        WaitReason::Slot => Cause::SequenceSlot,
+        WaitReason::Predecessor => Cause::SequenceOrder,
+        WaitReason::Hold => Cause::Hold,
     }
 }
 
-fn add_execution(sums: &mut Sums, facts: &Facts, ns: u64, detail: DetailLevel) {
+fn add_execution(sums: &mut Sums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
     let batch = facts.batch.filter(|_| detail == DetailLevel::Schedule);
     let Some(batch) = batch else { return sums.add(Cause::Execution, ns) };
     let padding = ns
@@ -256,9 +256,9 @@ impl Sums {
 /// the time of executions. If several are equal, the first counts.
 #[must_use]
 pub fn overall(waits: &WaitTimes, execution_ns: u64) -> (Cause, u64) {
-    let facts = Facts::default();
+    let facts = RequestFacts::default();
     let mut overall = (Cause::Execution, execution_ns);
-    for wait in Wait::ALL {
+    for wait in WaitReason::ALL {
         let ns = waits.of(wait);
         if ns > overall.1 {
             overall = (of_waiting(&facts, wait), ns);

@@ -1,12 +1,14 @@
-use galatea_explain::{BatchFacts, DetailLevel, Facts, Mark, Queued, STEPS_MAX, Wait};
+use galatea_explain::{
+    BatchFacts, DetailLevel, Milestone, QueueSnapshot, RequestFacts, STEPS_MAX, WaitReason,
+};
 
 use super::*;
 
 const MS: u64 = 1_000_000;
 
 /// Facts about a request that passed these marks after these numbers of milliseconds.
-fn facts(marks: &[(Mark, u64)]) -> Facts {
-    let mut facts = Facts::default();
+fn facts(marks: &[(Milestone, u64)]) -> RequestFacts {
+    let mut facts = RequestFacts::default();
     (facts.model, facts.version) = (String::from("m"), 1);
     for (mark, ms) in marks {
         facts.mark(*mark, ms * MS);
@@ -16,32 +18,32 @@ fn facts(marks: &[(Mark, u64)]) -> Facts {
 
 /// A request that was queued after 1 ms, executed for 5 ms starting at `closed`, and answered in 3
 /// ms more.
-fn executed(closed: u64) -> Facts {
+fn executed(closed: u64) -> RequestFacts {
     let after = |ms: u64| closed + ms;
     facts(&[
-        (Mark::Received, 0),
-        (Mark::Arrived, 0),
-        (Mark::Queued, 1),
-        (Mark::Closed, closed),
-        (Mark::Started, closed),
-        (Mark::InputsReady, after(1)),
-        (Mark::Computed, after(4)),
-        (Mark::Ended, after(5)),
-        (Mark::Answered, after(5)),
-        (Mark::Delivered, after(5)),
-        (Mark::TakenUp, after(6)),
-        (Mark::Encoded, after(8)),
+        (Milestone::Received, 0),
+        (Milestone::Arrived, 0),
+        (Milestone::Queued, 1),
+        (Milestone::Closed, closed),
+        (Milestone::Started, closed),
+        (Milestone::InputsReady, after(1)),
+        (Milestone::Computed, after(4)),
+        (Milestone::Ended, after(5)),
+        (Milestone::Answered, after(5)),
+        (Milestone::Delivered, after(5)),
+        (Milestone::TakenUp, after(6)),
+        (Milestone::Encoded, after(8)),
     ])
 }
 
 #[track_caller]
-fn check_cause(facts: &Facts, expected: &str) {
+fn check_cause(facts: &RequestFacts, expected: &str) {
     let verdict = Verdict::of(facts, DetailLevel::Schedule);
     assert_eq!(format!("{} {}", verdict.cause.name(), verdict.ns / MS), expected, "{facts:?}");
 }
 
 /// A request that waited 100 ms in its queue for this reason.
-fn waited(wait: Wait) -> Facts {
+fn waited(wait: WaitReason) -> RequestFacts {
     let mut facts = executed(101);
     facts.waits.add(wait, 100 * MS);
     facts
@@ -50,14 +52,14 @@ fn waited(wait: Wait) -> Facts {
 #[test]
 fn each_wait_has_a_cause() {
     for (wait, expected) in [
-        (Wait::Instance, "too_few_instances 100"),
-        (Wait::Shape, "shape_split 100"),
-        (Wait::BatchDelay, "queue_delay 100"),
-        (Wait::Window, "deadline_window 100"),
-        (Wait::Permit, "rate_limiter 100"),
-        (Wait::Slot, "sequence_slot 100"),
-        (Wait::Predecessor, "sequence_order 100"),
-        (Wait::Hold, "hold 100"),
+        (WaitReason::Instance, "too_few_instances 100"),
+        (WaitReason::Shape, "shape_split 100"),
+        (WaitReason::BatchDelay, "queue_delay 100"),
+        (WaitReason::Window, "deadline_window 100"),
+        (WaitReason::Permit, "rate_limiter 100"),
+        (WaitReason::Slot, "sequence_slot 100"),
+        (WaitReason::Predecessor, "sequence_order 100"),
+        (WaitReason::Hold, "hold 100"),
     ] {
         check_cause(&waited(wait), expected);
         // A client that may not see others' work learns only that it waited.
@@ -82,10 +84,11 @@ fn the_first_execution_after_a_load_is_cold() {
     first.is_warm = true;
     check_cause(&first, "execution 5");
     // A request that waits for a cold instance waits for the load.
-    let mut behind = waited(Wait::Instance);
-    behind.queued = Some(Queued { behind_first: true, instances: 1, ..Queued::default() });
+    let mut behind = waited(WaitReason::Instance);
+    behind.queued =
+        Some(QueueSnapshot { behind_first: true, instances: 1, ..QueueSnapshot::default() });
     check_cause(&behind, "cold_load 100");
-    behind.queued = Some(Queued { instances: 0, ..Queued::default() });
+    behind.queued = Some(QueueSnapshot { instances: 0, ..QueueSnapshot::default() });
     check_cause(&behind, "cold_load 100");
     behind.is_warm = true;
     check_cause(&behind, "too_few_instances 100");
@@ -98,46 +101,51 @@ fn rows_of_padding_are_no_execution() {
         BatchFacts { requests: 1, rows: 4, padding_rows: 3, closed: "delay", is_first: false };
     padded.batch = Some(batch);
     check_cause(&padded, "padding 3");
-    let mut long = facts(&[(Mark::Started, 0), (Mark::Answered, 100)]);
+    let mut long = facts(&[(Milestone::Started, 0), (Milestone::Answered, 100)]);
     long.batch = Some(batch);
     check_cause(&long, "padding 75");
 }
 
 #[test]
 fn threads_that_are_not_free_are_named() {
-    let marks = [(Mark::Closed, 1), (Mark::Started, 50), (Mark::Answered, 60)];
+    let marks = [(Milestone::Closed, 1), (Milestone::Started, 50), (Milestone::Answered, 60)];
     check_cause(&facts(&marks), "thread_starvation 49");
-    let marks =
-        [(Mark::Started, 1), (Mark::Answered, 2), (Mark::Delivered, 2), (Mark::TakenUp, 40)];
+    let marks = [
+        (Milestone::Started, 1),
+        (Milestone::Answered, 2),
+        (Milestone::Delivered, 2),
+        (Milestone::TakenUp, 40),
+    ];
     check_cause(&facts(&marks), "thread_starvation 39");
 }
 
 #[test]
 fn a_body_takes_as_long_as_its_client_unless_it_is_large() {
-    let mut slow = facts(&[(Mark::Received, 300), (Mark::Arrived, 301)]);
+    let mut slow = facts(&[(Milestone::Received, 300), (Milestone::Arrived, 301)]);
     check_cause(&slow, "slow_client 300");
     slow.input_bytes = 10 << 20;
     check_cause(&slow, "slow_client 300");
     slow.input_bytes = 100 << 20;
     check_cause(&slow, "large_copy 301");
-    let quick = facts(&[(Mark::Received, 1), (Mark::Arrived, 1)]);
+    let quick = facts(&[(Milestone::Received, 1), (Milestone::Arrived, 1)]);
     check_cause(&quick, "coding 1");
 }
 
 #[test]
 fn moving_large_tensors_is_a_copy() {
-    let mut large = facts(&[(Mark::Received, 1), (Mark::Arrived, 30), (Mark::Answered, 31)]);
+    let mut large =
+        facts(&[(Milestone::Received, 1), (Milestone::Arrived, 30), (Milestone::Answered, 31)]);
     check_cause(&large, "coding 30");
     large.input_bytes = 64 << 20;
     check_cause(&large, "large_copy 31");
-    let mut shared = facts(&[(Mark::Arrived, 1), (Mark::Queued, 31)]);
+    let mut shared = facts(&[(Milestone::Arrived, 1), (Milestone::Queued, 31)]);
     check_cause(&shared, "admission 30");
     shared.input_bytes = 64 << 20;
     check_cause(&shared, "large_copy 31");
     let mut output = executed(2);
     output.output_bytes = 64 << 20;
     check_cause(&output, "execution 4");
-    let mut encoded = facts(&[(Mark::TakenUp, 1), (Mark::Encoded, 40)]);
+    let mut encoded = facts(&[(Milestone::TakenUp, 1), (Milestone::Encoded, 40)]);
     check_cause(&encoded, "coding 39");
     encoded.output_bytes = 64 << 20;
     check_cause(&encoded, "large_copy 39");
@@ -146,13 +154,13 @@ fn moving_large_tensors_is_a_copy() {
 #[test]
 fn an_ensemble_is_explained_by_its_longest_step() {
     let mut ensemble = executed(2);
-    ensemble.steps = vec![executed(2), waited(Wait::Permit)];
+    ensemble.steps = vec![executed(2), waited(WaitReason::Permit)];
     ensemble.steps[0].model = String::from("short");
     ensemble.steps[1].model = String::from("long");
     let verdict = Verdict::of(&ensemble, DetailLevel::Schedule);
     assert_eq!((verdict.cause, verdict.step), (Cause::RateLimiter, Some("long")));
     // Time spent around the steps counts if it is longer.
-    let mut waiting = waited(Wait::BatchDelay);
+    let mut waiting = waited(WaitReason::BatchDelay);
     waiting.steps = ensemble.steps;
     let verdict = Verdict::of(&waiting, DetailLevel::Schedule);
     assert_eq!((verdict.cause, verdict.step), (Cause::QueueDelay, None));
@@ -170,9 +178,14 @@ fn causes_have_names_of_their_own() {
 
 #[test]
 fn texts_are_headers() {
-    let mut told = waited(Wait::BatchDelay);
+    let mut told = waited(WaitReason::BatchDelay);
     told.model = String::from("größe \"1\"\n");
-    told.queued = Some(Queued { requests_ahead: 3, instances: 2, busy: 1, ..Queued::default() });
+    told.queued = Some(QueueSnapshot {
+        requests_ahead: 3,
+        instances: 2,
+        busy: 1,
+        ..QueueSnapshot::default()
+    });
     told.batch = Some(BatchFacts {
         requests: 4,
         rows: 8,
@@ -197,7 +210,7 @@ fn texts_are_headers() {
     }
     assert_eq!(
         text::server_timing(
-            &facts(&[(Mark::Received, 1), (Mark::Started, 4)]),
+            &facts(&[(Milestone::Received, 1), (Milestone::Started, 4)]),
             DetailLevel::Schedule
         ),
         "receive;dur=1.000, hand_over;dur=3.000, total;dur=4.000, \
@@ -221,9 +234,9 @@ fn long_explanations_leave_steps_out() {
 #[test]
 fn the_cause_of_all_requests_is_their_longest_wait() {
     let mut waits = WaitTimes::default();
-    waits.add(Wait::Permit, 5);
+    waits.add(WaitReason::Permit, 5);
     assert_eq!(overall(&waits, 5), (Cause::Execution, 5));
     assert_eq!(overall(&waits, 4), (Cause::RateLimiter, 5));
-    waits.add(Wait::Instance, 6);
+    waits.add(WaitReason::Instance, 6);
     assert_eq!(overall(&waits, 4), (Cause::TooFewInstances, 6));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use galatea_explain::{DetailLevel, ExplanationText, Facts, Wait};
+use galatea_explain::{DetailLevel, ExplanationText, RequestFacts, WaitReason};
 
 use crate::Verdict;
 
@@ -12,12 +12,12 @@ const TEXT_BYTES_MAX: usize = 4096;
 
 /// The explanation of a request in both forms.
 #[must_use]
-pub fn text(facts: &Facts, detail: DetailLevel) -> ExplanationText {
+pub fn text(facts: &RequestFacts, detail: DetailLevel) -> ExplanationText {
     ExplanationText { json: json(facts, detail), server_timing: server_timing(facts, detail) }
 }
 
 /// The explanation as a JSON object. Steps are left out if the text would be too long.
-pub(crate) fn json(facts: &Facts, detail: DetailLevel) -> String {
+pub(crate) fn json(facts: &RequestFacts, detail: DetailLevel) -> String {
     let mut steps = facts.steps.len();
     loop {
         let mut text = String::with_capacity(512);
@@ -32,13 +32,13 @@ pub(crate) fn json(facts: &Facts, detail: DetailLevel) -> String {
 
 /// The explanation as the value of `Server-Timing`: an entry for each stage with its duration in
 /// milliseconds, the total, and the cause.
-pub(crate) fn server_timing(facts: &Facts, detail: DetailLevel) -> String {
+pub(crate) fn server_timing(facts: &RequestFacts, detail: DetailLevel) -> String {
     let mut text = String::with_capacity(256);
     let _ = write_timing(&mut text, facts, detail);
     text
 }
 
-fn write_timing(text: &mut String, facts: &Facts, detail: DetailLevel) -> fmt::Result {
+fn write_timing(text: &mut String, facts: &RequestFacts, detail: DetailLevel) -> fmt::Result {
     for (stage, ns) in facts.stages() {
         write!(text, "{};dur={}, ", stage.name(), Milliseconds(ns))?;
     }
@@ -52,7 +52,12 @@ fn write_timing(text: &mut String, facts: &Facts, detail: DetailLevel) -> fmt::R
     )
 }
 
-fn write_facts(text: &mut String, facts: &Facts, detail: DetailLevel, steps: usize) -> fmt::Result {
+fn write_facts(
+    text: &mut String,
+    facts: &RequestFacts,
+    detail: DetailLevel,
+    steps: usize,
+) -> fmt::Result {
     write!(text, "{{\"model\":{},\"version\":\"{}\"", Quoted(&facts.model), facts.version)?;
     write!(text, ",\"total_us\":{}", facts.total() / 1_000)?;
     let verdict = Verdict::of(facts, detail);
@@ -83,11 +88,11 @@ fn write_facts(text: &mut String, facts: &Facts, detail: DetailLevel, steps: usi
     Ok(())
 }
 
-fn write_schedule(text: &mut String, facts: &Facts) -> fmt::Result {
+fn write_schedule(text: &mut String, facts: &RequestFacts) -> fmt::Result {
     if facts.waits.sum() > 0 {
         text.push_str(",\"waits_us\":{");
         let mut comma = "";
-        for wait in Wait::ALL {
+        for wait in WaitReason::ALL {
             let ns = facts.waits.of(wait);
             if ns > 0 {
                 write!(text, "{comma}\"{}\":{}", wait.name(), ns / 1_000)?;
@@ -120,7 +125,12 @@ fn write_schedule(text: &mut String, facts: &Facts) -> fmt::Result {
     Ok(())
 }
 
-fn write_steps(text: &mut String, facts: &Facts, detail: DetailLevel, shown: usize) -> fmt::Result {
+fn write_steps(
+    text: &mut String,
+    facts: &RequestFacts,
+    detail: DetailLevel,
+    shown: usize,
+) -> fmt::Result {
     if facts.steps.is_empty() && facts.steps_omitted == 0 {
         return Ok(());
     }

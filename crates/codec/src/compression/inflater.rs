@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress};
-use galatea_gate::ledger::{Account, Exhausted};
+use galatea_gate::ledger::{Account, LedgerExhausted};
 
 use crate::charged_vec::ChargedVec;
 
@@ -41,7 +41,7 @@ pub enum InflateProgress {
     /// The output would exceed its limit.
     TooLong,
     /// There is no memory for the output.
-    Exhausted(Exhausted),
+    Exhausted(LedgerExhausted),
 }
 
 /// Inflates one stream. What follows the stream in the input is not read.
@@ -165,7 +165,7 @@ impl Inflater {
     }
 
     /// Doubles the output's memory, up to its limit, if it is full.
-    fn grow_if_full(&mut self) -> Result<(), Exhausted> {
+    fn grow_if_full(&mut self) -> Result<(), LedgerExhausted> {
         if self.output.len() < self.output.bytes_mut().capacity() {
             return Ok(());
         }
@@ -177,7 +177,7 @@ impl Inflater {
 /// Why inflating stops before the end of the stream.
 enum InflateStop {
     TooLong,
-    Exhausted(Exhausted),
+    Exhausted(LedgerExhausted),
 }
 
 #[cfg(test)]

@@ -50,13 +50,13 @@ impl ShapeClass {
 #[derive(Debug, Default)]
 pub(crate) struct ShapeClasses {
     by_class: HashMap<ShapeClass, usize>,
-    used: Slab<UsedClass>,
+    used: Slab<ShapeClassUse>,
     /// The last acquired class, unless it has been removed.
     last: Option<usize>,
 }
 
 #[derive(Debug)]
-struct UsedClass {
+struct ShapeClassUse {
     class: ShapeClass,
     use_count: usize,
 }
@@ -84,7 +84,7 @@ impl ShapeClasses {
         let index = match self.by_class.get(&class) {
             Some(&index) => index,
             None => {
-                let index = self.used.insert(UsedClass { class: class.clone(), use_count: 0 });
+                let index = self.used.insert(ShapeClassUse { class: class.clone(), use_count: 0 });
                 self.by_class.insert(class, index);
                 index
             }

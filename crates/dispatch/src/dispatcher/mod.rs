@@ -75,7 +75,7 @@ use self::state::DispatcherState;
 pub(crate) use self::watching::DispatcherReading;
 use crate::LogSink;
 use crate::batch::{ClosedBatch, SequenceAssembler};
-use crate::lane::{Assembled, Lane, LaneOwner};
+use crate::lane::{AssembledBatch, Lane, LaneOwner};
 use crate::log::request_log;
 use crate::padding::BatchPadding;
 use crate::rate_limiter::RateLimiterDriver;
@@ -109,12 +109,12 @@ pub(crate) struct Dispatcher {
     /// Called when nothing is left to execute.
     on_drained: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Takes instances on lost GPUs out of service. Set before the first request.
-    settle_losses: OnceLock<SettleLosses>,
+    settle_losses: OnceLock<GpuLossHandler>,
     this: Weak<Self>,
 }
 
 /// A function that takes a dispatcher's instances out of service if their GPU is lost.
-type SettleLosses = Box<dyn Fn(&Dispatcher) + Send + Sync>;
+type GpuLossHandler = Box<dyn Fn(&Dispatcher) + Send + Sync>;
 
 /// The options of a dispatcher.
 pub(crate) struct DispatcherOptions {
@@ -483,7 +483,7 @@ impl AlarmHandler for Dispatcher {
 }
 
 impl LaneOwner for Dispatcher {
-    fn assemble(&self, batch: ClosedBatch) -> Assembled {
+    fn assemble(&self, batch: ClosedBatch) -> AssembledBatch {
         let rows = match batch {
             ClosedBatch::Requests(mut requests) => {
                 observation::mark_started(requests.iter());
@@ -492,7 +492,7 @@ impl LaneOwner for Dispatcher {
                     requests.iter_mut().for_each(|request| request.limit_timeout(now));
                 }
                 return match &self.padding {
-                    None => Assembled::Together(requests),
+                    None => AssembledBatch::Together(requests),
                     Some(padding) => padding.apply(requests),
                 };
             }
@@ -503,7 +503,7 @@ impl LaneOwner for Dispatcher {
             unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
         };
         let owner: Arc<dyn SequenceOwner> = this;
-        Assembled::Together(assembler.assemble(rows, &owner))
+        AssembledBatch::Together(assembler.assemble(rows, &owner))
     }
 
     fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch> {

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use galatea_backend::BatchRule;
-use galatea_explain::Queued;
+use galatea_explain::QueueSnapshot;
 use galatea_infer::{PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
     Action, Actions, Batch, BatchEntry, Event, FailReason, InstanceId, MeasuredExecution,
@@ -19,8 +19,8 @@ use super::effect::{Effect, Effects};
 use super::failure;
 use super::keys::{index_of, key_of};
 use super::observation::{
-    Batching, ClosingBatch, Explained, Observation, QueuedRequest, Recorder, RequestEnd, Views,
-    WaitingRequests, explanation,
+    Batching, ClosingBatch, ExplainedRequests, Observation, QueuedRequest, Recorder, RequestEnd,
+    Views, WaitingRequests, explanation,
 };
 use super::ordered_replies::OrderedReplies;
 use super::sequences::Sequences;
@@ -212,14 +212,14 @@ impl DispatcherState {
         let entry = self.requests.get_mut(index_of(info.key.0));
         let Some(request) = entry.and_then(|entry| entry.request.as_mut()) else { return };
         if is_explained {
-            self.views.get_or_begin(|| Explained::new(epoch, now, self.batching));
+            self.views.get_or_begin(|| ExplainedRequests::new(epoch, now, self.batching));
         }
         let end = self.views.get::<Recorder>().is_some().then(RequestEnd::default);
         if let Some(end) = &end {
             request.observe(|inner| end.observer(inner));
         }
         let lanes = self.scheduler.lane_counts();
-        let found = Queued {
+        let found = QueueSnapshot {
             requests_ahead: len64(self.scheduler.queued()),
             instances: len64(lanes.total),
             busy: len64(lanes.busy),

@@ -59,7 +59,7 @@ use crate::timer::Timer;
 /// The owner of a lane: the dispatcher.
 pub(crate) trait LaneOwner: Send + Sync {
     /// Turns a batch into the requests for the backend.
-    fn assemble(&self, batch: ClosedBatch) -> Assembled;
+    fn assemble(&self, batch: ClosedBatch) -> AssembledBatch;
 
     /// Reports that the lane's thread has executed a batch. Returns the lane's next batch, if there
     /// is one.
@@ -68,7 +68,7 @@ pub(crate) trait LaneOwner: Send + Sync {
 
 /// The requests of a batch, in the form for the backend.
 #[derive(Debug)]
-pub(crate) enum Assembled {
+pub(crate) enum AssembledBatch {
     /// All requests in one execution.
     Together(Vec<PendingRequest>),
     /// The requests one by one, because memory is lacking to make them one batch.
@@ -83,13 +83,13 @@ pub(crate) struct Lane {
     /// The processors and the memory of its thread; `None` means any.
     binding: Option<ThreadBinding>,
     requirements: ResourceRequirements,
-    lost: Lost,
+    lost: LaneLossReason,
     /// The GPU whose executions are counted, if any.
     gpu: Option<CountedGpu>,
 }
 
 /// The reason why every batch fails from now on, if the lane's device is lost.
-type Lost = Arc<OnceLock<Status>>;
+type LaneLossReason = Arc<OnceLock<Status>>;
 
 enum LaneKind {
     Threaded {
@@ -164,7 +164,15 @@ impl Lane {
             }
         };
         let requirements = ResourceRequirements::default();
-        Self { name, log, kind, binding: None, requirements, lost: Lost::default(), gpu: None }
+        Self {
+            name,
+            log,
+            kind,
+            binding: None,
+            requirements,
+            lost: LaneLossReason::default(),
+            gpu: None,
+        }
     }
 
     /// Requires resources of the rate limiter for each execution. For lanes with a thread only: a
@@ -289,8 +297,10 @@ impl Lane {
         let mut begun = BeginResult::Ended;
         let run = || {
             let requests = match assembled(batch, owner, self.gpu.as_ref(), &self.name, &self.log) {
-                Assembled::Together(requests) => requests,
-                Assembled::Apart(_) => unreachable!("what a batcher forms is not executed inline"),
+                AssembledBatch::Together(requests) => requests,
+                AssembledBatch::Apart(_) => {
+                    unreachable!("what a batcher forms is not executed inline")
+                }
             };
             match instance.resumable() {
                 Some(resumable) => resumable.begin(requests, patience).map(|now| begun = now),
@@ -318,7 +328,8 @@ impl Lane {
         {
             let watch = None;
             let gpu = self.gpu.as_ref();
-            let of = Executed { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
+            let of =
+                ExecutionLane { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
             execute(instance.as_mut(), batch, owner, of);
         }
     }
@@ -356,7 +367,7 @@ impl std::fmt::Debug for Lane {
 }
 
 /// The lane of an execution.
-struct Executed<'a> {
+struct ExecutionLane<'a> {
     lost: &'a OnceLock<Status>,
     gpu: Option<&'a CountedGpu>,
     watch: Option<&'a LaneWatch>,
@@ -369,9 +380,9 @@ fn execute(
     instance: &mut dyn Instance,
     batch: ClosedBatch,
     owner: &impl LaneOwner,
-    of: Executed<'_>,
+    of: ExecutionLane<'_>,
 ) {
-    let Executed { lost, gpu, watch, name, log } = of;
+    let ExecutionLane { lost, gpu, watch, name, log } = of;
     let mut run = |requests: Vec<PendingRequest>| {
         if let Some(why) = lost.get() {
             return Err(RefusedBatch { requests, status: why.clone() });
@@ -380,8 +391,8 @@ fn execute(
         instance.execute(requests)
     };
     guarded(name, log, || match assembled(batch, owner, gpu, name, log) {
-        Assembled::Together(requests) => run(requests),
-        Assembled::Apart(requests) => {
+        AssembledBatch::Together(requests) => run(requests),
+        AssembledBatch::Apart(requests) => {
             for request in requests {
                 guarded(name, log, || run(vec![request]));
             }
@@ -396,9 +407,9 @@ fn assembled(
     gpu: Option<&CountedGpu>,
     name: &str,
     log: &LogSink,
-) -> Assembled {
+) -> AssembledBatch {
     let mut assembled = owner.assemble(batch);
-    let (Assembled::Together(requests) | Assembled::Apart(requests)) = &mut assembled;
+    let (AssembledBatch::Together(requests) | AssembledBatch::Apart(requests)) = &mut assembled;
     if let Some(gpu) = gpu {
         gpu.observe(requests);
     }

@@ -56,14 +56,14 @@ pub(super) struct LatencyPredictor {
     streak_byte_size_max: usize,
     /// A hasher with random keys, so that clients can't construct kinds with equal hashes.
     hasher: RandomState,
-    kinds: [KnownKind; KINDS_MAX],
+    kinds: [TrustedKind; KINDS_MAX],
     /// The index of the newest remembered kind.
     newest_kind: usize,
 }
 
 /// A kind of request, and the degree of trust in its short execution.
 #[derive(Copy, Clone, Debug, Default)]
-struct KnownKind {
+struct TrustedKind {
     kind: RequestKind,
     trust: u32,
 }
@@ -91,7 +91,7 @@ impl LatencyPredictor {
             streak: 0,
             streak_byte_size_max: 0,
             hasher: RandomState::default(),
-            kinds: [KnownKind::default(); KINDS_MAX],
+            kinds: [TrustedKind::default(); KINDS_MAX],
             newest_kind: 0,
         }
     }
@@ -145,7 +145,7 @@ impl LatencyPredictor {
     /// trusted kind.
     pub(super) fn allows_inline_execution(&self, profile: BatchProfile) -> bool {
         let is_trusted =
-            |known: &KnownKind| Some(known.kind) == profile.kind && known.trust >= TRUST_MIN;
+            |known: &TrustedKind| Some(known.kind) == profile.kind && known.trust >= TRUST_MIN;
         self.kinds.iter().any(is_trusted)
     }
 
@@ -189,7 +189,7 @@ impl LatencyPredictor {
             None => {
                 self.newest_kind = (self.newest_kind + 1) % KINDS_MAX;
                 let Some(oldest) = self.kinds.get_mut(self.newest_kind) else { return };
-                *oldest = KnownKind { kind, trust: 0 };
+                *oldest = TrustedKind { kind, trust: 0 };
                 &mut oldest.trust
             }
         };

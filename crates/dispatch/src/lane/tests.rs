@@ -13,7 +13,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::predictor::SHORT_EXECUTION_MAX;
-use super::{Assembled, Executed, LaneOwner, execute};
+use super::{AssembledBatch, ExecutionLane, LaneOwner, execute};
 use crate::batch::ClosedBatch;
 use crate::testing::TestServer;
 use crate::testing::sequences::{ScriptedBackend, int, reply_with, step, value, wait_until};
@@ -353,9 +353,9 @@ fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
 struct WithoutMemory;
 
 impl LaneOwner for WithoutMemory {
-    fn assemble(&self, batch: ClosedBatch) -> Assembled {
+    fn assemble(&self, batch: ClosedBatch) -> AssembledBatch {
         let ClosedBatch::Requests(requests) = batch else { unreachable!("there are no rows") };
-        Assembled::Apart(requests)
+        AssembledBatch::Apart(requests)
     }
 
     fn lane_free(&self, _: InstanceId) -> Option<ClosedBatch> {
@@ -381,7 +381,7 @@ fn requests_that_can_not_be_one_batch_are_executed_one_by_one() {
     let run = |instance: &mut Panicking| {
         let request = || PendingRequest::for_inspection(InferenceRequest::default(), 1);
         let batch = ClosedBatch::Requests(vec![request(), request(), request()]);
-        let of = Executed { lost: &lost, gpu: None, watch: None, name: "m_0_0", log: &log };
+        let of = ExecutionLane { lost: &lost, gpu: None, watch: None, name: "m_0_0", log: &log };
         execute(instance, batch, &WithoutMemory, of);
     };
     let mut instance = Panicking(Vec::new());

@@ -19,7 +19,9 @@ use galatea_stdx::sync::thread;
 use galatea_stdx::{Inbox, Lock, WakeBatch};
 
 use super::watch::LaneWatch;
-use super::{Executed, LaneInstance, LaneOwner, LaneTask, Lost, execute, guarded, timed};
+use super::{
+    ExecutionLane, LaneInstance, LaneLossReason, LaneOwner, LaneTask, execute, guarded, timed,
+};
 use crate::LogSink;
 use crate::batch::ClosedBatch;
 use crate::statistics::CountedGpu;
@@ -33,7 +35,7 @@ pub(super) struct Worker<O> {
     pub(super) instance: Arc<Lock<LaneInstance>>,
     pub(super) inbox: Arc<Inbox<LaneTask>>,
     pub(super) owner: Arc<O>,
-    pub(super) lost: Lost,
+    pub(super) lost: LaneLossReason,
     pub(super) gpu: Option<CountedGpu>,
     /// The watch; `None` if nothing can end an execution.
     pub(super) watch: Option<Arc<LaneWatch>>,
@@ -83,7 +85,7 @@ impl<O: LaneOwner> Worker<O> {
         let Some(instance) = instance else { return Duration::ZERO };
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
         let gpu = self.gpu.as_ref();
-        let of = Executed { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
+        let of = ExecutionLane { lost: &self.lost, gpu, watch, name: &self.name, log: &self.log };
         let took = timed(|| execute(instance.as_mut(), batch, &*self.owner, of));
         let elsewhere = instance.resumable().map(|resumable| resumable.took());
         predictor.observe(profile, elsewhere.unwrap_or(took));

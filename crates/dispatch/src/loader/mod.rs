@@ -53,7 +53,9 @@ use crate::reshape::OutputReshape;
 use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
 use crate::statistics::{FirstResponses, GpuCounters, MeasurementOptions, Statistics};
 use crate::timer::Timer;
-use crate::version::{ComposingVersions, LoadedModel, LostGpus, Placements, Subject, VersionHost};
+use crate::version::{
+    ComposingVersions, LoadedModel, LostGpus, Placements, VersionHost, VersionLabel,
+};
 use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
 
 /// A version's configuration, and the object that its backend created to complete it.
@@ -254,7 +256,7 @@ impl Loader {
         keys: Vec<InstanceKey>,
     ) -> Arc<Placements> {
         let (id, name) = (definition.id(), Arc::from(spec.name.as_str()));
-        let subject = Subject { id, name, version: host.version, log: self.log.clone() };
+        let subject = VersionLabel { id, name, version: host.version, log: self.log.clone() };
         let instances = (0..).map(InstanceId).zip(keys).collect();
         let placements = Arc::new(Placements::new(instances, self.lost_gpus.clone(), subject));
         let told = placements.clone();

@@ -11,13 +11,13 @@ use super::cut_statistics::CutStatistics;
 
 /// A sink that cuts the responses that pass through it.
 pub(super) struct CutSink {
-    cut: Cut,
+    cut: ResponseCut,
     statistics: Option<Arc<CutStatistics>>,
     inner: Box<dyn ResponseSink>,
 }
 
 /// The way in which the responses to a request are cut.
-pub(super) struct Cut {
+pub(super) struct ResponseCut {
     pub(super) outputs: Vec<CutOutput>,
     /// The request's own length.
     pub(super) length: u32,
@@ -27,7 +27,7 @@ pub(super) struct Cut {
 
 impl CutSink {
     pub(super) fn boxed(
-        cut: Cut,
+        cut: ResponseCut,
         statistics: Option<Arc<CutStatistics>>,
         inner: Box<dyn ResponseSink>,
     ) -> Box<dyn ResponseSink> {
@@ -41,7 +41,7 @@ impl CutSink {
     }
 }
 
-impl Cut {
+impl ResponseCut {
     fn apply(&self, response: &mut InferenceResponse) -> Result<(), Status> {
         for output in &mut response.outputs {
             let Some(cut) = self.outputs.iter().find(|cut| *cut.name == *output.name) else {

@@ -22,7 +22,7 @@ enum CutState {
     /// Neither outcome is known.
     Waiting,
     /// The execution succeeded.
-    Executed(Box<Success>),
+    Executed(Box<SuccessReport>),
     /// The response was cut back, successfully or not.
     Cut {
         succeeded: bool,
@@ -31,7 +31,7 @@ enum CutState {
 }
 
 #[derive(Debug)]
-struct Success {
+struct SuccessReport {
     batch_size: u32,
     times: AdmissionTimes,
     execution: ExecutionSummary,
@@ -59,8 +59,8 @@ impl CutStatistics {
         }
     }
 
-    fn count(&self, success: &Success, is_cut: bool) {
-        let Success { batch_size, times, execution } = success;
+    fn count(&self, success: &SuccessReport, is_cut: bool) {
+        let SuccessReport { batch_size, times, execution } = success;
         if is_cut {
             self.inner.succeeded(*batch_size, times, execution);
         } else {
@@ -71,7 +71,7 @@ impl CutStatistics {
 
 impl RequestObserver for CutStatistics {
     fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
-        let success = Success { batch_size, times: *times, execution: *execution };
+        let success = SuccessReport { batch_size, times: *times, execution: *execution };
         let mut state = self.state.lock("note an execution");
         match std::mem::replace(&mut *state, CutState::Counted) {
             CutState::Waiting => *state = CutState::Executed(Box::new(success)),

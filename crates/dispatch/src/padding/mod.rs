@@ -25,9 +25,9 @@ use galatea_gate::ledger::{Account, Charge};
 use galatea_infer::{InferenceRequest, InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
-use self::cut::{Cut, CutSink};
+use self::cut::{CutSink, ResponseCut};
 use self::cut_statistics::CutStatistics;
-use crate::lane::Assembled;
+use crate::lane::AssembledBatch;
 
 /// The padding of a model's requests.
 #[derive(Debug)]
@@ -141,19 +141,19 @@ impl BatchPadding {
     }
 
     /// Pads the requests of a batch to the length of the longest.
-    pub(crate) fn apply(&self, mut requests: Vec<PendingRequest>) -> Assembled {
+    pub(crate) fn apply(&self, mut requests: Vec<PendingRequest>) -> AssembledBatch {
         if requests.len() < 2 {
-            return Assembled::Together(requests);
+            return AssembledBatch::Together(requests);
         }
         let lengths: Vec<u32> =
             requests.iter().map(|one| self.plan.length(one.request()).longest()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         if lengths.iter().all(|length| *length == longest) {
-            return Assembled::Together(requests);
+            return AssembledBatch::Together(requests);
         }
         let spec = &self.plan.spec;
         let Some(charges) = self.charge(longest, &requests) else {
-            return Assembled::Apart(requests);
+            return AssembledBatch::Apart(requests);
         };
         for (input, charge) in spec.inputs.iter().zip(charges) {
             gather::pad(input, longest, &mut requests, charge);
@@ -168,13 +168,13 @@ impl BatchPadding {
                         statistics = Some(observer.clone());
                         observer
                     });
-                    let cut = Cut { outputs, length, padded_length: longest };
+                    let cut = ResponseCut { outputs, length, padded_length: longest };
                     let sink = |inner| CutSink::boxed(cut, statistics, inner);
                     request.wrap_sender(|sender| sender.wrap(sink));
                 }
             }
         }
-        Assembled::Together(requests)
+        AssembledBatch::Together(requests)
     }
 
     /// Charges the memory of each padded input: of all of them, or of none.

@@ -109,15 +109,15 @@ impl LostGpus {
 
 /// The instances of a version's lanes, and the lost GPUs that may take them out of service.
 pub(crate) struct Placements {
-    current: Lock<Current>,
+    current: Lock<CurrentInstances>,
     lost: Arc<LostGpus>,
     /// The number of lost GPUs that the lanes have been told of.
     told: AtomicUsize,
-    subject: Subject,
+    subject: VersionLabel,
 }
 
 #[derive(Default)]
-struct Current {
+struct CurrentInstances {
     instances: Vec<(InstanceId, InstanceKey)>,
     /// The instances that have left, or are about to leave.
     dismissed: Vec<InstanceId>,
@@ -126,14 +126,14 @@ struct Current {
 }
 
 /// The names for messages about the version.
-pub(crate) struct Subject {
+pub(crate) struct VersionLabel {
     pub(crate) id: Arc<str>,
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
     pub(crate) log: LogSink,
 }
 
-impl Current {
+impl CurrentInstances {
     /// Implements [`Placements::set`].
     fn replace(
         &mut self,
@@ -162,9 +162,10 @@ impl Placements {
     pub(crate) fn new(
         instances: Vec<(InstanceId, InstanceKey)>,
         lost: Arc<LostGpus>,
-        subject: Subject,
+        subject: VersionLabel,
     ) -> Self {
-        let current = Lock::new(Current { instances, dismissed: Vec::new(), generation: 0 });
+        let current =
+            Lock::new(CurrentInstances { instances, dismissed: Vec::new(), generation: 0 });
         Self { current, lost, told: AtomicUsize::new(0), subject }
     }
 

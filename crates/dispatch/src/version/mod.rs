@@ -31,7 +31,7 @@ use galatea_config::ModelSpec;
 use galatea_control::{
     Measurements, ModelConfigDocument, ModelMetadata, ModelStatistics, TensorMetadata,
 };
-use galatea_explain::{ExplainingObserver, Explanation, Facts, MainCauseFinder, Mark};
+use galatea_explain::{ExplainingObserver, Explanation, MainCauseFinder, Milestone, RequestFacts};
 use galatea_infer::{
     AdmissionTimes, InferenceRequest, ModelClasses, PendingRequest, RequestObserver,
     ResponseSender, Status, Trace, TraceSubject,
@@ -41,7 +41,7 @@ use galatea_stdx::len64;
 
 pub use self::composing::ComposingVersions;
 pub use self::gpu_loss::LostGpus;
-pub(crate) use self::gpu_loss::{Placements, Subject};
+pub(crate) use self::gpu_loss::{Placements, VersionLabel};
 pub(crate) use self::host::VersionHost;
 use crate::admission::Admission;
 use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
@@ -154,7 +154,7 @@ impl LoadedModel {
     ) -> Arc<dyn RequestObserver> {
         let explanation = request.trace.as_ref().and_then(|trace| Explanation::of(trace));
         let Some(explanation) = explanation else { return self.host.clone() };
-        explanation.mark(Mark::Queued, times.queued);
+        explanation.mark(Milestone::Queued, times.queued);
         ExplainingObserver::before(explanation, self.host.clone())
     }
 
@@ -358,7 +358,7 @@ impl LoadedModel {
 }
 
 /// Adds to the explanation of a request, if it has one.
-fn explain(trace: &Trace, change: impl FnOnce(&mut Facts)) {
+fn explain(trace: &Trace, change: impl FnOnce(&mut RequestFacts)) {
     if let Some(explanation) = Explanation::of(trace) {
         explanation.update(change);
     }

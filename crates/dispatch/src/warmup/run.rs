@@ -63,9 +63,9 @@ impl WarmupCosts {
 
 /// An observer that counts the executions of samples, but not their responses, as Triton does.
 #[derive(Debug)]
-struct ExecutionsOnly(Arc<dyn RequestObserver>);
+struct ExecutionCounter(Arc<dyn RequestObserver>);
 
-impl RequestObserver for ExecutionsOnly {
+impl RequestObserver for ExecutionCounter {
     fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
         self.0.succeeded(batch_size, times, execution);
     }
@@ -212,7 +212,7 @@ impl InstanceWarmup<'_> {
         }));
         let now = Instant::now();
         let times = AdmissionTimes { arrival: now, queued: now };
-        let observer = Arc::new(ExecutionsOnly(self.observer.clone()));
+        let observer = Arc::new(ExecutionCounter(self.observer.clone()));
         PendingRequest::new(request.clone(), sender, 1, times, observer)
     }
 }

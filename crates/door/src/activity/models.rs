@@ -21,9 +21,9 @@ fn a_connection_that_lost_its_place_serves_no_request() {
         let other = activity.clone();
         let evicting =
             thread::spawn(move || other.idle_since().is_some_and(|since| other.evict(since)));
-        activity.begin_wait(Waiting::Idle, Tick(0));
+        activity.begin_wait(AwaitedStep::Idle, Tick(0));
         let first = activity.end();
-        activity.begin_wait(Waiting::Idle, Tick(0));
+        activity.begin_wait(AwaitedStep::Idle, Tick(0));
         let second = activity.end();
         let is_evicted = evicting.join().unwrap();
         // A connection evicted while idle finds out before it serves the next request.
@@ -36,7 +36,7 @@ fn a_connection_that_lost_its_place_serves_no_request() {
 fn a_place_is_taken_once() {
     model(|| {
         let activity = activity();
-        activity.begin_wait(Waiting::Idle, Tick(0));
+        activity.begin_wait(AwaitedStep::Idle, Tick(0));
         let evicting = [(); 2].map(|()| {
             let other = activity.clone();
             thread::spawn(move || other.idle_since().is_some_and(|since| other.evict(since)))

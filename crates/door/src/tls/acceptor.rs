@@ -16,7 +16,7 @@ use super::config::{ApplicationProtocol, TlsConfig};
 use super::failure::{HandshakeFailure, HandshakeFailureKind};
 use super::socket::Socket;
 use crate::connections::CountedConnection;
-use crate::in_progress::InProgress;
+use crate::in_progress::TaskTracker;
 use crate::phase::PhaseWatch;
 
 /// The time that a client may take for the TLS handshake.
@@ -41,7 +41,7 @@ pub struct Tls(Arc<AcceptorShared>);
 
 struct AcceptorShared {
     config: ArcSwap<TlsConfig>,
-    handshakes: Arc<InProgress>,
+    handshakes: Arc<TaskTracker>,
     report: Box<dyn Fn(&HandshakeFailure) + Send + Sync>,
 }
 
@@ -53,7 +53,7 @@ impl Tls {
     ) -> Self {
         Self(Arc::new(AcceptorShared {
             config: ArcSwap::from_pointee(config),
-            handshakes: Arc::new(InProgress::new(HANDSHAKES_MAX)),
+            handshakes: Arc::new(TaskTracker::new(HANDSHAKES_MAX)),
             report: Box::new(report),
         }))
     }

@@ -62,7 +62,7 @@ pub enum ApplicationProtocol {
 
 /// The requirement for clients to identify themselves.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Clients {
+pub enum ClientAuthentication {
     /// Clients need no certificate.
     Anonymous,
     /// Clients need a certificate that the roots have signed.
@@ -85,7 +85,7 @@ impl TlsConfig {
     /// If a file lacks the expected content, or the key doesn't belong to the certificate.
     pub fn new(
         files: &TlsFiles,
-        clients: Clients,
+        clients: ClientAuthentication,
         protocol: ApplicationProtocol,
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
@@ -100,8 +100,8 @@ impl TlsConfig {
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong(TlsFileRole::Key, error.to_string()))?;
         let builder = match clients {
-            Clients::Anonymous => builder.with_no_client_auth(),
-            Clients::Certified => {
+            ClientAuthentication::Anonymous => builder.with_no_client_auth(),
+            ClientAuthentication::Certified => {
                 let verifier = client_verifier::new(roots, &provider)
                     .map_err(|reason| wrong(TlsFileRole::Roots, reason))?;
                 builder.with_client_cert_verifier(verifier)
@@ -229,7 +229,11 @@ mod tests {
 
     fn config(certificate: &[u8], key: &[u8], roots: Option<&[u8]>) -> Result<TlsConfig, TlsError> {
         let (certificate, key) = (certificate.to_vec(), key.to_vec());
-        let clients = if roots.is_some() { Clients::Certified } else { Clients::Anonymous };
+        let clients = if roots.is_some() {
+            ClientAuthentication::Certified
+        } else {
+            ClientAuthentication::Anonymous
+        };
         let files = TlsFiles { certificate, key, roots: roots.map(<[u8]>::to_vec) };
         TlsConfig::new(&files, clients, ApplicationProtocol::Http2)
     }

@@ -25,6 +25,8 @@ mod test_certificates;
 mod tests;
 
 pub use acceptor::{Tls, TlsStream};
-pub use config::{ApplicationProtocol, Clients, TlsConfig, TlsError, TlsFileRole, TlsFiles};
+pub use config::{
+    ApplicationProtocol, ClientAuthentication, TlsConfig, TlsError, TlsFileRole, TlsFiles,
+};
 pub use failure::{HandshakeFailure, HandshakeFailureKind};
-pub use reload::{Reload, ReloadStep};
+pub use reload::{ReloadStep, TlsReloader};

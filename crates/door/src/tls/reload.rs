@@ -9,14 +9,14 @@ use std::fmt::Debug;
 
 /// Decides when changed files take effect. `F` is the contents of the files.
 #[derive(Debug)]
-pub struct Reload<F> {
+pub struct TlsReloader<F> {
     served: F,
     /// The files that were seen last, if they differ from those in use.
-    seen: Option<Seen<F>>,
+    seen: Option<SeenFiles<F>>,
 }
 
 #[derive(Debug)]
-struct Seen<F> {
+struct SeenFiles<F> {
     reading: Result<F, String>,
     is_judged: bool,
 }
@@ -26,13 +26,13 @@ struct Seen<F> {
 pub enum ReloadStep<'r, F> {
     /// Do nothing.
     Keep,
-    /// Make a configuration from these files. If that succeeds, use it and call [`Reload::adopt`].
+    /// Make a configuration from these files. If that succeeds, use it and call [`TlsReloader::adopt`].
     Judge(&'r F),
     /// Tell the operator that the files can't be read, for this reason.
     Complain(&'r str),
 }
 
-impl<F: PartialEq + Clone + Debug> Reload<F> {
+impl<F: PartialEq + Clone + Debug> TlsReloader<F> {
     /// A value with the files in use, `served`.
     #[must_use]
     pub const fn new(served: F) -> Self {
@@ -46,7 +46,7 @@ impl<F: PartialEq + Clone + Debug> Reload<F> {
             return ReloadStep::Keep;
         }
         if self.seen.as_ref().is_none_or(|seen| seen.reading != reading) {
-            self.seen = Some(Seen { reading, is_judged: false });
+            self.seen = Some(SeenFiles { reading, is_judged: false });
             return ReloadStep::Keep;
         }
         match &mut self.seen {
@@ -63,7 +63,7 @@ impl<F: PartialEq + Clone + Debug> Reload<F> {
 
     /// Notes that the last evaluated files are now in use.
     pub fn adopt(&mut self) {
-        if let Some(Seen { reading: Ok(files), .. }) = self.seen.take() {
+        if let Some(SeenFiles { reading: Ok(files), .. }) = self.seen.take() {
             self.served = files;
         }
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     /// Reads the files, and returns the step taken.
-    fn look(reload: &mut Reload<&'static str>, files: &'static str) -> String {
+    fn look(reload: &mut TlsReloader<&'static str>, files: &'static str) -> String {
         let reading = match files.strip_prefix("error: ") {
             Some(reason) => Err(reason.to_owned()),
             None => Ok(files),
@@ -89,7 +89,7 @@ mod tests {
     /// Checks the step taken after each reading; files that begin with `good` are adopted.
     #[track_caller]
     fn check(looks: &[(&'static str, &str)]) {
-        let mut reload = Reload::new("first");
+        let mut reload = TlsReloader::new("first");
         for (place, (files, expected)) in looks.iter().enumerate() {
             let done = look(&mut reload, files);
             assert_eq!(&done, expected, "look {place}");

@@ -13,14 +13,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::test_certificates as files;
-use super::{ApplicationProtocol, Clients, HandshakeFailureKind, Tls, TlsConfig, TlsFiles};
+use super::{
+    ApplicationProtocol, ClientAuthentication, HandshakeFailureKind, Tls, TlsConfig, TlsFiles,
+};
 use crate::connections::Connections;
-use crate::phase::{Phase, PhaseSender};
+use crate::phase::{DoorPhase, PhaseSender};
 
 const PLAIN_REPLY: &[u8] = b"speak TLS";
 
 /// A door's TLS, and the reasons for its failed handshakes.
-fn server(clients: Clients) -> (Tls, mpsc::Receiver<HandshakeFailureKind>) {
+fn server(clients: ClientAuthentication) -> (Tls, mpsc::Receiver<HandshakeFailureKind>) {
     let files = TlsFiles {
         certificate: files::SERVER.to_vec(),
         key: files::SERVER_KEY.to_vec(),
@@ -92,8 +94,8 @@ async fn echoes(tls: &Tls, config: ClientConfig) -> bool {
 
 #[tokio::test]
 async fn clients_are_let_in_by_their_certificate_and_key() {
-    let (anonymous, _) = server(Clients::Anonymous);
-    let (certified, failures) = server(Clients::Certified);
+    let (anonymous, _) = server(ClientAuthentication::Anonymous);
+    let (certified, failures) = server(ClientAuthentication::Certified);
     for version in [&TLS12, &TLS13] {
         assert!(echoes(&anonymous, client(version, None)).await);
         for (certificate, key) in [
@@ -116,7 +118,7 @@ async fn clients_are_let_in_by_their_certificate_and_key() {
 
 #[tokio::test]
 async fn clients_name_the_protocol() {
-    let (tls, failures) = server(Clients::Anonymous);
+    let (tls, failures) = server(ClientAuthentication::Anonymous);
     for names in [vec![], vec![b"http/1.1".to_vec()]] {
         let mut config = client(&TLS13, None);
         config.alpn_protocols = names;
@@ -127,7 +129,7 @@ async fn clients_name_the_protocol() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_stops_is_given_up_in_time() {
-    let (tls, failures) = server(Clients::Anonymous);
+    let (tls, failures) = server(ClientAuthentication::Anonymous);
     let (_client, server) = pair().await;
     let phase = PhaseSender::new();
     assert!(tls.accept(server, &mut phase.watch(), &mut None, PLAIN_REPLY).await.is_none());
@@ -136,15 +138,15 @@ async fn a_client_that_stops_is_given_up_in_time() {
 
 #[tokio::test]
 async fn a_drain_does_not_wait_for_a_handshake() {
-    let (tls, failures) = server(Clients::Anonymous);
+    let (tls, failures) = server(ClientAuthentication::Anonymous);
     let (_client, server) = pair().await;
     let (phase, connections) = (PhaseSender::new(), Arc::<Connections>::default());
     let (mut watch, mut open) = (phase.watch(), Some(connections.open()));
     let accept = tls.accept(server, &mut watch, &mut open, PLAIN_REPLY);
     let stop = async {
-        phase.advance(Phase::Draining);
+        phase.advance(DoorPhase::Draining);
         connections.drained().await;
-        phase.advance(Phase::Closed);
+        phase.advance(DoorPhase::Closed);
     };
     let (accepted, ()) = tokio::join!(accept, stop);
     assert!(accepted.is_none() && open.is_none());
@@ -154,7 +156,7 @@ async fn a_drain_does_not_wait_for_a_handshake() {
 
 #[tokio::test]
 async fn plain_text_is_answered_and_closed() {
-    let (tls, failures) = server(Clients::Anonymous);
+    let (tls, failures) = server(ClientAuthentication::Anonymous);
     let (mut client, server) = pair().await;
     let phase = PhaseSender::new();
     let (mut watch, mut open) = (phase.watch(), None);

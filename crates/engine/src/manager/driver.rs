@@ -14,7 +14,7 @@ use galatea_infer::Status;
 use galatea_policy::ModelName;
 use galatea_stdx::{Condvar, Guard, Lock};
 
-use super::effect::{Effect, LoadOrder, ManagerEvent, Step, VersionWork};
+use super::effect::{Effect, LoadOrder, ManagerEvent, StepEffects, VersionWork};
 use super::plan::Plan;
 use super::pool::Pool;
 use super::worker::LoadWorker;
@@ -45,7 +45,7 @@ impl Driver {
     pub(super) fn step<T>(
         self: &Arc<Self>,
         plan: Guard<'_, Plan>,
-        change: impl FnOnce(&mut Plan, &mut Step) -> T,
+        change: impl FnOnce(&mut Plan, &mut StepEffects) -> T,
     ) -> T {
         let (result, work) = self.step_until_work(plan, change);
         if let Some(work) = work {
@@ -118,7 +118,7 @@ impl Driver {
     fn step_until_work<T>(
         self: &Arc<Self>,
         mut plan: Guard<'_, Plan>,
-        change: impl FnOnce(&mut Plan, &mut Step) -> T,
+        change: impl FnOnce(&mut Plan, &mut StepEffects) -> T,
     ) -> (T, Option<VersionWork>) {
         let (result, effects, ended) = step_plan(&mut plan, &self.worker.registry, change);
         let guard = |effect: &Effect| EffectInProgress { driver: self, id: effect.id().clone() };
@@ -206,11 +206,11 @@ impl Driver {
 pub(super) fn step_plan<T>(
     plan: &mut Plan,
     registry: &Registry,
-    change: impl FnOnce(&mut Plan, &mut Step) -> T,
+    change: impl FnOnce(&mut Plan, &mut StepEffects) -> T,
 ) -> (T, Vec<Effect>, Vec<Arc<LoadOrder>>) {
-    let mut step = Step::default();
+    let mut step = StepEffects::default();
     let result = change(plan, &mut step);
-    let Step { changes, effects, ended } = step;
+    let StepEffects { changes, effects, ended } = step;
     registry.apply(plan.desired(), changes);
     effects.iter().for_each(|effect| plan.begin_effect(effect.id()));
     (result, effects, ended)

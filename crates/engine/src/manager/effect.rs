@@ -1,6 +1,6 @@
 //! Effects that the plan requests, and the events that report their completion.
 //!
-//! The plan is stepped under the manager's lock. The consequences of a step, a [`Step`], are
+//! The plan is stepped under the manager's lock. The consequences of a step, a [`StepEffects`], are
 //! applied afterwards: changes of the registry still under the lock, so that registry and plan
 //! never disagree, and effects outside it. Each effect that takes time ends with one
 //! [`ManagerEvent`], the next step's.
@@ -133,7 +133,7 @@ pub(super) enum ManagerEvent {
 
 /// The consequences of a step of the plan.
 #[derive(Default)]
-pub(super) struct Step {
+pub(super) struct StepEffects {
     pub(super) changes: Vec<RegistryChange>,
     pub(super) effects: Vec<Effect>,
     /// Loads that ended. Their definitions may own files, so they must not be dropped under the
@@ -193,7 +193,7 @@ impl Effect {
     }
 }
 
-impl Step {
+impl StepEffects {
     /// Drops the reasons why models are blocked: as in Triton, models that are taken out of service
     /// together with one that they need have not failed.
     pub(super) fn drop_block_reasons(&mut self) {

@@ -139,7 +139,7 @@ use self::driver::Driver;
 use self::plan::Plan;
 use self::pool::Pool;
 use self::search::Searcher;
-use self::withdrawal::Withdrawal;
+use self::withdrawal::AgentWithdrawals;
 use self::worker::LoadWorker;
 use crate::catalog::Catalog;
 use crate::reaper::Reaper;
@@ -202,7 +202,7 @@ pub(crate) struct Manager {
     scanning: Lock<()>,
     /// The problems of the latest scan.
     unread: Lock<Vec<ScanProblem>>,
-    withdrawal: Arc<Withdrawal>,
+    withdrawal: Arc<AgentWithdrawals>,
 }
 
 impl Manager {

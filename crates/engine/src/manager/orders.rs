@@ -16,7 +16,7 @@ use super::candidate::CandidateModel;
 use super::defined_model::DefinedModel;
 use super::driver::Driver;
 use super::plan::{Plan, UnusedModels};
-use super::search::{NotPolled, OrderedModels};
+use super::search::{OrderedModels, UnreadableModel};
 use super::{ControlMode, Manager};
 use crate::LoadFailure;
 
@@ -41,7 +41,7 @@ impl Manager {
         let name: ModelName = name.into();
         let _order = OrderInProgress::begin(&self.driver, &name)?;
         let OrderedModels { named, all, is_complete } =
-            self.searcher().load(&name, parameters).map_err(|NotPolled| not_polled(&name))?;
+            self.searcher().load(&name, parameters).map_err(|UnreadableModel| not_polled(&name))?;
         let plan =
             self.driver.wait(|plan| all.iter().all(|id| plan.is_settled_with_related(id)))?;
         let is_absent = |id: &ModelName| plan.status(id) == LifecycleStatus::Absent;

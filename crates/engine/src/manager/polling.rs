@@ -8,7 +8,7 @@ use galatea_repository::{Scan, ScanProblem};
 
 use super::Manager;
 use super::candidate::CandidateModel;
-use super::effect::Step;
+use super::effect::StepEffects;
 use super::plan::{Plan, UnusedModels};
 use crate::catalog::CatalogModel;
 
@@ -129,7 +129,7 @@ fn remove_absent<'a>(
     present: &BTreeSet<ModelName>,
     untried: impl Iterator<Item = &'a ModelName>,
     plan: &mut Plan,
-    step: &mut Step,
+    step: &mut StepEffects,
 ) {
     let known = plan.desired().cloned().chain(untried.cloned());
     let absent: Vec<ModelName> = known.filter(|id| !present.contains(id)).collect();

@@ -24,7 +24,7 @@ pub(super) struct OrderedModels {
 }
 
 /// An error: no model with the ordered name could be read. The log has the reason.
-pub(super) struct NotPolled;
+pub(super) struct UnreadableModel;
 
 /// A search in progress.
 struct Search {
@@ -67,7 +67,7 @@ impl Searcher<'_> {
         &self,
         name: &str,
         parameters: LoadParameters,
-    ) -> Result<OrderedModels, NotPolled> {
+    ) -> Result<OrderedModels, UnreadableModel> {
         let mut search = Search::new(name, parameters);
         loop {
             self.look_up_pending(&mut search)?;
@@ -93,7 +93,7 @@ impl Searcher<'_> {
 
     /// Looks up the pending names. As in Triton, readable models are loaded even if others can't be
     /// read, but the ordered one must be among them.
-    fn look_up_pending(&self, search: &mut Search) -> Result<(), NotPolled> {
+    fn look_up_pending(&self, search: &mut Search) -> Result<(), UnreadableModel> {
         while let Some(name) = search.pending.pop() {
             let is_ordered = name == search.name;
             let (reason, parameters) = if is_ordered {
@@ -127,7 +127,7 @@ impl Searcher<'_> {
             let is_read = search.candidates.len() > count;
             search.is_complete &= !is_missing;
             if is_ordered && !is_read {
-                return Err(NotPolled);
+                return Err(UnreadableModel);
             }
         }
         Ok(())
@@ -149,7 +149,7 @@ impl Searcher<'_> {
         &self,
         candidates: Vec<CandidateModel>,
         search: &mut Search,
-    ) -> Result<(), NotPolled> {
+    ) -> Result<(), UnreadableModel> {
         for candidate in candidates {
             let reason = candidate.reason;
             match candidate.into_undefined() {
@@ -158,7 +158,7 @@ impl Searcher<'_> {
             }
         }
         let is_read = search.candidates.iter().any(|candidate| candidate.name == search.name);
-        if is_read { Ok(()) } else { Err(NotPolled) }
+        if is_read { Ok(()) } else { Err(UnreadableModel) }
     }
 
     /// Defines a model, unless the plan already has it.

@@ -13,13 +13,13 @@ use super::driver::Driver;
 
 /// The withdrawals of a manager, one at a time.
 #[derive(Default)]
-pub(super) struct Withdrawal {
+pub(super) struct AgentWithdrawals {
     /// True while a thread tells agents.
     is_running: Lock<bool>,
     ended: Condvar,
 }
 
-impl Withdrawal {
+impl AgentWithdrawals {
     /// Takes every model out of service, and waits for at most `timeout` for their agents.
     pub(super) fn run(self: &Arc<Self>, driver: &Arc<Driver>, timeout: Duration) {
         driver.worker.withdraw_without_agents();

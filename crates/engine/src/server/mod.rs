@@ -212,12 +212,12 @@ impl Server {
     /// Returns the number of model versions that remain after `timeout`, including those that are
     /// being loaded.
     pub fn unload_all(&self, timeout: Duration) -> usize {
-        let UnloadRemainder { loads, versions } = self.unload(timeout);
+        let RemainingUnloads { loads, versions } = self.unload(timeout);
         loads + versions
     }
 
     /// Like [`Self::unload_all`], with separate counts of the remaining work.
-    pub fn unload(&self, timeout: Duration) -> UnloadRemainder {
+    pub fn unload(&self, timeout: Duration) -> RemainingUnloads {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
         self.manager.close(left());
@@ -225,7 +225,7 @@ impl Server {
         // A load may have ended in the meantime. A model whose agents don't return is counted
         // below.
         self.manager.withdraw_all(left());
-        UnloadRemainder { loads, versions: self.reaper.wait_idle(left()) }
+        RemainingUnloads { loads, versions: self.reaper.wait_idle(left()) }
     }
 
     /// Begins no more loads, and fails the orders that wait for one because the server exits.
@@ -237,7 +237,7 @@ impl Server {
 
 /// The remaining work of a server that unloads its models.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct UnloadRemainder {
+pub struct RemainingUnloads {
     /// Work on versions that are being loaded, whose results no client awaits.
     pub loads: usize,
     /// Versions that have requests, or are being destroyed.

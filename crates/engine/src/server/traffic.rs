@@ -24,7 +24,7 @@ impl TrafficRecordingControl for Server {
         version: Option<i64>,
     ) -> Result<Box<dyn TrafficRecording>, Status> {
         let found = self.find(model, version)?;
-        let place = RecordingPlace::take(&self.traffic_recordings)?;
+        let place = RecordingPermit::take(&self.traffic_recordings)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let processors = std::thread::available_parallelism().map_or(0, usize::from);
@@ -45,9 +45,9 @@ impl TrafficRecordingControl for Server {
 }
 
 /// The right to one of the recordings.
-struct RecordingPlace(Arc<AtomicUsize>);
+struct RecordingPermit(Arc<AtomicUsize>);
 
-impl RecordingPlace {
+impl RecordingPermit {
     fn take(taken: &Arc<AtomicUsize>) -> Result<Self, Status> {
         let place = Self(taken.clone());
         let max = TRAFFIC_RECORDINGS_MAX;
@@ -59,7 +59,7 @@ impl RecordingPlace {
     }
 }
 
-impl Drop for RecordingPlace {
+impl Drop for RecordingPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -72,7 +72,7 @@ struct ModelRecording {
     registry: Arc<Registry>,
     model: Weak<ModelHandle>,
     header: Option<String>,
-    _place: RecordingPlace,
+    _place: RecordingPermit,
 }
 
 impl ModelRecording {

@@ -22,11 +22,11 @@ pub(crate) use trusted_control::TrustedControl;
 use crate::{Catalog, CatalogModel, ControlMode, LoadFailure, Namespaces, Server, ServerOptions};
 
 /// A repository that lists one model.
-struct OneModel {
+struct SingleModelCatalog {
     name: String,
 }
 
-impl Catalog for OneModel {
+impl Catalog for SingleModelCatalog {
     fn names(&self) -> Vec<ListedModel> {
         vec![ListedModel { namespace: None, name: self.name.clone(), is_duplicate: false }]
     }
@@ -92,7 +92,7 @@ impl ServerSetup {
             hold_until_backlogged: 0,
             parallel_creation: None,
             gpu_memory_check: None,
-            catalog: Arc::new(OneModel { name: String::from(draft.name()) }),
+            catalog: Arc::new(SingleModelCatalog { name: String::from(draft.name()) }),
             control: ControlMode::None,
             namespaces: Namespaces::None,
             load_threads: 4,

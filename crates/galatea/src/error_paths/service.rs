@@ -18,26 +18,26 @@ use crate::flags::Settings;
 
 /// The server of the network doors.
 #[derive(Clone)]
-pub(crate) struct Served {
+pub(crate) struct DoorServices {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
 }
 
 /// The server as the settings let doors reach it. Doors reach it directly if its errors may
 /// name absolute paths.
-pub(crate) fn served(server: &Arc<Server>, settings: &Settings, temporary: &Path) -> Served {
+pub(crate) fn served(server: &Arc<Server>, settings: &Settings, temporary: &Path) -> DoorServices {
     match settings.error_paths {
-        ErrorPaths::Absolute => Served { service: server.clone(), control: server.clone() },
+        ErrorPaths::Absolute => DoorServices { service: server.clone(), control: server.clone() },
         ErrorPaths::Relative => {
             let roots = Arc::new(HiddenRoots::new(&settings.model_repositories, temporary));
-            let relative = Arc::new(Relative { server: server.clone(), roots });
-            Served { service: relative.clone(), control: relative }
+            let relative = Arc::new(RelativePathServer { server: server.clone(), roots });
+            DoorServices { service: relative.clone(), control: relative }
         }
     }
 }
 
 /// A server whose errors name paths from the repository on.
-struct Relative<S> {
+struct RelativePathServer<S> {
     server: Arc<S>,
     roots: Arc<HiddenRoots>,
 }
@@ -51,13 +51,13 @@ impl HiddenRoots {
     }
 }
 
-impl<S> Relative<S> {
+impl<S> RelativePathServer<S> {
     fn result<T>(&self, result: Result<T, Status>) -> Result<T, Status> {
         result.map_err(|status| self.roots.status(status))
     }
 }
 
-impl<S: InferenceService> InferenceService for Relative<S> {
+impl<S: InferenceService> InferenceService for RelativePathServer<S> {
     fn infer(
         &self,
         pass: Pass<api::Inference>,
@@ -65,18 +65,18 @@ impl<S: InferenceService> InferenceService for Relative<S> {
         sender: ResponseSender,
     ) {
         let roots = self.roots.clone();
-        let sender = sender.wrap(|sink| Box::new(RelativeSink { sink, roots }));
+        let sender = sender.wrap(|sink| Box::new(RelativePathSink { sink, roots }));
         self.server.infer(pass, request, sender);
     }
 }
 
 /// Replies whose errors name paths from the repository on.
-struct RelativeSink {
+struct RelativePathSink {
     sink: Box<dyn ResponseSink>,
     roots: Arc<HiddenRoots>,
 }
 
-impl ResponseSink for RelativeSink {
+impl ResponseSink for RelativePathSink {
     fn deliver(&mut self, reply: Reply) {
         self.sink.deliver(match reply {
             Reply::Response { result: Err(status), finality } => {
@@ -95,7 +95,7 @@ impl ResponseSink for RelativeSink {
     }
 }
 
-impl<S: ServerControl> ServerControl for Relative<S> {
+impl<S: ServerControl> ServerControl for RelativePathServer<S> {
     fn live(&self, pass: Pass<api::Health>) -> bool {
         self.server.live(pass)
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::flag::{Flag, no_default};
 use super::settings::BackendSetting;
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 
 pub(super) const GROUP: Group = Group {
@@ -44,17 +44,17 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-fn onnxruntime_library(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn onnxruntime_library(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     if value.is_empty() {
-        return Err(Refusal(String::from("the path is empty")));
+        return Err(InvalidValue(String::from("the path is empty")));
     }
     settings.onnxruntime_library = Some(PathBuf::from(value));
     Ok(())
 }
 
-fn backend_config(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn backend_config(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     let shape = "<backend name>,<setting>=<value> or <setting>=<value>";
-    let malformed = || Refusal(format!("the format is {shape}. Got {value}"));
+    let malformed = || InvalidValue(format!("the format is {shape}. Got {value}"));
     let (backend, setting) = match value.split_once(',') {
         Some(("", _)) => return Err(malformed()),
         Some((backend, setting)) => (backend, setting),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::flag::{Flag, no_default};
 use super::settings::{CacheFlag, CacheSettings};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 use crate::cache::LOCAL;
 
@@ -44,10 +44,10 @@ fn note_unread(settings: &mut Settings, value: &str) {
 }
 
 /// Triton's texts, of which one has quotes.
-fn malformed(value: &str) -> Refusal {
+fn malformed(value: &str) -> InvalidValue {
     const SHAPE: &str = "<cache name>,<setting>=<value>";
     let names_a_cache = value.find(',').is_some_and(|comma| comma > 0);
-    Refusal(if names_a_cache {
+    InvalidValue(if names_a_cache {
         format!("--cache-config option format is '{SHAPE}'. Got {value}\n")
     } else {
         format!("No cache specified. --cache-config option format is {SHAPE}. Got {value}\n")
@@ -59,7 +59,7 @@ fn config_of<'a>(
     settings: &'a mut Settings,
     flag: CacheFlag,
     name: &str,
-) -> Result<&'a mut String, Refusal> {
+) -> Result<&'a mut String, InvalidValue> {
     let cache = settings.cache.get_or_insert_with(|| CacheSettings {
         flag,
         name: name.to_owned(),
@@ -67,7 +67,7 @@ fn config_of<'a>(
         names_others: false,
     });
     if cache.flag != flag {
-        return Err(Refusal(String::from(
+        return Err(InvalidValue(String::from(
             "incompatible flags --response-cache-byte-size and --cache-config both provided. \
              Please provide one or the other.",
         )));
@@ -76,10 +76,10 @@ fn config_of<'a>(
     Ok(&mut cache.config)
 }
 
-fn check_object(json: &str) -> Result<(), Refusal> {
+fn check_object(json: &str) -> Result<(), InvalidValue> {
     serde_json::from_str::<Map<String, Value>>(json)
         .map(drop)
-        .map_err(|error| Refusal(format!("the cache's configuration is not JSON: {error}")))
+        .map_err(|error| InvalidValue(format!("the cache's configuration is not JSON: {error}")))
 }
 
 /// A configuration with a setting added or replaced. Values are texts, as in Triton.
@@ -97,7 +97,7 @@ pub(super) const FLAGS: &[Flag] = &[Flag::other(
     response_cache_byte_size,
 )];
 
-fn cache_config(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn cache_config(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     if let Some((cache, whole)) = value.split_once(',')
         && whole.starts_with('{')
         && !cache.is_empty()
@@ -115,7 +115,7 @@ fn cache_config(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn response_cache_byte_size(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn response_cache_byte_size(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     settings.note(format!(
         "'--response-cache-byte-size' has been deprecated: use '--cache-config=local,size={value}'"
     ));

@@ -8,7 +8,7 @@ use crate::environment::{SpanBatchVariables, VertexAiVariables};
 fn parsed_under(variables: &VertexAiVariables, arguments: &[&str]) -> Result<Settings, String> {
     let arguments = arguments.iter().map(|argument| (*argument).to_owned());
     match parse(arguments, variables, &SpanBatchVariables::default()) {
-        Ok(Request::Serve(settings)) => Ok(*settings),
+        Ok(ServerCommand::Serve(settings)) => Ok(*settings),
         Ok(other) => panic!("{other:?}"),
         Err(error) => Err(error.to_string()),
     }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::Group;
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 
 pub(super) const GROUP: Group = Group {
     title: "Connections",
@@ -87,6 +87,6 @@ fn shown<T: ToString + Default>(limit: Option<T>) -> String {
 }
 
 /// A number; 0 is no limit.
-fn if_any<T: FromStr + Default + PartialEq>(value: &str) -> Result<Option<T>, Refusal> {
+fn if_any<T: FromStr + Default + PartialEq>(value: &str) -> Result<Option<T>, InvalidValue> {
     Ok(Some(value::number(value)?).filter(|number| *number != T::default()))
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use galatea_codec::forward::HeaderForward;
 
 use super::Settings;
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 
 /// A flag of the command line.
 pub(crate) struct Flag {
@@ -18,17 +18,17 @@ pub(crate) struct Flag {
     pub(super) argument: Option<&'static str>,
     /// Its effect, in a sentence or two.
     pub(super) help: &'static str,
-    form: Form,
+    form: ValueForm,
 }
 
 /// The setting that a flag changes.
 type SettingOf<T> = fn(&mut Settings) -> &mut T;
 
 /// Puts a value into effect.
-type Apply = fn(&mut Settings, &str) -> Result<(), Refusal>;
+type Apply = fn(&mut Settings, &str) -> Result<(), InvalidValue>;
 
 /// The kind of a value, and the setting that it becomes.
-enum Form {
+enum ValueForm {
     /// No value.
     Switch(fn(&mut Settings)),
     Boolean(SettingOf<bool>),
@@ -66,7 +66,7 @@ impl Flag {
         name: &'static str,
         argument: Option<&'static str>,
         help: &'static str,
-        form: Form,
+        form: ValueForm,
     ) -> Self {
         Self { name, argument, help, form }
     }
@@ -77,7 +77,7 @@ impl Flag {
         help: &'static str,
         apply: fn(&mut Settings),
     ) -> Self {
-        Self::new(name, None, help, Form::Switch(apply))
+        Self::new(name, None, help, ValueForm::Switch(apply))
     }
 
     /// True or false.
@@ -86,7 +86,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<bool>,
     ) -> Self {
-        Self::new(name, Some("boolean"), help, Form::Boolean(place))
+        Self::new(name, Some("boolean"), help, ValueForm::Boolean(place))
     }
 
     /// True or false, which changes more than a setting of that type.
@@ -96,7 +96,7 @@ impl Flag {
         shown: fn(&Settings) -> Option<bool>,
         apply: fn(&mut Settings, bool),
     ) -> Self {
-        Self::new(name, Some("boolean"), help, Form::Decision { shown, apply })
+        Self::new(name, Some("boolean"), help, ValueForm::Decision { shown, apply })
     }
 
     /// Any text.
@@ -105,7 +105,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<String>,
     ) -> Self {
-        Self::new(name, Some("string"), help, Form::Text(place))
+        Self::new(name, Some("string"), help, ValueForm::Text(place))
     }
 
     /// A port.
@@ -114,7 +114,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<u16>,
     ) -> Self {
-        Self::new(name, Some("integer"), help, Form::Port(place))
+        Self::new(name, Some("integer"), help, ValueForm::Port(place))
     }
 
     /// A number, which is 0 if it is negative.
@@ -123,7 +123,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<u32>,
     ) -> Self {
-        Self::new(name, Some("integer"), help, Form::Number(place))
+        Self::new(name, Some("integer"), help, ValueForm::Number(place))
     }
 
     /// A number of threads.
@@ -132,7 +132,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<usize>,
     ) -> Self {
-        Self::new(name, Some("integer"), help, Form::Threads(place))
+        Self::new(name, Some("integer"), help, ValueForm::Threads(place))
     }
 
     /// A directory.
@@ -141,7 +141,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<PathBuf>,
     ) -> Self {
-        Self::new(name, Some("string"), help, Form::Directory(place))
+        Self::new(name, Some("string"), help, ValueForm::Directory(place))
     }
 
     /// A file.
@@ -150,7 +150,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<Option<PathBuf>>,
     ) -> Self {
-        Self::new(name, Some("string"), help, Form::File(place))
+        Self::new(name, Some("string"), help, ValueForm::File(place))
     }
 
     /// A pattern for names of headers.
@@ -159,7 +159,7 @@ impl Flag {
         help: &'static str,
         place: SettingOf<Option<HeaderForward>>,
     ) -> Self {
-        Self::new(name, Some("string"), help, Form::Pattern(place))
+        Self::new(name, Some("string"), help, ValueForm::Pattern(place))
     }
 
     /// A value that no other form fits.
@@ -170,29 +170,29 @@ impl Flag {
         help: &'static str,
         apply: Apply,
     ) -> Self {
-        Self::new(name, Some(argument), help, Form::Other { default, apply })
+        Self::new(name, Some(argument), help, ValueForm::Other { default, apply })
     }
 
     /// Puts a value into effect; a switch gets an empty one.
-    pub(super) fn apply(&self, settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    pub(super) fn apply(&self, settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
         match self.form {
-            Form::Switch(apply) => apply(settings),
-            Form::Boolean(place) => *place(settings) = value::boolean(value)?,
-            Form::Decision { apply, .. } => apply(settings, value::boolean(value)?),
-            Form::Text(place) => value.clone_into(place(settings)),
-            Form::Port(place) => *place(settings) = value::port(settings, self.name, value)?,
-            Form::Number(place) => *place(settings) = value::not_negative(value)?,
+            ValueForm::Switch(apply) => apply(settings),
+            ValueForm::Boolean(place) => *place(settings) = value::boolean(value)?,
+            ValueForm::Decision { apply, .. } => apply(settings, value::boolean(value)?),
+            ValueForm::Text(place) => value.clone_into(place(settings)),
+            ValueForm::Port(place) => *place(settings) = value::port(settings, self.name, value)?,
+            ValueForm::Number(place) => *place(settings) = value::not_negative(value)?,
             // Triton serves with 0 too, and ends with an error below.
-            Form::Threads(place) => *place(settings) = value::number::<usize>(value)?.max(1),
-            Form::Directory(_) if value.is_empty() => {
-                return Err(Refusal(format!("--{} can not be empty", self.name)));
+            ValueForm::Threads(place) => *place(settings) = value::number::<usize>(value)?.max(1),
+            ValueForm::Directory(_) if value.is_empty() => {
+                return Err(InvalidValue(format!("--{} can not be empty", self.name)));
             }
-            Form::Directory(place) => *place(settings) = PathBuf::from(value),
-            Form::File(place) => {
+            ValueForm::Directory(place) => *place(settings) = PathBuf::from(value),
+            ValueForm::File(place) => {
                 *place(settings) = (!value.is_empty()).then(|| Path::new(value).to_owned());
             }
-            Form::Pattern(place) => *place(settings) = value::header_pattern(value)?,
-            Form::Other { apply, .. } => return apply(settings, value),
+            ValueForm::Pattern(place) => *place(settings) = value::header_pattern(value)?,
+            ValueForm::Other { apply, .. } => return apply(settings, value),
         }
         Ok(())
     }
@@ -202,17 +202,17 @@ impl Flag {
         let mut settings = Settings::default();
         let settings = &mut settings;
         match self.form {
-            Form::Boolean(place) => place(settings).to_string(),
-            Form::Decision { shown, .. } => {
+            ValueForm::Boolean(place) => place(settings).to_string(),
+            ValueForm::Decision { shown, .. } => {
                 shown(settings).map_or_else(String::new, |value| value.to_string())
             }
-            Form::Text(place) => place(settings).clone(),
-            Form::Port(place) => place(settings).to_string(),
-            Form::Number(place) => place(settings).to_string(),
-            Form::Threads(place) => place(settings).to_string(),
-            Form::Directory(place) => place(settings).display().to_string(),
-            Form::Other { default, .. } => default(settings),
-            Form::Switch(_) | Form::File(_) | Form::Pattern(_) => String::new(),
+            ValueForm::Text(place) => place(settings).clone(),
+            ValueForm::Port(place) => place(settings).to_string(),
+            ValueForm::Number(place) => place(settings).to_string(),
+            ValueForm::Threads(place) => place(settings).to_string(),
+            ValueForm::Directory(place) => place(settings).display().to_string(),
+            ValueForm::Other { default, .. } => default(settings),
+            ValueForm::Switch(_) | ValueForm::File(_) | ValueForm::Pattern(_) => String::new(),
         }
     }
 }

@@ -4,7 +4,7 @@ use galatea_grpc::CompressionLevel;
 
 use super::flag::{Flag, no_default};
 use super::grpc_connections;
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 
 pub(super) const GROUP: Group = Group {
@@ -42,7 +42,7 @@ pub(super) const GROUP: Group = Group {
              --http-thread-count serve gRPC too.",
                 |_, value| match value::number::<i32>(value)? {
                     2..=128 => Ok(()),
-                    _ => Err(Refusal(String::from(
+                    _ => Err(InvalidValue(String::from(
                         "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
                     ))),
                 },
@@ -124,10 +124,10 @@ fn response_pool_size(settings: &Settings) -> String {
     size.map_or_else(|| i32::MAX.to_string(), |size| size.to_string())
 }
 
-fn grpc_max_response_pool_size(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn grpc_max_response_pool_size(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     let size: i32 = value::number(value)?;
     let Some(size) = usize::try_from(size).ok().filter(|size| *size > 0) else {
-        return Err(Refusal(String::from(
+        return Err(InvalidValue(String::from(
             "Error: --grpc-max-response-pool-size must be greater than 0.",
         )));
     };
@@ -153,11 +153,11 @@ fn compression_level(settings: &Settings) -> String {
 fn grpc_infer_response_compression_level(
     settings: &mut Settings,
     value: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), InvalidValue> {
     let name = value.to_ascii_lowercase();
     let level = COMPRESSION_LEVELS.iter().find(|(known, _)| *known == name);
     let (_, level) = level.ok_or_else(|| {
-        Refusal(String::from("invalid argument for --grpc_infer_response_compression_level"))
+        InvalidValue(String::from("invalid argument for --grpc_infer_response_compression_level"))
     })?;
     settings.grpc_response_compression = *level;
     Ok(())

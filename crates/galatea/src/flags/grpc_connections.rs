@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Settings;
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag::other(
@@ -91,7 +91,7 @@ pub(super) const FLAGS: &[Flag] = &[
 ];
 
 /// Milliseconds; the largest number is no limit.
-fn milliseconds(value: &str, least: u64) -> Result<Option<Duration>, Refusal> {
+fn milliseconds(value: &str, least: u64) -> Result<Option<Duration>, InvalidValue> {
     let number: i32 = value::number(value)?;
     Ok((number != i32::MAX).then(|| {
         let number = u64::try_from(number).unwrap_or(0).max(least);
@@ -105,11 +105,14 @@ fn shown(limit: Option<Duration>) -> String {
 }
 
 /// Milliseconds; 0 is no limit.
-fn milliseconds_if_any(value: &str) -> Result<Option<Duration>, Refusal> {
+fn milliseconds_if_any(value: &str) -> Result<Option<Duration>, InvalidValue> {
     if value::number::<i32>(value)? == 0 { Ok(None) } else { milliseconds(value, 0) }
 }
 
-fn grpc_http2_max_pings_without_data(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn grpc_http2_max_pings_without_data(
+    settings: &mut Settings,
+    value: &str,
+) -> Result<(), InvalidValue> {
     value::number::<i32>(value)?;
     settings.no_effect(
         "grpc-http2-max-pings-without-data",

@@ -1,7 +1,7 @@
 //! The HTTP endpoint.
 
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 
 pub(super) const GROUP: Group = Group {
@@ -118,18 +118,18 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-fn http_max_input_size(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn http_max_input_size(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     let bytes: i64 = value::number(value)?;
     settings.http_input_bytes_max =
         u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
-            Refusal(String::from("Error: --http-max-input-size must be greater than 0."))
+            InvalidValue(String::from("Error: --http-max-input-size must be greater than 0."))
         })?;
     Ok(())
 }
 
-fn dashboard_host(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn dashboard_host(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     if value.is_empty() || value.contains([':', '/', ' ']) {
-        return Err(Refusal(format!(
+        return Err(InvalidValue(format!(
             "expected a host name without scheme and port, such as models.example; got {value}"
         )));
     }

@@ -3,7 +3,7 @@
 use galatea_telemetry::LogFormat;
 
 use super::flag::Flag;
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 
 pub(super) const GROUP: Group = Group {
@@ -29,7 +29,7 @@ pub(super) const GROUP: Group = Group {
             "How lines begin: \"default\" is \"LMMDD hh:mm:ss.ssssss\" with the level L, \
              \"ISO8601\" is \"YYYY-MM-DDThh:mm:ssZ L\".",
             |settings, value| {
-                let refusal = || Refusal(String::from("invalid argument for --log-format"));
+                let refusal = || InvalidValue(String::from("invalid argument for --log-format"));
                 settings.log.format = LogFormat::named(value).ok_or_else(refusal)?;
                 Ok(())
             },
@@ -42,7 +42,7 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-fn log_verbose(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn log_verbose(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     settings.log.verbose_level = match value.to_ascii_lowercase().as_str() {
         "true" => 1,
         "false" => 0,

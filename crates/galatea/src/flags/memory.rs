@@ -3,7 +3,7 @@
 use galatea_dispatch::HostPolicySetting;
 
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 use crate::memory::MemoryLimit;
 
@@ -93,7 +93,7 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-fn gpu_and_bytes(value: &str) -> Result<(i32, u64), Refusal> {
+fn gpu_and_bytes(value: &str) -> Result<(i32, u64), InvalidValue> {
     let (gpu, bytes) = value::numbers(value, ':')?;
     let gpu = value::number::<i32>(gpu)?;
     // A negative size is a very large one in Triton.
@@ -105,7 +105,7 @@ fn gpu_and_bytes(value: &str) -> Result<(i32, u64), Refusal> {
     Ok((gpu, bytes))
 }
 
-fn memory_limit(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn memory_limit(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     settings.memory_limit = match value {
         "none" => MemoryLimit::Off,
         value => match value::byte_size(value)? {
@@ -116,7 +116,7 @@ fn memory_limit(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn pinned_memory_pool_byte_size(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn pinned_memory_pool_byte_size(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     // Triton takes a negative size as 0.
     let bytes: i64 = value::number(value)?;
     settings.gpus.pools.pinned = u64::try_from(bytes).unwrap_or(0);
@@ -126,9 +126,9 @@ fn pinned_memory_pool_byte_size(settings: &mut Settings, value: &str) -> Result<
     Ok(())
 }
 
-fn host_policy(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn host_policy(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     let [policy, setting, value] = value::setting(value).ok_or_else(|| {
-        Refusal(format!(
+        InvalidValue(format!(
             "--host-policy option format is '<policy name>,<setting>=<value>'. Got {value}\n"
         ))
     })?;
@@ -142,7 +142,7 @@ fn host_policy(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn model_load_gpu_limit(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn model_load_gpu_limit(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     let (gpu, fraction) = value::numbers(value, ':')?;
     let gpu: i32 = value::number(gpu)?;
     let fraction = value::fraction(fraction)?;

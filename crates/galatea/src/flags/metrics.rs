@@ -5,7 +5,7 @@ use std::time::Duration;
 use galatea_telemetry::SettingNote;
 
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 
 pub(super) const GROUP: Group = Group {
@@ -69,10 +69,10 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-fn metrics_config(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn metrics_config(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     let (setting, setting_value) = value::pair(value, '=', "<setting>=<value>")?;
     if setting.contains(',') {
-        return Err(Refusal(format!("the format is <setting>=<value>. Got {value}")));
+        return Err(InvalidValue(format!("the format is <setting>=<value>. Got {value}")));
     }
     for SettingNote(text) in settings.metrics_options.set(setting, setting_value) {
         settings.note(text);

@@ -6,11 +6,13 @@ use galatea_engine::ControlMode;
 use galatea_gate::access::{ApiCategory, Gate, Rules};
 
 use super::{DoorSettings, Settings};
-use crate::model_code::{self, ModelCode};
+use crate::model_code::{self, ModelCodePermission};
 
 /// The warning that others than this machine may load code; `None` if they may not.
 pub(crate) fn open_loads(settings: &Settings) -> Option<String> {
-    if settings.model_code == ModelCode::Refused || settings.control_mode != ControlMode::Explicit {
+    if settings.model_code == ModelCodePermission::Refused
+        || settings.control_mode != ControlMode::Explicit
+    {
         return None;
     }
     let doors = [

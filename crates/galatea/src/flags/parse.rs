@@ -6,13 +6,13 @@ use galatea_engine::ControlMode;
 use galatea_tools::Arguments;
 use galatea_tools::commands::Command;
 
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{HelpForm, Settings, flags, ports};
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
 /// The request that the command line of the server makes.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum ServerCommand {
     /// Start a server.
     Serve(Box<Settings>),
     /// Print what the flags mean.
@@ -58,7 +58,7 @@ pub(crate) fn parse(
     arguments: impl IntoIterator<Item = String>,
     variables: &VertexAiVariables,
     span_batches: &SpanBatchVariables,
-) -> Result<Request, UsageError> {
+) -> Result<ServerCommand, UsageError> {
     let settings = begin(variables)?;
     let mut reader =
         ArgumentReader { command: None, line: CommandLine { settings, ..Default::default() } };
@@ -71,7 +71,7 @@ pub(crate) fn parse(
         return Err(UsageError::Malformed(format!("Unexpected argument: {argument}")));
     }
     check(&settings)?;
-    Ok(Request::Serve(Box::new(settings)))
+    Ok(ServerCommand::Serve(Box::new(settings)))
 }
 
 /// Reads the arguments behind a command's name; `None` if they ask for help. Flags change
@@ -96,7 +96,7 @@ pub(crate) fn begin(variables: &VertexAiVariables) -> Result<Settings, UsageErro
         // As in Triton, it is read whether or not Vertex AI is served.
         let port = value::port(&mut settings, "vertex-ai-port", text);
         settings.clouds.vertex_ai.port =
-            port.map_err(|Refusal(reason)| UsageError::Malformed(reason))?;
+            port.map_err(|InvalidValue(reason)| UsageError::Malformed(reason))?;
     }
     Ok(settings)
 }
@@ -128,7 +128,7 @@ impl ArgumentReader {
     fn read(
         &mut self,
         mut arguments: impl Iterator<Item = String>,
-    ) -> Result<Option<Request>, UsageError> {
+    ) -> Result<Option<ServerCommand>, UsageError> {
         while let Some(argument) = arguments.next() {
             let Some(option) = argument.strip_prefix("--") else {
                 self.line.given.operands.push(argument);
@@ -143,8 +143,8 @@ impl ArgumentReader {
                 None => (option, None),
             };
             match self.full_name(name)? {
-                HELP => return Ok(Some(Request::Help(HelpForm::named(value.as_deref())))),
-                VERSION => return Ok(Some(Request::Version)),
+                HELP => return Ok(Some(ServerCommand::Help(HelpForm::named(value.as_deref())))),
+                VERSION => return Ok(Some(ServerCommand::Version)),
                 name => self.apply(name, value, &mut arguments)?,
             }
         }
@@ -193,7 +193,7 @@ impl ArgumentReader {
             None => format!("--{name}"),
         });
         flag.apply(&mut self.line.settings, &value)
-            .map_err(|Refusal(reason)| bad_option(name, &reason))
+            .map_err(|InvalidValue(reason)| bad_option(name, &reason))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{DoorSettings, Settings};
 
 /// An endpoint that is asked for.
-struct Listening<'a> {
+struct RequestedEndpoint<'a> {
     name: &'static str,
     address: &'a str,
     port: u16,
@@ -23,7 +23,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), String> {
         ("Vertex AI", &clouds.vertex_ai, &clouds.vertex_ai.address, None),
     ];
     let doors = doors.into_iter().filter(|(_, door, ..)| door.allow);
-    let listening = |(name, door, address, others): (_, &DoorSettings, _, _)| Listening {
+    let listening = |(name, door, address, others): (_, &DoorSettings, _, _)| RequestedEndpoint {
         name,
         address,
         port: door.port,
@@ -42,7 +42,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(door: &Listening<'_>, other: &Listening<'_>) -> Result<(), String> {
+fn compare(door: &RequestedEndpoint<'_>, other: &RequestedEndpoint<'_>) -> Result<(), String> {
     if let Some((first, last)) = door.others
         && !(first..=last).contains(&i32::from(other.port))
     {

@@ -3,7 +3,7 @@
 use galatea_dispatch::ResourceLimit;
 
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 
 pub(super) const RATE_LIMITER: Group = Group {
@@ -31,22 +31,22 @@ pub(super) const RATE_LIMITER: Group = Group {
     ]],
 };
 
-fn rate_limit(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn rate_limit(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     settings.rate_limiting = match value.to_ascii_lowercase().as_str() {
         "off" => false,
         "execution_count" => true,
-        _ => return Err(Refusal(String::from("invalid argument for --rate-limit"))),
+        _ => return Err(InvalidValue(String::from("invalid argument for --rate-limit"))),
     };
     Ok(())
 }
 
-fn rate_limit_resource(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn rate_limit_resource(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     let parts: Vec<&str> = value.split(':').collect();
     let (name, count, device) = match parts[..] {
         [name, count] => (name, count, None),
         [name, count, device] => (name, count, Some(device)),
         _ => {
-            return Err(Refusal(format!(
+            return Err(InvalidValue(format!(
                 "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or \
                  '<resource_name>:<count>'. Got {value}"
             )));

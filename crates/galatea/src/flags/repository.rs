@@ -6,10 +6,10 @@ use galatea_engine::{ControlMode, Namespaces};
 use galatea_repository::Symlinks;
 
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 use crate::error_paths::ErrorPaths;
-use crate::model_code::{self, ModelCode};
+use crate::model_code::{self, ModelCodePermission};
 
 pub(super) const GROUP: Group = Group {
     title: "Model Repository",
@@ -127,10 +127,13 @@ pub(super) const GROUP: Group = Group {
             "Whether requests to load may bring code: a model in Python, or a configuration that \
              names a backend, a library, a program or an agent that the repository's doesn't. Not \
              one of Triton's flags.",
-            |settings| Some(settings.model_code == ModelCode::Allowed),
+            |settings| Some(settings.model_code == ModelCodePermission::Allowed),
             |settings, is_allowed| {
-                settings.model_code =
-                    if is_allowed { ModelCode::Allowed } else { ModelCode::Refused };
+                settings.model_code = if is_allowed {
+                    ModelCodePermission::Allowed
+                } else {
+                    ModelCodePermission::Refused
+                };
             },
         ),
         Flag::other(
@@ -142,7 +145,7 @@ pub(super) const GROUP: Group = Group {
              one of Triton's flags.",
             |settings, value| {
                 settings.error_paths = ErrorPaths::by_name(value).ok_or_else(|| {
-                    Refusal(format!("expected 'absolute' or 'relative'. Got {value}"))
+                    InvalidValue(format!("expected 'absolute' or 'relative'. Got {value}"))
                 })?;
                 Ok(())
             },
@@ -159,30 +162,30 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-fn add_repository(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn add_repository(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     if value.is_empty() {
-        return Err(Refusal(String::from("the path is empty")));
+        return Err(InvalidValue(String::from("the path is empty")));
     }
     settings.model_repositories.push(PathBuf::from(value));
     Ok(())
 }
 
-fn model_control_mode(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn model_control_mode(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     settings.control_mode = match value.to_ascii_lowercase().as_str() {
         "none" => ControlMode::None,
         "poll" => ControlMode::Poll,
         "explicit" => ControlMode::Explicit,
-        _ => return Err(Refusal(String::from("invalid argument for --model-control-mode"))),
+        _ => return Err(InvalidValue(String::from("invalid argument for --model-control-mode"))),
     };
     Ok(())
 }
 
-fn model_config_name(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn model_config_name(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     if value.is_empty() {
-        return Err(Refusal(String::from("Error: empty argument for --model-config-name")));
+        return Err(InvalidValue(String::from("Error: empty argument for --model-config-name")));
     }
     if value.contains(['/', '\0']) {
-        return Err(Refusal(String::from("the name of a file without a path is needed")));
+        return Err(InvalidValue(String::from("the name of a file without a path is needed")));
     }
     settings.model_config_name = Some(value.to_owned());
     Ok(())

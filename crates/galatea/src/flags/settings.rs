@@ -18,7 +18,7 @@ use crate::connections::ConnectionSettings;
 use crate::environment::VertexAiVariables;
 use crate::error_paths::ErrorPaths;
 use crate::memory::MemoryLimit;
-use crate::model_code::ModelCode;
+use crate::model_code::ModelCodePermission;
 use crate::tracing::TraceFlags;
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     /// True if the server is ready only if all of its models are.
     pub(crate) strict_readiness: bool,
     /// If a request to load may bring code.
-    pub(crate) model_code: ModelCode,
+    pub(crate) model_code: ModelCodePermission,
     /// The form of paths in errors that clients get.
     pub(crate) error_paths: ErrorPaths,
     /// The model repositories.
@@ -231,7 +231,7 @@ impl Default for Settings {
             exit_timeout_secs: 30,
             exit_on_error: true,
             strict_readiness: true,
-            model_code: ModelCode::Allowed,
+            model_code: ModelCodePermission::Allowed,
             error_paths: ErrorPaths::Absolute,
             model_repositories: Vec::new(),
             auto_complete_config: true,

@@ -13,13 +13,13 @@ use super::parse::UsageError;
 use super::*;
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
-fn parse_here(arguments: impl IntoIterator<Item = String>) -> Result<Request, UsageError> {
+fn parse_here(arguments: impl IntoIterator<Item = String>) -> Result<ServerCommand, UsageError> {
     parse(arguments, &VertexAiVariables::default(), &SpanBatchVariables::default())
 }
 
 fn settings(arguments: &[&str]) -> Settings {
     match parse_here(arguments.iter().map(|argument| (*argument).to_owned())) {
-        Ok(Request::Serve(settings)) => *settings,
+        Ok(ServerCommand::Serve(settings)) => *settings,
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
@@ -77,7 +77,7 @@ fn a_name_may_be_cut_short_while_it_names_one_flag() {
     );
     assert_eq!(error(&["--exit-t=x"]), error(&["--exit-timeout-secs=x"]));
     assert_eq!(error(&["--=7"]), "Bad option: \"--\".\nunrecognized option");
-    assert!(matches!(parse_here([String::from("--hel")]), Ok(Request::Help(HelpForm::Text))));
+    assert!(matches!(parse_here([String::from("--hel")]), Ok(ServerCommand::Help(HelpForm::Text))));
 }
 
 #[test]
@@ -483,8 +483,8 @@ fn a_deprecated_flag_gets_warnings_of_triton() {
 #[test]
 fn help_and_version_come_before_errors_that_follow() {
     let request = |argument: &str| parse_here([argument.to_owned(), String::from("--nonsense")]);
-    assert!(matches!(request("--help"), Ok(Request::Help(HelpForm::Text))));
-    assert!(matches!(request("--version"), Ok(Request::Version)));
+    assert!(matches!(request("--help"), Ok(ServerCommand::Help(HelpForm::Text))));
+    assert!(matches!(request("--version"), Ok(ServerCommand::Version)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use galatea_control::TraceLevels;
 use galatea_trace::CollectorAddress;
 
 use super::flag::{Flag, no_default};
-use super::value::{self, Refusal};
+use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 use crate::environment::SpanBatchVariables;
 use crate::tracing::{TraceConfig, TraceFlags, TraceMode};
@@ -41,7 +41,7 @@ impl TraceFlags {
     pub(super) fn resolve(&mut self, variables: &SpanBatchVariables) -> Result<(), WrongSetting> {
         let configs = std::mem::take(&mut self.configs);
         for config in configs.iter().filter(|config| config.mode.is_none()) {
-            self.set_global(config).map_err(|Refusal(reason)| {
+            self.set_global(config).map_err(|InvalidValue(reason)| {
                 (format!("--trace-config {}", config.setting), reason)
             })?;
         }
@@ -57,7 +57,7 @@ impl TraceFlags {
         Ok(())
     }
 
-    fn set_global(&mut self, config: &TraceConfig) -> Result<(), Refusal> {
+    fn set_global(&mut self, config: &TraceConfig) -> Result<(), InvalidValue> {
         let value = &config.value;
         match config.setting.as_str() {
             "rate" => {
@@ -109,7 +109,7 @@ impl TraceFlags {
                         "Warning: Overriding deprecated '--trace-log-frequency' in favor of \
                          provided log-frequency in --trace-config!",
                     );
-                    self.start.log_frequency = rate(&value).map_err(|Refusal(reason)| {
+                    self.start.log_frequency = rate(&value).map_err(|InvalidValue(reason)| {
                         (format!("--trace-config triton,{setting}"), reason)
                     })?;
                 }
@@ -137,7 +137,7 @@ impl TraceFlags {
         self.file.clear();
         let number = |value: &str, option: String| match value::number::<u32>(value) {
             Ok(number) => Ok(number.to_string()),
-            Err(Refusal(reason)) => Err((option, reason)),
+            Err(InvalidValue(reason)) => Err((option, reason)),
         };
         for TraceConfig { setting, mut value, .. } in configs {
             if setting == "url"
@@ -182,11 +182,11 @@ const BATCH_DEFAULTS: [(&str, &str); 3] = [
 ];
 
 /// A number of requests. Triton reads it with a sign and keeps it without one.
-fn rate(value: &str) -> Result<u32, Refusal> {
+fn rate(value: &str) -> Result<u32, InvalidValue> {
     value::number::<i32>(value).map(i32::cast_unsigned)
 }
 
-fn levels(value: &str) -> Result<TraceLevels, Refusal> {
+fn levels(value: &str) -> Result<TraceLevels, InvalidValue> {
     let value = value.to_ascii_lowercase();
     match value.as_str() {
         "false" | "off" => Ok(TraceLevels::default()),
@@ -194,26 +194,26 @@ fn levels(value: &str) -> Result<TraceLevels, Refusal> {
             Ok(TraceLevels { timestamps: true, tensors: false })
         }
         "tensors" => Ok(TraceLevels { timestamps: false, tensors: true }),
-        _ => Err(Refusal(format!("invalid value for trace level option: {value}"))),
+        _ => Err(InvalidValue(format!("invalid value for trace level option: {value}"))),
     }
 }
 
-fn mode(value: &str) -> Result<TraceMode, Refusal> {
+fn mode(value: &str) -> Result<TraceMode, InvalidValue> {
     let value = value.to_ascii_lowercase();
     match value.as_str() {
         "triton" => Ok(TraceMode::Triton),
         "opentelemetry" => Ok(TraceMode::OpenTelemetry),
-        _ => Err(Refusal(format!(
+        _ => Err(InvalidValue(format!(
             "invalid value for trace mode option: {value}. Available options are \"triton\" and \
              \"opentelemetry\""
         ))),
     }
 }
 
-fn config(text: &str) -> Result<TraceConfig, Refusal> {
+fn config(text: &str) -> Result<TraceConfig, InvalidValue> {
     let (mode, rest) = match text.split_once(',') {
         Some(("", _)) => {
-            return Err(Refusal(format!(
+            return Err(InvalidValue(format!(
                 "No trace mode specified. --trace-config option format is <trace mode>,<setting>=\
                  <value> or <setting>=<value>. Got {text}\n"
             )));
@@ -225,7 +225,7 @@ fn config(text: &str) -> Result<TraceConfig, Refusal> {
         Some((setting, value)) if !setting.is_empty() && !value.is_empty() => {
             Ok(TraceConfig { mode, setting: setting.to_owned(), value: value.to_owned() })
         }
-        Some(_) | None => Err(Refusal(format!(
+        Some(_) | None => Err(InvalidValue(format!(
             "--trace-config option format is '<trace mode>,<setting>=<value>'. Got {text}\n"
         ))),
     }
@@ -235,7 +235,7 @@ fn deprecated(settings: &mut Settings, warning: &'static str) {
     settings.trace.warn_if(true, warning);
 }
 
-fn trace_file(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn trace_file(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     settings.trace.given.file = true;
     settings.trace.file = value.to_owned();
     deprecated(
@@ -246,7 +246,7 @@ fn trace_file(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn trace_level(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn trace_level(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     deprecated(
         settings,
         "Warning: '--trace-level' has been deprecated and will be removed in future releases. \
@@ -259,7 +259,7 @@ fn trace_level(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn trace_rate(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn trace_rate(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     deprecated(
         settings,
         "Warning: '--trace-rate' has been deprecated and will be removed in future releases. \
@@ -270,7 +270,7 @@ fn trace_rate(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn trace_count(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn trace_count(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     deprecated(
         settings,
         "Warning: '--trace-count' has been deprecated and will be removed in future releases. \
@@ -281,7 +281,7 @@ fn trace_count(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn trace_log_frequency(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+fn trace_log_frequency(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
     deprecated(
         settings,
         "Warning: '--trace-log-frequency' has been deprecated and will be removed in future \

@@ -4,13 +4,13 @@ use galatea_trace::Fields;
 
 use super::*;
 use crate::environment::VertexAiVariables;
-use crate::flags::{Request, parse};
+use crate::flags::{ServerCommand, parse};
 
 fn read(arguments: &[&str]) -> Result<TraceFlags, String> {
     let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
     let arguments = arguments.iter().map(|argument| (*argument).to_owned());
     match parse(arguments, &vertex_ai, &span_batches) {
-        Ok(Request::Serve(settings)) => Ok(settings.trace),
+        Ok(ServerCommand::Serve(settings)) => Ok(settings.trace),
         Ok(other) => panic!("{other:?}"),
         Err(error) => Err(error.to_string()),
     }

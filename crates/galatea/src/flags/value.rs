@@ -9,20 +9,20 @@ use super::Settings;
 
 /// Why a flag's value is refused; the caller adds the flag's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal(pub(super) String);
+pub(super) struct InvalidValue(pub(super) String);
 
 /// `true`, `on` or `1`; `false`, `off` or `0`; in any case.
-pub(super) fn boolean(value: &str) -> Result<bool, Refusal> {
+pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
-        _ => Err(Refusal(format!("invalid value for bool option: {value}"))),
+        _ => Err(InvalidValue(format!("invalid value for bool option: {value}"))),
     }
 }
 
 /// A whole number in the range of its type. As in Triton, what follows its digits is not
 /// read.
-pub(super) fn number<T: FromStr>(value: &str) -> Result<T, Refusal> {
+pub(super) fn number<T: FromStr>(value: &str) -> Result<T, InvalidValue> {
     let text = value.trim_ascii_start();
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -31,18 +31,18 @@ pub(super) fn number<T: FromStr>(value: &str) -> Result<T, Refusal> {
     let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
     let digits = &digits[..end];
     if digits.is_empty() {
-        return Err(Refusal(format!("Invalid option value. Got {value}")));
+        return Err(InvalidValue(format!("Invalid option value. Got {value}")));
     }
     format!("{sign}{digits}").parse().map_err(|_| out_of_bound(value))
 }
 
 /// The refusal of a number that its type does not hold.
-pub(super) fn out_of_bound(value: &str) -> Refusal {
-    Refusal(format!("Provided option value is out of bound. Got {value}"))
+pub(super) fn out_of_bound(value: &str) -> InvalidValue {
+    InvalidValue(format!("Provided option value is out of bound. Got {value}"))
 }
 
 /// A port. Triton takes the low 16 bits of a number that is none, and so does this.
-pub(super) fn port(settings: &mut Settings, flag: &str, value: &str) -> Result<u16, Refusal> {
+pub(super) fn port(settings: &mut Settings, flag: &str, value: &str) -> Result<u16, InvalidValue> {
     let number: i32 = number(value)?;
     let [low, high, ..] = number.to_le_bytes();
     let port = u16::from_le_bytes([low, high]);
@@ -53,16 +53,16 @@ pub(super) fn port(settings: &mut Settings, flag: &str, value: &str) -> Result<u
 }
 
 /// A number that may have a fraction. What follows it is not read.
-pub(super) fn fraction(value: &str) -> Result<f64, Refusal> {
+pub(super) fn fraction(value: &str) -> Result<f64, InvalidValue> {
     let text = value.trim_ascii_start();
     let ends = text.char_indices().map(|(start, letter)| start + letter.len_utf8()).rev();
     let mut numbers = ends.filter_map(|end| text[..end].parse::<f64>().ok());
-    numbers.next().ok_or_else(|| Refusal(format!("Invalid option value. Got {value}")))
+    numbers.next().ok_or_else(|| InvalidValue(format!("Invalid option value. Got {value}")))
 }
 
 /// A size in bytes: a number, in units of 1024 bytes with `K`, of 1024 of these with `M`,
 /// and so on with `G` and `T`.
-pub(super) fn byte_size(value: &str) -> Result<usize, Refusal> {
+pub(super) fn byte_size(value: &str) -> Result<usize, InvalidValue> {
     let (digits, shift) = match value.as_bytes().last() {
         Some(b'K' | b'k') => (&value[..value.len() - 1], 10),
         Some(b'M' | b'm') => (&value[..value.len() - 1], 20),
@@ -72,13 +72,13 @@ pub(super) fn byte_size(value: &str) -> Result<usize, Refusal> {
     };
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let count: usize = digits.parse().ok().filter(|_| is_number).ok_or_else(|| {
-        Refusal(format!("expected a number of bytes, such as 1000, 512M or 16G. Got {value}"))
+        InvalidValue(format!("expected a number of bytes, such as 1000, 512M or 16G. Got {value}"))
     })?;
     count.checked_mul(1 << shift).ok_or_else(|| out_of_bound(value))
 }
 
 /// A number. Triton takes a negative one as 0.
-pub(super) fn not_negative(value: &str) -> Result<u32, Refusal> {
+pub(super) fn not_negative(value: &str) -> Result<u32, InvalidValue> {
     let number: i64 = number(value)?;
     u32::try_from(number.max(0)).map_err(|_| out_of_bound(value))
 }
@@ -88,10 +88,10 @@ pub(super) fn pair<'a>(
     value: &'a str,
     separator: char,
     shape: &str,
-) -> Result<(&'a str, &'a str), Refusal> {
+) -> Result<(&'a str, &'a str), InvalidValue> {
     match value.split_once(separator) {
         Some((first, second)) if !first.is_empty() && !second.is_empty() => Ok((first, second)),
-        _ => Err(Refusal(format!("the format is {shape}. Got {value}"))),
+        _ => Err(InvalidValue(format!("the format is {shape}. Got {value}"))),
     }
 }
 
@@ -104,9 +104,9 @@ pub(super) fn setting(value: &str) -> Option<[&str; 3]> {
 }
 
 /// Two parts with a separator between them, either of which may be empty.
-pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), Refusal> {
+pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), InvalidValue> {
     value.split_once(separator).ok_or_else(|| {
-        Refusal(format!(
+        InvalidValue(format!(
             "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument \
              requires format <first>{separator}<second>. Found: {value}"
         ))
@@ -114,13 +114,13 @@ pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), Refu
 }
 
 /// A pattern for names of headers; empty is none.
-pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, Refusal> {
+pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, InvalidValue> {
     if value.is_empty() {
         return Ok(None);
     }
     HeaderForward::new(value)
         .map(Some)
-        .map_err(|error| Refusal(format!("not a regular expression: {error}")))
+        .map_err(|error| InvalidValue(format!("not a regular expression: {error}")))
 }
 
 /// Adds the rules of a group to those of a protocol, in which categories are called `noun`.
@@ -131,9 +131,9 @@ pub(super) fn restriction(
     prefix: &str,
     flag: &str,
     noun: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), InvalidValue> {
     rules.add(group, prefix).map_err(|error| {
-        Refusal(match error {
+        InvalidValue(match error {
             RuleError::Malformed => format!(
                 "--{flag} option format is '<config name>:<setting>=<value>'. Got {group}\n"
             ),
@@ -160,7 +160,7 @@ mod tests {
         for word in ["", "yes", "2", " true"] {
             assert_eq!(
                 boolean(word),
-                Err(Refusal(format!("invalid value for bool option: {word}")))
+                Err(InvalidValue(format!("invalid value for bool option: {word}")))
             );
         }
     }
@@ -170,9 +170,9 @@ mod tests {
         for (value, expected) in [("8000", 8000), ("80a", 80), (" +7.5", 7), ("0x10", 0)] {
             assert_eq!(number::<u16>(value), Ok(expected), "{value}");
         }
-        let invalid = |value: &str| Err(Refusal(format!("Invalid option value. Got {value}")));
+        let invalid = |value: &str| Err(InvalidValue(format!("Invalid option value. Got {value}")));
         let out = |value: &str| {
-            Err(Refusal(format!("Provided option value is out of bound. Got {value}")))
+            Err(InvalidValue(format!("Provided option value is out of bound. Got {value}")))
         };
         for value in ["", "-", "x1", " ", "--1"] {
             assert_eq!(number::<u16>(value), invalid(value));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Exhausted, Ledger};
+use super::{Ledger, LedgerExhausted};
 
 /// The bytes that one holder has taken from the ledger. Bytes that are taken but not charged are
 /// its credit, from which small charges are served.
@@ -79,8 +79,8 @@ impl Account {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if that is too much; nothing is charged.
-    pub fn charge(&self, bytes: usize) -> Result<(), Exhausted> {
+    /// [`LedgerExhausted`] if that is too much; nothing is charged.
+    pub fn charge(&self, bytes: usize) -> Result<(), LedgerExhausted> {
         if self.try_charge(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
     }
 

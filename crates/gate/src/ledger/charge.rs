@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Account, Exhausted};
+use super::{Account, LedgerExhausted};
 
 /// Bytes that are charged to an account until this is dropped.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if that is too much.
-    pub fn new(account: &Arc<Account>, bytes: usize) -> Result<Self, Exhausted> {
+    /// [`LedgerExhausted`] if that is too much.
+    pub fn new(account: &Arc<Account>, bytes: usize) -> Result<Self, LedgerExhausted> {
         account.charge(bytes)?;
         Ok(Self { account: account.clone(), bytes })
     }
@@ -51,8 +51,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if that is an increase, and too much. The charge is then unchanged.
-    pub fn set(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    /// [`LedgerExhausted`] if that is an increase, and too much. The charge is then unchanged.
+    pub fn set(&mut self, bytes: usize) -> Result<(), LedgerExhausted> {
         match bytes.checked_sub(self.bytes) {
             Some(more) if more > 0 => self.account.charge(more)?,
             Some(_) => return Ok(()),
@@ -67,7 +67,7 @@ impl Charge {
     /// # Errors
     ///
     /// As [`Charge::set`].
-    pub fn reach(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub fn reach(&mut self, bytes: usize) -> Result<(), LedgerExhausted> {
         self.set(bytes.max(self.bytes))
     }
 
@@ -78,8 +78,8 @@ impl Charge {
     }
 
     /// Binds the charge to the memory that it was made for.
-    pub const fn hold<T>(self, memory: T) -> Held<T> {
-        Held { memory, _charge: self }
+    pub const fn hold<T>(self, memory: T) -> ChargedMemory<T> {
+        ChargedMemory { memory, _charge: self }
     }
 }
 
@@ -94,20 +94,20 @@ impl Drop for Charge {
 /// Memory with its charge, freed and released together. As the owner of reference-counted bytes, it
 /// stays charged until the last slice has been dropped.
 #[derive(Debug)]
-pub struct Held<T> {
+pub struct ChargedMemory<T> {
     // Freed before the charge is released.
     memory: T,
     _charge: Charge,
 }
 
-impl<T> Held<T> {
+impl<T> ChargedMemory<T> {
     /// The memory.
     pub const fn memory(&self) -> &T {
         &self.memory
     }
 }
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Held<T> {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for ChargedMemory<T> {
     fn as_ref(&self) -> &[u8] {
         self.memory.as_ref()
     }

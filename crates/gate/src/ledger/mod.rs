@@ -2,8 +2,8 @@
 //! doors, against one limit (`--memory-limit`).
 //!
 //! Memory is charged *before* it is allocated, and released when it is freed: a [`Charge`] lives in
-//! the same value as the memory ([`Held`]) and releases its bytes when it is dropped, on every way
-//! out of the server. A charge beyond the limit is refused at once ([`Exhausted`]). Nothing waits
+//! the same value as the memory ([`ChargedMemory`]) and releases its bytes when it is dropped, on every way
+//! out of the server. A charge beyond the limit is refused at once ([`LedgerExhausted`]). Nothing waits
 //! for memory, so nothing can wait forever.
 //!
 //! ```text
@@ -46,7 +46,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use account::Account;
-pub use charge::{Charge, Held};
+pub use charge::{Charge, ChargedMemory};
 pub use trim::{TrimDecision, TrimRule};
 
 /// The time that a client should wait before it repeats a refused request, in seconds: a hint
@@ -68,7 +68,7 @@ pub struct Ledger {
 
 /// The contents of a ledger, read by [`Ledger::sample`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct LedgerSample {
     /// The bytes held now.
     pub held: usize,
     /// The most that has been held since the previous sample.
@@ -115,11 +115,11 @@ impl Ledger {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Reads the held bytes, and begins a new period for [`Sample::peak`]. Only for a single
+    /// Reads the held bytes, and begins a new period for [`LedgerSample::peak`]. Only for a single
     /// reader: the driver of a [`TrimRule`].
-    pub fn sample(&self) -> Sample {
+    pub fn sample(&self) -> LedgerSample {
         let held = self.held();
-        Sample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
+        LedgerSample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
     }
 
     /// Notes that uncharged memory of this size was freed, such as a pool's, so that a [`TrimRule`]
@@ -132,8 +132,8 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if it would be.
-    pub fn check(&self, bytes: usize) -> Result<(), Exhausted> {
+    /// [`LedgerExhausted`] if it would be.
+    pub fn check(&self, bytes: usize) -> Result<(), LedgerExhausted> {
         let after = self.held().checked_add(bytes);
         if after.is_some_and(|after| after <= self.limit) {
             return Ok(());
@@ -175,9 +175,9 @@ impl Ledger {
         }
     }
 
-    fn refuse(&self, bytes: usize) -> Exhausted {
+    fn refuse(&self, bytes: usize) -> LedgerExhausted {
         self.refusals.fetch_add(1, Ordering::Relaxed);
-        Exhausted { wanted: bytes, limit: self.limit }
+        LedgerExhausted { wanted: bytes, limit: self.limit }
     }
 }
 
@@ -190,14 +190,14 @@ impl Default for Ledger {
 
 /// The refusal of a charge, because requests and responses already hold too much.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Exhausted {
+pub struct LedgerExhausted {
     /// The number of additional bytes that were requested.
     pub wanted: usize,
     /// The limit on held bytes.
     pub limit: usize,
 }
 
-impl Exhausted {
+impl LedgerExhausted {
     /// Returns true if the charge would be refused even if nothing else were held.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
@@ -205,7 +205,7 @@ impl Exhausted {
     }
 }
 
-impl fmt::Display for Exhausted {
+impl fmt::Display for LedgerExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wanted, limit } = self;
         if self.is_lasting() {
@@ -224,4 +224,4 @@ impl fmt::Display for Exhausted {
     }
 }
 
-impl std::error::Error for Exhausted {}
+impl std::error::Error for LedgerExhausted {}

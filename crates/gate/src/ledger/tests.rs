@@ -170,7 +170,7 @@ fn a_charge_beyond_the_limit_is_refused_and_counted() {
     let account = Arc::new(Account::new(ledger.clone()));
     let mut first = Charge::new(&account, LIMIT - 100).unwrap();
     let refused = Charge::new(&account, 101).unwrap_err();
-    assert_eq!(refused, Exhausted { wanted: 101, limit: LIMIT });
+    assert_eq!(refused, LedgerExhausted { wanted: 101, limit: LIMIT });
     assert!(!refused.is_lasting());
     assert_eq!((ledger.refusals(), first.bytes()), (1, LIMIT - 100));
     assert!(first.set(LIMIT + 1).is_err());
@@ -243,12 +243,12 @@ fn a_sample_has_the_peak_of_its_period() {
     let account = Arc::new(Account::new(ledger.clone()));
     drop(Charge::new(&account, 5 << 20));
     let kept = Charge::new(&account, 1 << 20);
-    assert_eq!(ledger.sample(), Sample { held: 1 << 20, peak: 5 << 20 });
-    assert_eq!(ledger.sample(), Sample { held: 1 << 20, peak: 1 << 20 });
+    assert_eq!(ledger.sample(), LedgerSample { held: 1 << 20, peak: 5 << 20 });
+    assert_eq!(ledger.sample(), LedgerSample { held: 1 << 20, peak: 1 << 20 });
     ledger.note_freed(9 << 20);
     assert_eq!(ledger.sample().peak, 10 << 20);
     drop(kept);
-    assert_eq!(ledger.sample(), Sample { held: 0, peak: 1 << 20 });
+    assert_eq!(ledger.sample(), LedgerSample { held: 0, peak: 1 << 20 });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Timing of the return of free memory to the system.
 
-use super::Sample;
+use super::LedgerSample;
 
 /// Decides after each sample of the ledger whether the allocator returns free memory to the system.
 ///
@@ -30,7 +30,7 @@ impl TrimRule {
     pub const FALL_BYTES_MIN: usize = 4 << 20;
 
     /// Decides at the end of a period.
-    pub fn step(&mut self, sample: Sample) -> TrimDecision {
+    pub fn step(&mut self, sample: LedgerSample) -> TrimDecision {
         let has_fallen = sample.peak <= self.peak / 2
             && self.peak.saturating_sub(sample.peak) >= Self::FALL_BYTES_MIN;
         let fell_before = std::mem::replace(&mut self.has_just_fallen, has_fallen);
@@ -55,7 +55,7 @@ mod tests {
         let mut rule = TrimRule::default();
         let mut trims = Vec::new();
         for (period, peak) in peaks.iter().enumerate() {
-            let sample = Sample { held: 0, peak: peak * MIB };
+            let sample = LedgerSample { held: 0, peak: peak * MIB };
             if rule.step(sample) == TrimDecision::Trim {
                 trims.push(period);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_codec_grpc::GrpcCode;
-use galatea_gate::ledger::{Account, Exhausted};
+use galatea_gate::ledger::{Account, LedgerExhausted};
 use galatea_infer::InferenceRequest;
 
 use super::memory_budget::{CallKind, MemoryBudget};
@@ -68,12 +68,12 @@ impl RequestCharge {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if no memory is left for it.
+    /// [`LedgerExhausted`] if no memory is left for it.
     pub(crate) fn new(
         budget: Arc<MemoryBudget>,
         size: RequestSize,
         kind: CallKind,
-    ) -> Result<Self, Exhausted> {
+    ) -> Result<Self, LedgerExhausted> {
         budget.account().charge(size.uncharged)?;
         Ok(Self::begin(budget, size.bytes, size.uncharged, kind))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use galatea_codec_grpc::MessageChunks;
-use galatea_gate::ledger::Exhausted;
+use galatea_gate::ledger::LedgerExhausted;
 
 use super::memory_budget::{CallKind, MemoryBudget};
 use super::response_pool::ResponsePool;
@@ -72,7 +72,7 @@ pub(crate) enum DroppedResponse {
     /// The client does not read the preceding responses.
     Overrun,
     /// No memory is left for it.
-    Exhausted(Exhausted),
+    Exhausted(LedgerExhausted),
 }
 
 impl From<DroppedResponse> for Failure {

@@ -12,7 +12,7 @@ use galatea_codec::regions::RegionAccess;
 use galatea_codec_grpc::{GrpcCode, InferMessage};
 use galatea_control::Regions;
 use galatea_door::{BlockingPermits, Panicked, catch_panic};
-use galatea_explain::{Explanation, Mark};
+use galatea_explain::{Explanation, Milestone};
 use galatea_gate::access::Admission;
 use galatea_gate::ledger::Charge;
 use galatea_infer::{CancelToken, Deadline, Pass, ResponseSender, Status, Trace, api};
@@ -157,7 +157,7 @@ impl ConnectionTask {
         let trace_context = std::mem::take(&mut call.head.trace_context);
         let (answer_by, explanation) = (call.head.answer_by, call.head.explanation.clone());
         if let Some(explanation) = &explanation {
-            explanation.mark(Mark::Received, Instant::now());
+            explanation.mark(Milestone::Received, Instant::now());
         }
         let arrived = ArrivedCall {
             message,

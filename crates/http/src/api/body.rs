@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use galatea_codec_http::{body_too_large, inflated_body_too_large};
-use galatea_gate::ledger::{Account, Exhausted};
+use galatea_gate::ledger::{Account, LedgerExhausted};
 use galatea_infer::Status;
 use galatea_stdx::len64;
 use hyper::StatusCode;
@@ -51,7 +51,7 @@ impl Api {
     async fn out_of_memory<B: RequestBody>(
         &self,
         body: &mut B,
-        exhausted: Exhausted,
+        exhausted: LedgerExhausted,
         waits_for_continue: bool,
     ) -> HttpResponse {
         let refusal = http_response::failure(&exhausted.into());
@@ -105,7 +105,7 @@ impl Api {
 
 /// Checks whether there is memory for a body of the announced length, before any of it is
 /// received. Bodies beyond `bytes_max` are refused for that.
-fn check_memory<B: RequestBody>(body: &B, bytes_max: u64) -> Result<(), Exhausted> {
+fn check_memory<B: RequestBody>(body: &B, bytes_max: u64) -> Result<(), LedgerExhausted> {
     let length = body.length_min();
     if length <= len64(Account::SMALL_BYTES_MAX) || length > bytes_max {
         return Ok(());

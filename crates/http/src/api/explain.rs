@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_explain::{DetailLevel, Explanation, ExplanationText, Mark};
+use galatea_explain::{DetailLevel, Explanation, ExplanationText, Milestone};
 use galatea_gate::access::ApiCategory;
 use hyper::header::HeaderValue;
 
@@ -25,7 +25,7 @@ impl Api {
 }
 
 /// The request passed a mark, if it is explained.
-pub(super) fn mark(explanation: Option<&Arc<Explanation>>, mark: Mark) {
+pub(super) fn mark(explanation: Option<&Arc<Explanation>>, mark: Milestone) {
     if let Some(explanation) = explanation {
         explanation.mark(mark, Instant::now());
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use galatea_codec::parse_version;
 use galatea_codec_http::{DecodeBounds, GenerateForm, TargetModel, decode_generate};
 use galatea_control::{Regions, ServedModel};
-use galatea_explain::{Explanation, Mark};
+use galatea_explain::{Explanation, Milestone};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
     Backpressure, CancelToken, Deadline, Pass, ResponseSender, Status, Trace, api,
@@ -67,7 +67,7 @@ impl Api {
             Err(refusal) => return Ok(refusal),
         };
         let received = arrival.map(Arrival::received);
-        mark(explanation.as_ref(), Mark::Received);
+        mark(explanation.as_ref(), Milestone::Received);
         let account = body.account();
         let explanation = explanation.as_ref();
         let body = ReceivedBody { bytes, received, deadline, explanation };
@@ -91,7 +91,7 @@ impl Api {
             }
             Err(status) => http_response::failure(&status),
         };
-        mark(explanation, Mark::TakenUp);
+        mark(explanation, Milestone::TakenUp);
         response.trace = trace;
         explain(&mut response, explanation);
         Ok(response)

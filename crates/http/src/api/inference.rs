@@ -11,7 +11,7 @@ use galatea_codec_http::{
     encode_infer_response,
 };
 use galatea_control::{ClientTrace, DoorTraceSink, Regions, ServedModel};
-use galatea_explain::{Explanation, Mark};
+use galatea_explain::{Explanation, Milestone};
 use galatea_gate::ledger::Account;
 use galatea_infer::{
     CancelToken, Deadline, InferenceRequest, Pass, ResponseSender, Status, Trace, api,
@@ -73,7 +73,7 @@ impl Api {
             Err(refusal) => return Ok(refusal),
         };
         let received = arrival.map(Arrival::received);
-        mark(explanation.as_ref(), Mark::Received);
+        mark(explanation.as_ref(), Milestone::Received);
         let account = body.account();
         // An unknown model is reported before any error in the body.
         let (target, model) = match guarded(|| self.target(pass, name, version)) {
@@ -93,13 +93,13 @@ impl Api {
             Ok(StartedInference { encoding, result, cancel, trace }) => {
                 let result = result.await.unwrap_or_else(|_| Err(dropped()));
                 cancel.disarm();
-                mark(explanation, Mark::TakenUp);
+                mark(explanation, Milestone::TakenUp);
                 let mut response = if self.is_slow_response(head, &result, &encoding) {
                     Box::pin(self.finish_slowly(head, account, encoding, result)).await
                 } else {
                     self.finish_inference(account, encoding, result)
                 };
-                mark(explanation, Mark::Encoded);
+                mark(explanation, Milestone::Encoded);
                 response.trace = trace;
                 response
             }

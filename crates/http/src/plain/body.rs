@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
-use galatea_door::{Activity, Waiting};
+use galatea_door::{Activity, AwaitedStep};
 use galatea_gate::ledger::Account;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
@@ -76,7 +76,7 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         let wanted = usize::try_from(self.missing).unwrap_or(usize::MAX).saturating_add(1);
         let mut room = buffer.limit(spare.min(wanted));
         let reading = self.stream.read_buf(&mut room);
-        let count = match self.activity.wait_for_client(Waiting::Body, reading).await {
+        let count = match self.activity.wait_for_client(AwaitedStep::Body, reading).await {
             Ok(Ok(count @ 1..)) => count,
             Ok(Ok(0) | Err(_)) => return Err(BodyError::Truncated),
             Err(_) => return Err(BodyError::Overdue),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
-use galatea_door::{Activity, Waiting};
+use galatea_door::{Activity, AwaitedStep};
 use galatea_gate::ledger::Account;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
@@ -90,7 +90,7 @@ impl<'c, 'stream> ChunkedBody<'c, 'stream> {
         // What is behind the body must fit into the buffer of the session.
         let mut room = (&mut self.received).limit(RECEIVE_BYTES);
         let reading = self.stream.read_buf(&mut room);
-        match self.activity.wait_for_client(Waiting::Body, reading).await {
+        match self.activity.wait_for_client(AwaitedStep::Body, reading).await {
             Ok(Ok(1..)) => Ok(()),
             Ok(Ok(0) | Err(_)) => Err(BodyError::Truncated),
             Err(_) => Err(BodyError::Overdue),

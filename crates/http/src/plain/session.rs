@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use galatea_door::{Activity, Overdue, PhaseWatch, Stream, Waiting};
+use galatea_door::{Activity, AwaitedStep, Overdue, PhaseWatch, Stream};
 use galatea_gate::ledger::Account;
 use galatea_stdx::Lock;
 use smallvec::SmallVec;
@@ -241,7 +241,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
             }
             received
         });
-        matches!(self.activity.wait_for_client(Waiting::Idle, received).await, Ok(Ok(1..)))
+        matches!(self.activity.wait_for_client(AwaitedStep::Idle, received).await, Ok(Ok(1..)))
     }
 
     /// Serves the request at the front of the buffer, and remembers its head.
@@ -301,7 +301,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
                 return Some(Next::NotPlain);
             }
             let receiving = self.buffer.receive(&mut self.receiver);
-            match self.activity.wait_for_client_since(Waiting::Head, since, receiving).await {
+            match self.activity.wait_for_client_since(AwaitedStep::Head, since, receiving).await {
                 Ok(Ok(1..)) if head::has_end(self.buffer.unread(), seen) => return None,
                 Ok(Ok(1..)) => {}
                 Ok(Ok(0) | Err(_)) => return Some(Next::Close),

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use galatea_door::{Activity, Overdue, Waiting};
+use galatea_door::{Activity, AwaitedStep, Overdue};
 use hyper::StatusCode;
 use smallvec::SmallVec;
 
@@ -212,7 +212,7 @@ pub(super) async fn write(
 /// Waits until the client has read enough.
 async fn room(stream: Sender<'_>, activity: &Activity) -> io::Result<()> {
     let room = poll_fn(|context| stream.poll_room(context));
-    let room = activity.wait_for_client(Waiting::Response, room).await;
+    let room = activity.wait_for_client(AwaitedStep::Response, room).await;
     room.map_err(|Overdue| io::Error::from(ErrorKind::TimedOut))?
 }
 

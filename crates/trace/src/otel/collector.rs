@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_outbound::{CertificateError, CertificateFiles, Client, Reuse};
+use galatea_outbound::{CertificateError, CertificateFiles, Client, ConnectionReuse};
 use http::header::{CONNECTION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
@@ -55,7 +55,7 @@ impl Collector {
         connection: CollectorConnection,
     ) -> Result<Self, CertificateError> {
         let CollectorConnection { headers, time_max, certificates } = connection;
-        let client = Client::new(certificates, Reuse::Never);
+        let client = Client::new(certificates, ConnectionReuse::Never);
         if address.is_tls {
             client.read_certificates()?;
         }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_explain::{BatchFacts, Explanation, Mark, Queued, Wait, WaitClock, WaitTimes};
+use galatea_explain::{
+    BatchFacts, Explanation, Milestone, QueueSnapshot, WaitClock, WaitReason, WaitTimes,
+};
 use galatea_infer::PendingRequest;
 use galatea_policy::{CloseReason, RequestKey, RequestWait, Time};
 use galatea_stdx::len64;
@@ -21,7 +23,7 @@ const EXPLAINED_IN_SEQUENCES_MAX: usize = 64;
 
 /// The waiting explained requests.
 #[derive(Debug)]
-pub(in crate::dispatcher) struct Explained {
+pub(in crate::dispatcher) struct ExplainedRequests {
     /// The start of the scheduler's time.
     epoch: Instant,
     clocks: Clocks,
@@ -46,17 +48,17 @@ pub(in crate::dispatcher) enum Batching {
 
 impl Batching {
     /// The explanation's name for a wait of the scheduler.
-    pub(in crate::dispatcher) const fn wait(self, wait: RequestWait) -> Wait {
+    pub(in crate::dispatcher) const fn wait(self, wait: RequestWait) -> WaitReason {
         match wait {
-            RequestWait::Lane => Wait::Instance,
+            RequestWait::Lane => WaitReason::Instance,
             RequestWait::BatchDelay => match self {
-                Self::Arrivals | Self::Sequences => Wait::BatchDelay,
-                Self::Deadlines => Wait::Window,
+                Self::Arrivals | Self::Sequences => WaitReason::BatchDelay,
+                Self::Deadlines => WaitReason::Window,
             },
-            RequestWait::Permit => Wait::Permit,
-            RequestWait::Slot => Wait::Slot,
-            RequestWait::Predecessor => Wait::Predecessor,
-            RequestWait::Hold => Wait::Hold,
+            RequestWait::Permit => WaitReason::Permit,
+            RequestWait::Slot => WaitReason::Slot,
+            RequestWait::Predecessor => WaitReason::Predecessor,
+            RequestWait::Hold => WaitReason::Hold,
         }
     }
 }
@@ -66,7 +68,7 @@ pub(in crate::dispatcher) fn explanation(request: &PendingRequest) -> Option<Arc
     request.trace().and_then(|trace| Explanation::of(trace))
 }
 
-impl View for Explained {
+impl View for ExplainedRequests {
     fn observe(&mut self, now: Time, observation: &Observation<'_>) {
         match observation {
             Observation::Queued(queued) => {
@@ -92,23 +94,29 @@ impl View for Explained {
     }
 }
 
-impl Explained {
+impl ExplainedRequests {
     pub(in crate::dispatcher) fn new(epoch: Instant, now: Time, batching: Batching) -> Self {
         let clocks = match batching {
             Batching::Arrivals | Batching::Deadlines => {
-                Clocks::Shared(WaitClock::new(now.0, Wait::Instance))
+                Clocks::Shared(WaitClock::new(now.0, WaitReason::Instance))
             }
             Batching::Sequences => Clocks::Each(BTreeMap::new()),
         };
         Self { epoch, clocks, waiting: BTreeMap::new() }
     }
 
-    fn arrive(&mut self, key: RequestKey, now: Time, explanation: Arc<Explanation>, found: Queued) {
+    fn arrive(
+        &mut self,
+        key: RequestKey,
+        now: Time,
+        explanation: Arc<Explanation>,
+        found: QueueSnapshot,
+    ) {
         explanation.update(|facts| facts.queued = Some(found));
         match &mut self.clocks {
             Clocks::Shared(clock) => clock.arrive(now.0, key.0),
             Clocks::Each(clocks) if clocks.len() < EXPLAINED_IN_SEQUENCES_MAX => {
-                let mut clock = WaitClock::new(now.0, Wait::Instance);
+                let mut clock = WaitClock::new(now.0, WaitReason::Instance);
                 clock.arrive(now.0, key.0);
                 clocks.insert(key, clock);
             }
@@ -145,7 +153,7 @@ impl Explained {
                 known.waits = waits;
                 known.batch.get_or_insert(facts);
             });
-            explanation.mark(Mark::Closed, self.epoch + Duration::from_nanos(now.0));
+            explanation.mark(Milestone::Closed, self.epoch + Duration::from_nanos(now.0));
         }
         if let Clocks::Shared(clock) = &mut self.clocks {
             clock.close(now.0, closing.reason == CloseReason::Shape);
@@ -169,6 +177,6 @@ pub(in crate::dispatcher) fn mark_started<'a>(requests: impl Iterator<Item = &'a
     let mut now = None;
     for explanation in requests.filter_map(explanation) {
         let now = *now.get_or_insert_with(Instant::now);
-        explanation.mark(Mark::Started, now);
+        explanation.mark(Milestone::Started, now);
     }
 }

@@ -7,7 +7,7 @@ use galatea_infer::CorrelationId;
 use galatea_policy::InstanceId;
 use galatea_traffic::{Executed, Line, RecordedExecution, RecordedRequest};
 
-use super::recorder::{End, Ended, Execution, Taken};
+use super::recorder::{EndKind, EndedRequest, Execution, TakenRecords};
 
 /// The approximate length of a line.
 const USUAL_BYTES: usize = 192;
@@ -15,19 +15,22 @@ const USUAL_BYTES: usize = 192;
 /// The traffic recorded since the last reading.
 #[derive(Debug)]
 pub(crate) struct TakenTraffic {
-    taken: Taken,
+    taken: TakenRecords,
     names: BTreeMap<InstanceId, Arc<str>>,
 }
 
 impl TakenTraffic {
-    pub(in crate::dispatcher) fn new(taken: Taken, names: BTreeMap<InstanceId, String>) -> Self {
+    pub(in crate::dispatcher) fn new(
+        taken: TakenRecords,
+        names: BTreeMap<InstanceId, String>,
+    ) -> Self {
         let names = names.into_iter().map(|(instance, name)| (instance, name.into())).collect();
         Self { taken, names }
     }
 
     /// The lines, each with its newline: requests by the time of their end, then executions.
     pub(crate) fn to_lines(&self) -> String {
-        let Taken { requests, executions, lost } = &self.taken;
+        let TakenRecords { requests, executions, lost } = &self.taken;
         let count = requests.len().saturating_add(executions.len());
         let mut text = Vec::with_capacity(count.saturating_mul(USUAL_BYTES));
         for ended in requests {
@@ -46,11 +49,11 @@ impl TakenTraffic {
         String::from_utf8(text).unwrap_or_default()
     }
 
-    fn request(&self, ended: &Ended) -> RecordedRequest {
+    fn request(&self, ended: &EndedRequest) -> RecordedRequest {
         let arrived = &ended.arrived;
         let (status, executed) = match &ended.end {
-            End::Refused(reason) => (reason.name(), None),
-            End::Executed(execution) => {
+            EndKind::Refused(reason) => (reason.name(), None),
+            EndKind::Executed(execution) => {
                 let executed = Executed {
                     execution: execution.number,
                     compute_ns: execution.duration_ns,

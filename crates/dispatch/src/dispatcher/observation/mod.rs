@@ -30,14 +30,14 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_explain::{Explanation, Queued, Wait, WaitTimes};
+use galatea_explain::{Explanation, QueueSnapshot, WaitReason, WaitTimes};
 use galatea_infer::InferenceRequest;
 use galatea_policy::{
     BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, Time,
 };
 
 pub(crate) use self::counts::SchedulingCounts;
-pub(super) use self::explained::{Batching, Explained, explanation, mark_started};
+pub(super) use self::explained::{Batching, ExplainedRequests, explanation, mark_started};
 pub(crate) use self::lines::TakenTraffic;
 pub(crate) use self::recorder::VariableDims;
 pub(super) use self::recorder::{Recorder, RequestEnd};
@@ -65,7 +65,7 @@ pub(super) struct QueuedRequest<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) content: &'a InferenceRequest,
     /// The explanation of an explained request, and the state of the queue that it enters.
-    pub(super) explained: Option<(Arc<Explanation>, Queued)>,
+    pub(super) explained: Option<(Arc<Explanation>, QueueSnapshot)>,
     /// The end of a recorded request, which is set once it is known.
     pub(super) end: Option<&'a RequestEnd>,
 }
@@ -95,7 +95,7 @@ impl ClosingBatch<'_> {
 /// the same reason.
 pub(super) struct WaitingRequests<'a> {
     pub(super) count: u64,
-    pub(super) wait_of: &'a dyn Fn(RequestKey) -> Wait,
+    pub(super) wait_of: &'a dyn Fn(RequestKey) -> WaitReason,
 }
 
 /// The views of a dispatcher.

@@ -31,24 +31,24 @@ pub(crate) type VariableDims = Arc<[(String, Vec<usize>)]>;
 pub(in crate::dispatcher) struct Recorder {
     begin: Time,
     variable: VariableDims,
-    waiting: BTreeMap<RequestKey, Arrived>,
+    waiting: BTreeMap<RequestKey, ArrivalRecord>,
     running: BTreeMap<InstanceId, OngoingExecution>,
-    taken: Taken,
+    taken: TakenRecords,
     /// The number of the latest execution.
     executions: u64,
 }
 
 /// The records since the last reading.
 #[derive(Debug, Default)]
-pub(in crate::dispatcher) struct Taken {
-    pub(super) requests: Vec<Ended>,
+pub(in crate::dispatcher) struct TakenRecords {
+    pub(super) requests: Vec<EndedRequest>,
     pub(super) executions: Vec<Execution>,
     pub(super) lost: u64,
 }
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
-pub(super) struct Arrived {
+pub(super) struct ArrivalRecord {
     pub(super) at_ns: u64,
     pub(super) rows: u32,
     pub(super) dims: SmallVec<[u32; 4]>,
@@ -63,14 +63,14 @@ pub(super) struct Arrived {
 
 /// A request that has left the scheduler.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) arrived: Arrived,
+pub(super) struct EndedRequest {
+    pub(super) arrived: ArrivalRecord,
     pub(super) queue_ns: u64,
-    pub(super) end: End,
+    pub(super) end: EndKind,
 }
 
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum EndKind {
     Refused(FailReason),
     Executed(Execution),
 }
@@ -124,7 +124,7 @@ pub(super) struct Execution {
 struct OngoingExecution {
     execution: Execution,
     begin: Time,
-    requests: Vec<(Arrived, u64)>,
+    requests: Vec<(ArrivalRecord, u64)>,
 }
 
 impl View for Recorder {
@@ -142,7 +142,7 @@ impl View for Recorder {
 impl Recorder {
     pub(in crate::dispatcher) fn new(begin: Time, variable: VariableDims) -> Self {
         let (waiting, running) = (BTreeMap::new(), BTreeMap::new());
-        Self { begin, variable, waiting, running, taken: Taken::default(), executions: 0 }
+        Self { begin, variable, waiting, running, taken: TakenRecords::default(), executions: 0 }
     }
 
     fn arrive(&mut self, now: Time, queued: &QueuedRequest<'_>) {
@@ -153,7 +153,7 @@ impl Recorder {
         let QueuedRequest { info, content, end, .. } = queued;
         let (dims, length) = self.dims(content);
         let has_deadline = info.deadline != Time::MAX;
-        let arrived = Arrived {
+        let arrived = ArrivalRecord {
             at_ns: self.since_begin(now),
             rows: info.batch_size.max(1),
             dims,
@@ -170,7 +170,7 @@ impl Recorder {
     fn fail(&mut self, key: RequestKey, now: Time, reason: FailReason) {
         let Some(arrived) = self.waiting.remove(&key) else { return };
         let queue_ns = self.since_begin(now).saturating_sub(arrived.at_ns);
-        self.taken.add(Ended { arrived, queue_ns, end: End::Refused(reason) });
+        self.taken.add(EndedRequest { arrived, queue_ns, end: EndKind::Refused(reason) });
     }
 
     fn begin(&mut self, now: Time, closing: &ClosingBatch<'_>) {
@@ -201,12 +201,12 @@ impl Recorder {
         let duration_ns = now.saturating_since(running.begin);
         let execution = Execution { duration_ns, ..running.execution };
         for (arrived, queue_ns) in running.requests {
-            self.taken.add(Ended { arrived, queue_ns, end: End::Executed(execution) });
+            self.taken.add(EndedRequest { arrived, queue_ns, end: EndKind::Executed(execution) });
         }
         self.taken.add_execution(execution);
     }
 
-    pub(in crate::dispatcher) fn take(&mut self) -> Taken {
+    pub(in crate::dispatcher) fn take(&mut self) -> TakenRecords {
         std::mem::take(&mut self.taken)
     }
 
@@ -233,7 +233,7 @@ impl Recorder {
 
 impl OngoingExecution {
     /// Adds a request of the batch. If it arrived before the recording began, it is only counted.
-    fn add(&mut self, arrived: Option<Arrived>, now_ns: u64) {
+    fn add(&mut self, arrived: Option<ArrivalRecord>, now_ns: u64) {
         self.execution.requests += 1;
         let Some(arrived) = arrived else { return };
         self.execution.length = self.execution.length.max(arrived.length);
@@ -242,8 +242,8 @@ impl OngoingExecution {
     }
 }
 
-impl Taken {
-    fn add(&mut self, ended: Ended) {
+impl TakenRecords {
+    fn add(&mut self, ended: EndedRequest) {
         if self.requests.len() >= TRAFFIC_REQUESTS_MAX {
             self.lost += 1;
         } else {
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_counted() {
-        let mut taken = Taken::default();
+        let mut taken = TakenRecords::default();
         let execution = Execution {
             number: 1,
             instance: InstanceId(0),

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_explain::{DetailLevel, Explanation, ExplanationText, Facts, Queued, Wait, WaitTimes};
+use galatea_explain::{
+    DetailLevel, Explanation, ExplanationText, QueueSnapshot, RequestFacts, WaitReason, WaitTimes,
+};
 use galatea_infer::InferenceRequest;
 use galatea_policy::{
     BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, ShapeClassId, Time,
@@ -14,7 +16,7 @@ use galatea_policy::{
 use super::*;
 
 /// A writer that is never used: these tests read facts.
-fn unwritten(_: &Facts, _: DetailLevel) -> ExplanationText {
+fn unwritten(_: &RequestFacts, _: DetailLevel) -> ExplanationText {
     unreachable!("no text is asked for")
 }
 
@@ -47,12 +49,12 @@ fn number(word: &str) -> u64 {
     word.parse().unwrap()
 }
 
-fn wait_named(name: &str) -> Wait {
-    Wait::ALL.into_iter().find(|wait| wait.name() == name).unwrap()
+fn wait_named(name: &str) -> WaitReason {
+    WaitReason::ALL.into_iter().find(|wait| wait.name() == name).unwrap()
 }
 
 fn texts(waits: &WaitTimes) -> String {
-    let waited = Wait::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
+    let waited = WaitReason::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
     waited.map(|wait| format!(" {} {}", wait.name(), waits.of(wait) / 1_000)).collect()
 }
 
@@ -60,7 +62,7 @@ impl Watched {
     fn new() -> Self {
         let epoch = Instant::now();
         let mut views = Views::new(Batching::Arrivals);
-        views.get_or_begin(|| Explained::new(epoch, Time(0), Batching::Arrivals));
+        views.get_or_begin(|| ExplainedRequests::new(epoch, Time(0), Batching::Arrivals));
         views.get_or_begin(|| Timeline::new(epoch)).follow([InstanceId(0)].into_iter());
         views.get_or_begin(|| Recorder::new(Time(0), Arc::new([])));
         Self { epoch, views, explanations: BTreeMap::new(), queued: BTreeMap::new() }
@@ -112,7 +114,7 @@ impl Watched {
         let at = self.epoch + Duration::from_nanos(now.0);
         let explanation = Explanation::begin(DetailLevel::default(), at, unwritten);
         // The dispatcher does the same.
-        self.views.get_or_begin(|| Explained::new(self.epoch, now, Batching::Arrivals));
+        self.views.get_or_begin(|| ExplainedRequests::new(self.epoch, now, Batching::Arrivals));
         let info = RequestInfo {
             key: RequestKey(key),
             batch_size: 1,
@@ -126,7 +128,7 @@ impl Watched {
         let queued = QueuedRequest {
             info: &info,
             content: &InferenceRequest::default(),
-            explained: Some((explanation.clone(), Queued::default())),
+            explained: Some((explanation.clone(), QueueSnapshot::default())),
             end: None,
         };
         self.views.observe(now, &Observation::Queued(queued));
@@ -216,7 +218,7 @@ fn explained_requests_know_their_waits_and_their_batch() {
 #[test]
 fn a_view_without_a_purpose_ends() {
     let mut watched = Watched::after("0 queue 1");
-    let has_explained = |views: &mut Views| views.get::<Explained>().is_some();
+    let has_explained = |views: &mut Views| views.get::<ExplainedRequests>().is_some();
     assert!(has_explained(&mut watched.views));
     watched.apply("5 drop");
     assert!(!has_explained(&mut watched.views) && watched.views.is_watched());

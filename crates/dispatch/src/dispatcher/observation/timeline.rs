@@ -27,12 +27,12 @@ const RESOLUTION_NS: u64 = 2_000_000;
 pub(in crate::dispatcher) struct Timeline {
     /// The start of the executions' times, on the dispatcher's clock.
     epoch: Instant,
-    rows: BTreeMap<InstanceId, Row>,
+    rows: BTreeMap<InstanceId, InstanceTimeline>,
 }
 
 /// The executions of an instance.
 #[derive(Debug)]
-struct Row {
+struct InstanceTimeline {
     current: Option<TimelineEntry>,
     ended: VecDeque<TimelineEntry>,
     lost: u64,
@@ -73,7 +73,7 @@ impl Timeline {
     pub(in crate::dispatcher) fn follow(&mut self, instances: impl Iterator<Item = InstanceId>) {
         let mut left = std::mem::take(&mut self.rows);
         for instance in instances {
-            let row = left.remove(&instance).unwrap_or_else(Row::new);
+            let row = left.remove(&instance).unwrap_or_else(InstanceTimeline::new);
             self.rows.insert(instance, row);
         }
     }
@@ -131,7 +131,7 @@ impl Timeline {
     }
 }
 
-impl Row {
+impl InstanceTimeline {
     fn new() -> Self {
         let ended = VecDeque::with_capacity(WATCHED_EXECUTIONS_MAX);
         Self { current: None, ended, lost: 0 }

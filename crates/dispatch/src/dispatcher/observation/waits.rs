@@ -1,6 +1,6 @@
 //! The waits of all requests together, by reason, explained or not.
 
-use galatea_explain::{QueueWaits, Wait, WaitTimes};
+use galatea_explain::{QueueWaits, WaitReason, WaitTimes};
 use galatea_policy::{CloseReason, RequestKey, Time};
 
 use super::Observation;
@@ -10,12 +10,12 @@ use super::Observation;
 pub(super) struct TotalWaits {
     sums: QueueWaits,
     waiting: u64,
-    wait: Wait,
+    wait: WaitReason,
 }
 
 impl Default for TotalWaits {
     fn default() -> Self {
-        Self { sums: QueueWaits::default(), waiting: 0, wait: Wait::Instance }
+        Self { sums: QueueWaits::default(), waiting: 0, wait: WaitReason::Instance }
     }
 }
 

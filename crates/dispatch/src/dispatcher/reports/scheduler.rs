@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use galatea_control::{DurationStatistic, InferenceStatistics};
-use galatea_explain::{MainCauseFinder, Wait, WaitTimes};
+use galatea_explain::{MainCauseFinder, WaitReason, WaitTimes};
 use galatea_policy::{
     InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
     SlotStatus, SlotWaitReason, Time, WaitingSequenceStatus,
@@ -67,7 +67,7 @@ impl SchedulerReport {
         let cause = self.waits.as_ref().zip(main_cause_text);
         let cause = cause.map(|(waits, main_cause_text)| main_cause_text(waits, execution_ns));
         let waits = self.waits.as_ref().map(|waits| {
-            let waited = Wait::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
+            let waited = WaitReason::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
             waited
                 .map(|wait| (String::from(wait.name()), Value::from(waits.of(wait) / 1_000)))
                 .collect::<Map<_, _>>()

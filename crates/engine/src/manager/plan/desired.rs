@@ -11,7 +11,7 @@ use super::Plan;
 use crate::catalog::{CatalogModel, LoadOverride};
 use crate::manager::candidate::{CandidateContent, CandidateModel};
 use crate::manager::defined_model::DefinedModel;
-use crate::manager::effect::Step;
+use crate::manager::effect::StepEffects;
 use crate::registry::RegistryChange;
 
 /// The treatment of models that only a removed model needed.
@@ -61,7 +61,7 @@ impl Plan {
     pub(in crate::manager) fn set_desired(
         &mut self,
         candidates: Vec<CandidateModel>,
-        step: &mut Step,
+        step: &mut StepEffects,
     ) -> Result<(), Vec<CandidateModel>> {
         if self.is_closed {
             return Ok(());
@@ -85,7 +85,11 @@ impl Plan {
     }
 
     /// Makes dependencies desired first, so that none is ever reported as missing.
-    fn insert_dependencies_first(&mut self, mut candidates: Vec<CandidateModel>, step: &mut Step) {
+    fn insert_dependencies_first(
+        &mut self,
+        mut candidates: Vec<CandidateModel>,
+        step: &mut StepEffects,
+    ) {
         while !candidates.is_empty() {
             let names: BTreeSet<String> = candidates.iter().map(|one| one.name.clone()).collect();
             let is_next = |candidate: &CandidateModel| {
@@ -103,7 +107,7 @@ impl Plan {
         }
     }
 
-    fn insert(&mut self, candidate: CandidateModel, step: &mut Step) {
+    fn insert(&mut self, candidate: CandidateModel, step: &mut StepEffects) {
         let planned = self.models.entry(candidate.id.clone()).or_default();
         if let CandidateContent::Defined(model) = candidate.content {
             self.revision_count += 1;
@@ -113,7 +117,7 @@ impl Plan {
         self.update_desired(&candidate.id, candidate.reason, step);
     }
 
-    fn update_desired(&mut self, id: &ModelName, reason: LoadReason, step: &mut Step) {
+    fn update_desired(&mut self, id: &ModelName, reason: LoadReason, step: &mut StepEffects) {
         let Some(planned) = self.models.get(id) else { return };
         let Some((revision, _)) = planned.desired else { return };
         let dependencies = planned.dependencies.values().cloned().collect();
@@ -123,7 +127,7 @@ impl Plan {
 
     /// Resolves the names of needed models again. If a name now means another model, the model that
     /// uses the name gets a new revision.
-    fn resolve_names(&mut self, step: &mut Step) {
+    fn resolve_names(&mut self, step: &mut StepEffects) {
         let Some(names) = &self.names else { return };
         let desired: BTreeSet<&ModelName> = self.lifecycle.desired().collect();
         let mut changed = Vec::new();
@@ -149,7 +153,7 @@ impl Plan {
         &mut self,
         ids: &[ModelName],
         unused: UnusedModels,
-        step: &mut Step,
+        step: &mut StepEffects,
     ) -> Vec<ModelName> {
         let namesakes = match unused {
             UnusedModels::Keep => Vec::new(),
@@ -185,7 +189,7 @@ impl Plan {
     pub(in crate::manager) fn drop_failed_files(
         &mut self,
         ids: &[ModelName],
-        step: &mut Step,
+        step: &mut StepEffects,
     ) -> Vec<Arc<DefinedModel>> {
         let mut dropped = Vec::new();
         for id in ids {
@@ -211,7 +215,7 @@ impl Plan {
     fn remove_undesired_names(
         &mut self,
         ids: &BTreeSet<ModelName>,
-        step: &mut Step,
+        step: &mut StepEffects,
     ) -> Vec<ModelName> {
         let removed: Vec<ModelName> =
             ids.iter().filter(|id| !self.is_desired(id)).cloned().collect();
@@ -239,7 +243,7 @@ impl Plan {
     }
 
     /// Forgets the reason for a model's failure, unless it is desired.
-    pub(super) fn forget_failure(&self, id: &ModelName, step: &mut Step) {
+    pub(super) fn forget_failure(&self, id: &ModelName, step: &mut StepEffects) {
         if !self.is_desired(id) {
             step.changes.push(RegistryChange::ForgetFailure(id.clone()));
         }

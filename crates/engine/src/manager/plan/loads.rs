@@ -13,7 +13,7 @@ use crate::handle::ModelHandle;
 use crate::manager::ControlMode;
 use crate::manager::effect::{
     AbandonNotice, ChangedVersion, Effect, LoadOrder, LoadPreparation, LoadRefusal, LoadResources,
-    ManagerEvent, PreparedVersion, Step, VersionWork, VersionWorkKind,
+    ManagerEvent, PreparedVersion, StepEffects, VersionWork, VersionWorkKind,
 };
 use crate::manager::load::{AttemptResult, Load, VersionState};
 use crate::registry::RegistryChange;
@@ -70,7 +70,7 @@ impl ActiveLoad {
 }
 
 impl Plan {
-    pub(super) fn begin_load(&mut self, id: ModelName, revision: Revision, step: &mut Step) {
+    pub(super) fn begin_load(&mut self, id: ModelName, revision: Revision, step: &mut StepEffects) {
         let Some(planned) = self.models.get_mut(&id) else { return };
         let Some((desired_revision, model)) = &planned.desired else { return };
         assert_eq!(*desired_revision, revision, "{id} is loaded in its desired revision");
@@ -97,7 +97,7 @@ impl Plan {
     }
 
     /// Takes in the result of an effect.
-    pub(in crate::manager) fn handle(&mut self, event: ManagerEvent, step: &mut Step) {
+    pub(in crate::manager) fn handle(&mut self, event: ManagerEvent, step: &mut StepEffects) {
         match event {
             ManagerEvent::Prepared(id, Ok(preparation)) => self.start_load(&id, preparation, step),
             ManagerEvent::Prepared(id, Err(refusal)) => self.refuse_load(&id, refusal, step),
@@ -134,7 +134,7 @@ impl Plan {
         !self.is_closed && self.is_desired(id)
     }
 
-    fn start_load(&mut self, id: &ModelName, preparation: LoadPreparation, step: &mut Step) {
+    fn start_load(&mut self, id: &ModelName, preparation: LoadPreparation, step: &mut StepEffects) {
         let LoadPreparation { resources, versions } = preparation;
         let active = self.load_mut(id);
         active.resources = resources;
@@ -162,7 +162,7 @@ impl Plan {
         self.conclude_if_complete(id, step);
     }
 
-    fn refuse_load(&mut self, id: &ModelName, refusal: LoadRefusal, step: &mut Step) {
+    fn refuse_load(&mut self, id: &ModelName, refusal: LoadRefusal, step: &mut StepEffects) {
         let LoadRefusal { outcome, status, lease } = refusal;
         let failure = LoadFailure { name: id.to_string(), version: None, status: status.clone() };
         if !self.is_repeated(id, &failure) {
@@ -184,7 +184,7 @@ impl Plan {
         id: &ModelName,
         files: Arc<dyn ModelFiles>,
         result: Result<Arc<ModelHandle>, Status>,
-        step: &mut Step,
+        step: &mut StepEffects,
     ) {
         let (version, attempts_max) = (files.version(), self.attempts_max);
         let status = result.as_ref().err().cloned();
@@ -228,7 +228,7 @@ impl Plan {
 
     /// Concludes a load once no version is being worked on: all of them shall serve, unless one has
     /// failed or the model is no longer desired.
-    fn conclude_if_complete(&mut self, id: &ModelName, step: &mut Step) {
+    fn conclude_if_complete(&mut self, id: &ModelName, step: &mut StepEffects) {
         let may_serve = self.may_serve(id);
         let active = self.load_mut(id);
         if !active.load.is_complete() {
@@ -249,7 +249,7 @@ impl Plan {
     }
 
     /// Puts the versions of a load into service, all at once. `ready` are those in service.
-    fn publish(&mut self, id: &ModelName, ready: &[i64], step: &mut Step) {
+    fn publish(&mut self, id: &ModelName, ready: &[i64], step: &mut StepEffects) {
         if !self.may_serve(id) {
             let active = self.load_mut(id);
             active.order.model.agents.expire();
@@ -274,7 +274,7 @@ impl Plan {
     }
 
     /// Ends a load without success. `ready` are the versions in service.
-    fn end_abandoned(&mut self, id: &ModelName, ready: &[i64], step: &mut Step) {
+    fn end_abandoned(&mut self, id: &ModelName, ready: &[i64], step: &mut StepEffects) {
         let active = self.take_load(id);
         let error = active.describe(ready);
         let outcome = self.outcome_of(&active);

@@ -5,7 +5,7 @@
 //! one case. The plan adds the models behind the names and revisions of the lifecycle, and the
 //! state of each load in progress. It is stepped by orders ([`Plan::set_desired`],
 //! [`Plan::remove_desired`]) and by the results of effects ([`Plan::handle`]), and puts the
-//! consequences into a [`Step`]. It calls nothing.
+//! consequences into a [`StepEffects`]. It calls nothing.
 //!
 //! # Names
 //!
@@ -29,7 +29,7 @@ pub(super) use self::desired::UnusedModels;
 use self::loads::ActiveLoad;
 use super::ControlMode;
 use super::defined_model::DefinedModel;
-use super::effect::{Effect, Step};
+use super::effect::{Effect, StepEffects};
 use crate::LoadFailure;
 use crate::agent_lease::AgentLease;
 
@@ -108,7 +108,7 @@ impl Plan {
 
 /// Steps of the lifecycle.
 impl Plan {
-    fn step_lifecycle(&mut self, event: LifecycleEvent, step: &mut Step) {
+    fn step_lifecycle(&mut self, event: LifecycleEvent, step: &mut StepEffects) {
         let mut actions = Vec::new();
         self.lifecycle.step(event, &mut actions);
         for action in actions {
@@ -129,7 +129,7 @@ impl Plan {
         self.forget_absent_models();
     }
 
-    fn begin_unload(&mut self, id: ModelName, step: &mut Step) {
+    fn begin_unload(&mut self, id: ModelName, step: &mut StepEffects) {
         // A load that is ordered before the agents are told must ask new agents.
         let planned = self.models.get(&id);
         let serving = planned.and_then(|planned| planned.serving.as_ref());

@@ -16,7 +16,7 @@ use crate::handle::ModelHandle;
 use crate::manager::candidate::{CandidateContent, CandidateModel};
 use crate::manager::defined_model::DefinedModel;
 use crate::manager::driver::step_plan;
-use crate::manager::effect::{Effect, ManagerEvent, Step, VersionWorkKind};
+use crate::manager::effect::{Effect, ManagerEvent, StepEffects, VersionWorkKind};
 use crate::manager::plan::{Plan, UnusedModels};
 use crate::manager::worker::LoadWorker;
 use crate::reaper::Reaper;
@@ -156,7 +156,7 @@ impl Simulation {
         }
     }
 
-    fn step<T>(&mut self, change: impl FnOnce(&mut Plan, &mut Step) -> T) -> T {
+    fn step<T>(&mut self, change: impl FnOnce(&mut Plan, &mut StepEffects) -> T) -> T {
         let before = self.registry.snapshot();
         let (result, effects, ended) = step_plan(&mut self.plan, &self.registry, change);
         drop(ended);

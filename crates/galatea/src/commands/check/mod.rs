@@ -31,11 +31,11 @@ use self::ensembles::Ensembles;
 use self::report::{ModelReport, Report};
 use super::sources::{self, Repositories};
 use crate::backends::{self, Backends};
-use crate::definer::{DefineError, Definer};
+use crate::definer::{DefineError, ModelDefiner};
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::gpus;
-use crate::model_code::ModelCode;
+use crate::model_code::ModelCodePermission;
 use crate::python::PythonAccess;
 
 /// The question of a check.
@@ -93,10 +93,10 @@ pub(crate) fn run(
     let settings = Arc::new(settings);
     let backends = Backends::new(settings, environment, None, log, &reserved, python, devices);
     let backends = Arc::new(backends);
-    let definer = Definer {
+    let definer = ModelDefiner {
         auto_complete,
         options,
-        model_code: ModelCode::Allowed,
+        model_code: ModelCodePermission::Allowed,
         agents: Arc::new(agents),
         backends: backends.clone(),
         support,
@@ -119,7 +119,7 @@ fn flags_without_effect(settings: &Settings) -> Vec<String> {
 }
 
 fn check_models(
-    definer: &Definer,
+    definer: &ModelDefiner,
     scan: Scan,
     namespaces: Namespaces,
     limits: &ResourceLimitCheck,
@@ -151,7 +151,7 @@ fn check_models(
 
 /// Checks one model, and adds it to the models that ensembles may use.
 fn check_model(
-    definer: &Definer,
+    definer: &ModelDefiner,
     source: &ModelSource,
     limits: &ResourceLimitCheck,
     ensembles: &mut Ensembles,

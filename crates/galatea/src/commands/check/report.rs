@@ -7,7 +7,7 @@ use galatea_repository::ModelSource;
 use galatea_tools::console::Format;
 use serde_json::{Value, json};
 
-use super::super::sources::Places;
+use super::super::sources::LinkOrigins;
 use super::differences::Differences;
 use crate::backends::BackendInUse;
 
@@ -131,7 +131,7 @@ impl Report {
     }
 
     /// Names the files that were given in place of the links to them.
-    pub(super) fn name_places(&mut self, places: &Places) {
+    pub(super) fn name_places(&mut self, places: &LinkOrigins) {
         let name = |text: &mut String| *text = places.named_in(text);
         self.errors.iter_mut().for_each(name);
         for model in &mut self.models {

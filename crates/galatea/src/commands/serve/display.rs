@@ -17,55 +17,56 @@ use galatea_telemetry::Logger;
 use galatea_tools::console::{Colours, Console, Format, Style, print_line};
 use serde_json::{Value, json};
 
-use crate::commands::sources::Places;
+use crate::commands::sources::LinkOrigins;
 use crate::doors::{Address, Addresses};
 use crate::flags::Settings;
-use crate::startup::{Failure, Watch};
+use crate::startup::{ExitError, StartupObserver};
 
 /// The pause between two changes of the line about models in progress.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Shows a start.
-pub(super) struct Display {
+pub(super) struct StartDisplay {
     format: Format,
     progress: Console,
     results: Console,
     /// The levels of the log once the server serves; `None` if it isn't silent before.
-    later_log: Option<LaterLog>,
+    later_log: Option<RequestedLogLevels>,
     /// True if a client may call for inference without a key or a certificate.
     is_open: bool,
     has_dashboard: bool,
-    places: Places,
+    places: LinkOrigins,
     server: Option<Arc<Server>>,
-    follower: Option<Follower>,
+    follower: Option<ProgressThread>,
 }
 
 /// Makes the request that is shown for a model.
 type MakeRequest<'a> = &'a dyn Fn(&RepositoryEntry) -> Option<String>;
 
 /// The levels of the log that were asked for.
-struct LaterLog {
+struct RequestedLogLevels {
     warning: bool,
     error: bool,
 }
 
 /// The thread that shows models in progress. It ends when its sender is dropped.
-struct Follower {
+struct ProgressThread {
     until: Sender<()>,
     thread: JoinHandle<()>,
 }
 
-impl Display {
+impl StartDisplay {
     /// The log is silent until the server serves, unless the flags turn it on.
     pub(super) fn new(
         format: Format,
         settings: &mut Settings,
         colours: Colours,
-        places: &Places,
+        places: &LinkOrigins,
     ) -> Self {
         let log = &mut settings.log;
         let is_silent = !log.info && log.verbose_level == 0;
-        let later_log = is_silent.then_some(LaterLog { warning: log.warning, error: log.error });
+        let later_log =
+            is_silent.then_some(RequestedLogLevels { warning: log.warning, error: log.error });
         if is_silent {
             (log.warning, log.error) = (false, false);
         }
@@ -84,17 +85,17 @@ impl Display {
     }
 
     /// Prints why there is no server.
-    pub(super) fn explain(&self, failure: &Failure) {
+    pub(super) fn explain(&self, failure: &ExitError) {
         let failed = self.server.as_deref().map_or(0, |server| {
             let is_ready = |entry: &RepositoryEntry| entry.state == Some(ModelState::Ready);
             self.entries(server).iter().filter(|entry| !is_ready(entry)).count()
         });
         let reason = match failure {
-            Failure::Start(_) if failed > 0 => String::from(
+            ExitError::Start(_) if failed > 0 => String::from(
                 "not all models can be served. With --exit-on-error=false the others are",
             ),
-            Failure::Logged(reason) => reason.trim_end().to_owned() + port_hint(reason),
-            Failure::Start(reason) | Failure::Stop(reason) => reason.clone(),
+            ExitError::Logged(reason) => reason.trim_end().to_owned() + port_hint(reason),
+            ExitError::Start(reason) | ExitError::Stop(reason) => reason.clone(),
         };
         if self.format == Format::Json {
             let models = self.server.as_deref().map(|server| self.models(server, None));
@@ -193,7 +194,7 @@ impl Display {
     }
 }
 
-impl Watch for Display {
+impl StartupObserver for StartDisplay {
     fn loading(&mut self, server: &Arc<Server>) {
         self.server = Some(server.clone());
         let shows = self.format == Format::Text && self.progress.is_terminal();
@@ -209,11 +210,11 @@ impl Watch for Display {
         };
         let thread = std::thread::Builder::new().name(String::from("progress")).spawn(follow);
         // Without a thread the line is missing, and nothing else.
-        self.follower = thread.ok().map(|thread| Follower { until, thread });
+        self.follower = thread.ok().map(|thread| ProgressThread { until, thread });
     }
 
     fn loaded(&mut self) {
-        if let Some(Follower { until, thread }) = self.follower.take() {
+        if let Some(ProgressThread { until, thread }) = self.follower.take() {
             drop(until);
             let _ = thread.join();
             self.progress.clear();
@@ -234,7 +235,7 @@ impl Watch for Display {
 
     fn serving(&mut self, server: &Arc<Server>, addresses: &Addresses, logger: &Logger) {
         self.server = None;
-        if let Some(LaterLog { warning, error }) = self.later_log {
+        if let Some(RequestedLogLevels { warning, error }) = self.later_log {
             logger.set_warning(warning);
             logger.set_error(error);
         }

@@ -15,7 +15,7 @@ use galatea_tools::Arguments;
 use galatea_tools::console::{Format, failed, print_line};
 use rustix::process::{Signal, getpid, kill_process};
 
-use self::display::Display;
+use self::display::StartDisplay;
 use super::sources::{self, Repositories};
 use crate::environment::Environment;
 use crate::flags::{self, Settings, UsageError};
@@ -83,7 +83,7 @@ pub(super) fn run(
         print_line(&mut io::stderr(), warning);
     }
     let mut display =
-        Display::new(format, &mut settings, environment.colours, &repositories.places);
+        StartDisplay::new(format, &mut settings, environment.colours, &repositories.places);
     let result = startup::run(settings, environment, allocator, &mut display);
     // The process may end without destructors.
     drop(repositories);

@@ -154,7 +154,7 @@ pub(super) struct Repositories {
     /// The paths of all repositories.
     pub(super) paths: Vec<PathBuf>,
     /// The targets of links.
-    pub(super) places: Places,
+    pub(super) places: LinkOrigins,
     /// Kept as long as the server runs.
     _linked: Option<LinkedRepository>,
 }
@@ -171,13 +171,13 @@ impl Repositories {
             sources.iter().filter(is_repository).map(|source| source.path().to_owned()).collect();
         let single: Vec<&Source> = sources.iter().filter(|source| !is_repository(source)).collect();
         if single.is_empty() {
-            return Ok(Self { paths, places: Places::default(), _linked: None });
+            return Ok(Self { paths, places: LinkOrigins::default(), _linked: None });
         }
         let names = names(&single, name)?;
         let linked = LinkedRepository::create(parent).map_err(|error| {
             format!("can't make a directory in '{}': {error}", parent.display())
         })?;
-        let mut places = Places::default();
+        let mut places = LinkOrigins::default();
         for (name, source) in names {
             link(&linked, &name, source)
                 .map_err(|error| format!("can't use '{}': {error}", source.path().display()))?;
@@ -191,9 +191,9 @@ impl Repositories {
 
 /// Links with what they stand for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places(Vec<(PathBuf, PathBuf)>);
+pub(super) struct LinkOrigins(Vec<(PathBuf, PathBuf)>);
 
-impl Places {
+impl LinkOrigins {
     /// Adds a model by the path of its links. A path that the user has no file for means the source.
     fn add(&mut self, model: &Path, source: &Source) {
         let path = source.path();
@@ -322,14 +322,14 @@ mod tests {
 
     #[test]
     fn messages_name_what_was_given() {
-        let places = Places(vec![("/tmp/x/a/1/model.onnx".into(), "b/a.onnx".into())]);
+        let places = LinkOrigins(vec![("/tmp/x/a/1/model.onnx".into(), "b/a.onnx".into())]);
         let found = places.named_in("can't open '/tmp/x/a/1/model.onnx'");
         assert_eq!(found, "can't open 'b/a.onnx'");
     }
 
     #[test]
     fn a_place_is_that_of_the_longest_path() {
-        let mut places = Places::default();
+        let mut places = LinkOrigins::default();
         places.add(Path::new("/t/a"), &Source::Model("m/a".into()));
         places.add(Path::new("/t/ab"), &Source::Onnx("f/ab.onnx".into()));
         places.add(Path::new("/t/c"), &Source::Python("f/c.py".into()));
