@@ -1,6 +1,6 @@
 //! The parts of a configuration that name code.
 
-use crate::ConfigDraft;
+use crate::{BATCH_STRATEGY, ConfigDraft};
 
 /// Code that a configuration names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,9 +10,6 @@ pub struct CodeReference {
     /// Its value; of an agent or an accelerator its parameters too.
     pub value: String,
 }
-
-/// The parameter that names a library with a batching strategy.
-const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
 impl ConfigDraft {
     /// All code that the configuration names, whatever its backend is: libraries, repository

@@ -38,8 +38,7 @@ mod draft;
 mod ensemble;
 mod identity;
 mod normalize;
-mod objective;
-mod padding;
+mod own;
 mod plug_in;
 mod spec;
 mod support;
@@ -58,7 +57,9 @@ pub use galatea_config_message::{
     BoundedText, ConfigErrors, Diagnostic, Excerpt, Position, Stage, nearest, to_json,
 };
 pub use identity::misnamed;
-pub use padding::{CutOutput, PaddedInput, Padding, PaddingMask};
+pub use own::{
+    CutOutput, OWN_PARAMETERS, OwnParameter, OwnSettings, PaddedInput, Padding, PaddingMask,
+};
 pub use plug_in::PreferredInstances;
 pub use spec::{
     Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
@@ -73,3 +74,6 @@ pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 /// The default batch size that a backend sets for a model that can batch and whose
 /// configuration has no batch size.
 pub const DEFAULT_MAX_BATCH_SIZE: u32 = 4;
+
+/// The parameter that names a library with a batching strategy.
+const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";

@@ -6,7 +6,7 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message as _;
 
-use crate::{EnsembleScheduling, Padding, WarmupSample};
+use crate::{EnsembleScheduling, OwnSettings, WarmupSample};
 
 /// Everything that is known about a model before it is loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,13 +39,8 @@ pub struct ModelSpec {
     pub parameters: BTreeMap<String, String>,
     /// The way in which requests form batches.
     pub scheduling: SchedulingChoice,
-    /// The time that answers may take, from the arrival of their requests. With the dynamic
-    /// batcher it turns deadline batching on; 0 does that without an objective, for requests
-    /// that have deadlines of their own.
-    pub latency_objective_microseconds: Option<u64>,
-    /// The way in which requests of unequal lengths share a batch; none if they don't. Only with
-    /// the dynamic batcher.
-    pub padding: Option<Padding>,
+    /// The settings of parameters that Triton lacks.
+    pub own: OwnSettings,
     /// Tensors that the server computes from the shapes of a batch's requests.
     pub batch_inputs: Vec<BatchInputSpec>,
     /// Outputs of a batch that are split according to the shapes of an input.

@@ -17,7 +17,7 @@ pub(crate) struct ModelDeadlines {
 
 impl ModelDeadlines {
     pub(crate) fn new(spec: &ModelSpec) -> Self {
-        let objective = spec.latency_objective_microseconds;
+        let objective = spec.own.latency_objective_microseconds;
         Self {
             objective: objective.filter(|us| *us > 0).map(Duration::from_micros),
             matter: objective.is_some(),

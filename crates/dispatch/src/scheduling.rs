@@ -60,9 +60,9 @@ pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
 /// The dynamic batcher, or the deadline batcher in its place.
 fn batching_mode(spec: &ModelSpec, dynamic: &DynamicBatching) -> SchedulingMode {
     let budget = |padding: &Padding| padding.budget.unwrap_or(u64::MAX);
-    let padding = spec.padding.as_ref().map(|padding| PaddingSpec { budget: budget(padding) });
+    let padding = spec.own.padding.as_ref().map(|padding| PaddingSpec { budget: budget(padding) });
     let queue = DynamicSpec { padding, ..dynamic_spec(dynamic) };
-    match spec.latency_objective_microseconds {
+    match spec.own.latency_objective_microseconds {
         None => SchedulingMode::Dynamic(queue),
         Some(0) => SchedulingMode::Deadline(DeadlineSpec { objective_ns: u64::MAX, queue }),
         Some(objective) => {

@@ -24,7 +24,7 @@ use crate::spec::{
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
     SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
 };
-use crate::{Padding, objective, padding, warmup};
+use crate::{OwnSettings, warmup};
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics};
 
 /// Converts the message, or returns `None` and adds a diagnostic.
@@ -64,8 +64,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
             .unwrap_or_default(),
         parameters: parameters(message),
         scheduling: scheduling(message)?,
-        latency_objective_microseconds: objective::microseconds(message),
-        padding: padding(message)?,
+        own: OwnSettings::of(message).ok_or_else(|| String::from("parameters"))?,
         batch_inputs: indexed(&message.batch_input, "batch_input", ragged::batch_input)?,
         batch_outputs: indexed(&message.batch_output, "batch_output", ragged::batch_output)?,
         optimization: optimization(message.optimization.as_ref())?,
@@ -89,13 +88,6 @@ fn histogram_buckets(message: &ModelConfig) -> BTreeMap<String, Vec<f64>> {
         Some((family, options.buckets.clone()))
     });
     buckets.collect()
-}
-
-/// Its errors were reported before.
-fn padding(message: &ModelConfig) -> Result<Option<Padding>, String> {
-    let mut diagnostics = Diagnostics::default();
-    let padding = padding::parse(message, &mut diagnostics);
-    if diagnostics.is_empty() { Ok(padding) } else { Err(String::from("parameters")) }
 }
 
 fn indexed<M, S>(

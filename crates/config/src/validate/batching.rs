@@ -7,7 +7,8 @@ use galatea_protocol::inference::{
     ModelConfig, ModelDynamicBatching, ModelQueuePolicy, ModelSequenceBatching,
 };
 
-use super::{BATCH_STRATEGY, controls, ensemble, sequence_batching, states};
+use super::{controls, ensemble, sequence_batching, states};
+use crate::BATCH_STRATEGY;
 use crate::identity::is_ensemble;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use galatea_protocol::inference::model_ensembling::Step;
 use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 
-use super::BATCH_STRATEGY;
 use super::cycles::DependencyGraph;
+use crate::BATCH_STRATEGY;
 use crate::identity::is_ensemble;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 

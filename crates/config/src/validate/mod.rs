@@ -9,7 +9,6 @@ mod identity;
 mod instances;
 mod metrics;
 mod names;
-mod objective;
 mod ragged;
 mod states;
 mod tensors;
@@ -18,11 +17,8 @@ mod warmup;
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
-use crate::{SupportedFeatures, padding};
+use crate::{SupportedFeatures, own};
 use galatea_config_message::Diagnostics;
-
-/// The parameter with the path of a custom batching library.
-const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
 /// Appends a diagnostic for every error.
 pub(crate) fn check(
@@ -35,11 +31,10 @@ pub(crate) fn check(
     names::check(config, diagnostics);
     ragged::check(config, diagnostics);
     batching::check(config, diagnostics);
-    objective::check(config, diagnostics);
     instances::check(config, support, diagnostics);
     metrics::check(config, diagnostics);
     warmup::check(config, diagnostics);
-    padding::parse(config, diagnostics);
+    own::check(config, diagnostics);
 }
 
 /// The sequence batcher, if it is selected.

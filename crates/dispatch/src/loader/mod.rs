@@ -385,7 +385,7 @@ impl Loader {
     ) -> Result<Option<CustomBatching>, Status> {
         let name = &loaded.spec.name;
         match &loaded.spec.scheduling {
-            SchedulingChoice::Dynamic(_) if loaded.spec.padding.is_some() => {
+            SchedulingChoice::Dynamic(_) if loaded.spec.own.padding.is_some() => {
                 if backend.batch_rule(loaded)?.is_some() {
                     return Err(Status::invalid_argument(format!(
                         "'{name}' has a batching strategy, which contradicts parameter \

@@ -65,7 +65,7 @@ impl PaddedLength {
 impl PaddingPlan {
     /// A plan; `None` for a model whose requests are not padded.
     pub(crate) fn new(spec: &ModelSpec) -> Option<Self> {
-        spec.padding.clone().map(|spec| Self { spec })
+        spec.own.padding.clone().map(|spec| Self { spec })
     }
 
     /// Returns true if the input may be omitted, because the server makes it.

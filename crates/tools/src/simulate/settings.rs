@@ -224,7 +224,7 @@ fn support(draft: &ConfigDraft) -> SupportedFeatures {
 
 /// The dimensions that are padded, such as `ids:0`: without that of the batch.
 fn padded(spec: &ModelSpec) -> Vec<String> {
-    let inputs = spec.padding.iter().flat_map(|padding| &padding.inputs);
+    let inputs = spec.own.padding.iter().flat_map(|padding| &padding.inputs);
     inputs.map(|input| format!("{}:{}", input.name, input.axis.saturating_sub(1))).collect()
 }
 

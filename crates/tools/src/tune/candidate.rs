@@ -1,14 +1,11 @@
 //! Configurations that are compared.
 
+use galatea_config::OWN_PARAMETERS;
 use serde_json::{Map, Value, json};
 
 /// The parameter by which ONNX models get their threads, and the one of the latency objective.
 pub(super) const THREADS: &str = "intra_op_thread_count";
 pub(super) const OBJECTIVE: &str = "latency_objective_us";
-
-/// The beginning of the parameters about padding, which is a way to join requests and is refused
-/// without that.
-pub(super) const PADDING: &str = "batch_padding";
 
 /// Fields of `dynamic_batching`.
 pub(super) const DELAY: &str = "max_queue_delay_microseconds";
@@ -120,8 +117,9 @@ pub(super) fn has_preferred_sizes(config: &Value) -> bool {
     sizes.is_some_and(|sizes| !sizes.is_empty())
 }
 
-fn needs_batching(parameter: &str) -> bool {
-    parameter == OBJECTIVE || parameter.starts_with(PADDING)
+/// True if a parameter is refused without `dynamic_batching`.
+pub(super) fn needs_batching(parameter: &str) -> bool {
+    OWN_PARAMETERS.iter().any(|own| own.includes(parameter))
 }
 
 /// The configuration with batches of this size that are made of one request each: what

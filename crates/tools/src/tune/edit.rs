@@ -7,7 +7,8 @@ use galatea_pbtxt::{ConfigText, read_config};
 use serde_json::Value;
 
 use super::candidate::{
-    Candidate, DELAY, OBJECTIVE, PADDING, PREFERRED, THREADS, instances, joins, max_batch_size,
+    Candidate, DELAY, OBJECTIVE, PREFERRED, THREADS, instances, joins, max_batch_size,
+    needs_batching,
 };
 
 /// The text of a configuration, and what it changes in words.
@@ -74,8 +75,7 @@ impl Settings {
         let batching = &config["dynamic_batching"];
         let preferred = batching[PREFERRED].as_array().cloned().unwrap_or_default();
         let delay = batching[DELAY].as_u64().unwrap_or(0);
-        let is_tuned =
-            |name: &str| name == THREADS || name == OBJECTIVE || name.starts_with(PADDING);
+        let is_tuned = |name: &str| name == THREADS || needs_batching(name);
         let parameters = config["parameters"].as_object().into_iter().flatten();
         let parameters = parameters.filter(|(name, _)| is_tuned(name));
         let text = |value: &Value| value["string_value"].as_str().unwrap_or_default().to_owned();
@@ -134,9 +134,7 @@ impl Edit<'_> {
         }
         let own = self.own["parameters"].as_object().into_iter().flatten();
         for (name, _) in own {
-            if self.config["parameters"].get(name).is_none()
-                && (name == OBJECTIVE || name.starts_with(PADDING))
-            {
+            if self.config["parameters"].get(name).is_none() && needs_batching(name) {
                 self.text.remove_parameter(name);
                 self.changes.push(format!("{name} is dropped"));
             }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use galatea_config::{InstanceKind, ModelSpec, SchedulingChoice};
+use galatea_config::{InstanceKind, ModelSpec, OWN_PARAMETERS, OwnParameter, SchedulingChoice};
 
 use crate::flags::Settings;
 use crate::memory::MemoryLimit;
@@ -31,7 +31,7 @@ enum Condition {
 
 use Condition::{Model, Settings as Flags};
 
-const DIFFERENCES: [Difference; 13] = [
+const DIFFERENCES: [Difference; 12] = [
     Difference {
         row: "| several instances of one ONNX model on the CPU |",
         text: "instances of one ONNX model share a session per processor, whose runs overlap; in \
@@ -77,12 +77,6 @@ const DIFFERENCES: [Difference; 13] = [
             | SchedulingChoice::Sequence(_)
             | SchedulingChoice::Ensemble(_) => false,
         }),
-    },
-    Difference {
-        row: "| a parameter `latency_objective_us`; parameters with the prefix `batch_padding` |",
-        text: "latency_objective_us forms batches by deadlines, and refuses what can't be answered in \
-               time; Triton ignores it",
-        matters: Model(|spec| spec.latency_objective_microseconds.is_some()),
     },
     Difference {
         row: "| unloading a model or stopping the server while sequences are open |",
@@ -149,22 +143,25 @@ impl Differences {
 
     /// Adds those of a model.
     pub(super) fn add(&mut self, model: &str, spec: &ModelSpec) {
-        for difference in &DIFFERENCES {
-            if let Model(matters) = difference.matters
-                && matters(spec)
-            {
-                let models = self.0.entry(difference.text).or_default();
-                if !models.iter().any(|known| known == model) {
-                    models.push(model.to_owned());
-                }
+        let settings = DIFFERENCES.iter().filter_map(|difference| match difference.matters {
+            Model(matters) => matters(spec).then_some(difference.text),
+            Flags(_) => None,
+        });
+        let is_set = |own: &&OwnParameter| spec.parameters.keys().any(|name| own.includes(name));
+        let parameters = OWN_PARAMETERS.iter().filter(is_set).map(|own| own.effect);
+        for text in settings.chain(parameters) {
+            let models = self.0.entry(text).or_default();
+            if !models.iter().any(|known| known == model) {
+                models.push(model.to_owned());
             }
         }
     }
 
-    /// The texts with their models, in the order of the table.
+    /// The texts with their models, in the order of the tables.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &[String])> {
-        DIFFERENCES.iter().filter_map(|difference| {
-            self.0.get_key_value(difference.text).map(|(text, models)| (*text, models.as_slice()))
+        let texts = DIFFERENCES.iter().map(|difference| difference.text);
+        texts.chain(OWN_PARAMETERS.map(|own| own.effect)).filter_map(|text| {
+            self.0.get_key_value(text).map(|(text, models)| (*text, models.as_slice()))
         })
     }
 }
@@ -186,6 +183,11 @@ mod tests {
         let page = include_str!("../../../../../docs/differences.md");
         for difference in &DIFFERENCES {
             assert!(page.contains(difference.row), "{}", difference.row);
+        }
+        for own in OWN_PARAMETERS {
+            let rows = page.lines().filter(|line| line.starts_with("| a parameter"));
+            let name = format!("`{}`", own.name);
+            assert!(rows.into_iter().any(|row| row.contains(&name)), "{name}");
         }
     }
 

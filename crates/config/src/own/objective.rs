@@ -1,14 +1,36 @@
-//! Checks the latency objective of a model, and that nothing contradicts the deadline batcher
-//! that it turns on.
+//! The latency objective of a model. It turns on the deadline batcher, which nothing else in the
+//! configuration may contradict.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_queue_policy::TimeoutAction;
 use galatea_protocol::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
 
-use super::BATCH_STRATEGY;
-use crate::objective::{PARAMETER, PATH, parse, text};
+use crate::BATCH_STRATEGY;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
+/// The parameter's name.
+pub(super) const PARAMETER: &str = "latency_objective_us";
+
+/// The parameter's place in a diagnostic.
+const PATH: &str = "parameters[\"latency_objective_us\"]";
+
+/// The text of the parameter; `None` without it.
+fn text(config: &ModelConfig) -> Option<&str> {
+    config.parameters.get(PARAMETER).map(|value| value.string_value.as_str())
+}
+
+/// The objective of a checked configuration.
+pub(super) fn microseconds(config: &ModelConfig) -> Option<u64> {
+    text(config).and_then(parse)
+}
+
+/// The number of microseconds; `None` for anything but decimal digits.
+fn parse(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
+/// Appends a diagnostic for every error.
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let Some(text) = text(config) else { return };
     let name = &config.name;
@@ -127,10 +149,16 @@ mod tests {
     #[test]
     fn the_objective_is_a_number_of_microseconds() {
         let objective = |value: &str| {
-            with_objective(value, "dynamic_batching { }").unwrap().latency_objective_microseconds
+            with_objective(value, "dynamic_batching { }")
+                .unwrap()
+                .own
+                .latency_objective_microseconds
         };
         assert_eq!([objective("20000"), objective("0")], [Some(20_000), Some(0)]);
-        assert_eq!(finish("dynamic_batching { }").unwrap().latency_objective_microseconds, None);
+        assert_eq!(
+            finish("dynamic_batching { }").unwrap().own.latency_objective_microseconds,
+            None
+        );
         for bad in ["", "-1", "+5", "1.5", " 20", "20ms", "18446744073709551616"] {
             let text = format!("is '{bad}', which is not a number of microseconds");
             refused(bad, "dynamic_batching { }", &["latency_objective_us", "model 'm'", &text]);
@@ -158,7 +186,7 @@ mod tests {
             draft.resolve_identity("m", &[]).unwrap();
             draft.finish(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
         };
-        assert_eq!(errors("7").unwrap().latency_objective_microseconds, Some(7));
+        assert_eq!(errors("7").unwrap().own.latency_objective_microseconds, Some(7));
         assert!(errors("0").unwrap_err().contains("has no meaning for an ensemble"));
     }
 

@@ -28,7 +28,7 @@ fn load(text: &str) -> Result<ModelSpec, String> {
 }
 
 fn padding(outputs: &str, list: &[(&str, &str)]) -> Option<Padding> {
-    load(&format!("{MODEL}{outputs}{}", parameters(list))).unwrap().padding
+    load(&format!("{MODEL}{outputs}{}", parameters(list))).unwrap().own.padding
 }
 
 #[track_caller]

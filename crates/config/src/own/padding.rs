@@ -25,10 +25,11 @@ use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
 use galatea_tensor::DataType;
 
 use self::element::element;
+use crate::BATCH_STRATEGY;
 use galatea_config_message::nearest;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
-const INPUTS: &str = "batch_padding";
+pub(super) const INPUTS: &str = "batch_padding";
 const MASK: &str = "batch_padding_mask";
 const OUTPUTS: &str = "batch_padding_outputs";
 const BUDGET: &str = "batch_padding_budget";
@@ -91,7 +92,7 @@ pub struct CutOutput {
 }
 
 /// The settings of a normalized configuration; none if it has no such parameter.
-pub(crate) fn parse(config: &ModelConfig, diagnostics: &mut Diagnostics) -> Option<Padding> {
+pub(super) fn parse(config: &ModelConfig, diagnostics: &mut Diagnostics) -> Option<Padding> {
     let inputs = config.input.iter().map(|input| (input.name.as_str(), input));
     let outputs = config.output.iter().map(|output| (output.name.as_str(), output));
     // The first of two with the same name counts.
@@ -218,7 +219,7 @@ impl<'a> PaddingReader<'a> {
                 ),
             );
         }
-        if config.parameters.contains_key("TRITON_BATCH_STRATEGY_PATH") {
+        if config.parameters.contains_key(BATCH_STRATEGY) {
             self.refuse(
                 INPUTS,
                 format_args!("padding is not possible with a custom batching strategy"),
