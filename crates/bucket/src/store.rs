@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use galatea_outbound::OutboundError;
 use galatea_repository::{
-    CopiesUnderWay, Download, ObjectState, RemoteError, RemoteObject, RemoteStore,
+    Download, InFlightCopies, ObjectState, RemoteError, RemoteObject, RemoteStore,
 };
 use galatea_stdx::Lock;
 use object_store::ObjectStore;
@@ -225,7 +225,7 @@ impl RemoteStore for BucketStore {
         Ok(prefixes.into_iter().filter_map(name).collect())
     }
 
-    fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay {
+    fn begin(&self, downloads: Vec<Download>) -> InFlightCopies {
         let (_, store) = self.store.lock("take the object store").clone();
         let folder = self.origin.address.folder.clone();
         let (permits, orders) = (self.permits.clone(), downloads.clone());

@@ -11,7 +11,7 @@ use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics};
 use crate::dynamic::{
     CountedMessage, DynamicMessage, DynamicValue, MapKey, MessageCount, entry_fields,
 };
-use crate::json_text::{JsonError, JsonPart, JsonReader, Parts};
+use crate::json_text::{JsonError, JsonPart, JsonReader, ReadParts};
 use crate::suggest::{nearest, nearest_value};
 
 /// The maximum length of a configuration in JSON, in bytes: those come from clients.
@@ -104,7 +104,7 @@ impl JsonDecoder<'_> {
             return Ok(None);
         }
         let mut message = DynamicMessage::new(descriptor);
-        let mut read = Parts::None;
+        let mut read = ReadParts::None;
         while let Some(name) = self.json.next_key(&mut read)? {
             let path =
                 if path.is_empty() { BoundedText::quote(&name) } else { bounded!("{path}.{name}") };
@@ -176,7 +176,7 @@ impl JsonDecoder<'_> {
         match value {
             JsonPart::Null => {}
             JsonPart::List => {
-                let mut read = Parts::None;
+                let mut read = ReadParts::None;
                 for index in 0_usize.. {
                     if !self.json.next_element(&mut read)? {
                         break;
@@ -198,7 +198,7 @@ impl JsonDecoder<'_> {
     ) -> Result<(), JsonError> {
         let FieldKind::Message(entry) = field.kind else { return Ok(()) };
         let Some((key, value)) = entry_fields(entry) else { return Ok(()) };
-        let mut read = Parts::None;
+        let mut read = ReadParts::None;
         while let Some(name) = self.json.next_key(&mut read)? {
             let path = bounded!("{path}[\"{}\"]", name.escape_debug());
             let member = self.json.value()?;

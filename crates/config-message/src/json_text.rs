@@ -32,7 +32,7 @@ pub(crate) enum JsonPart {
 
 /// The parts of a list or object that were read.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Parts {
+pub(crate) enum ReadParts {
     #[default]
     None,
     Some,
@@ -58,19 +58,19 @@ impl<'t> JsonReader<'t> {
     }
 
     /// Returns true if a list has another element, which is to be read next.
-    pub(crate) fn next_element(&mut self, read: &mut Parts) -> Result<bool, JsonError> {
+    pub(crate) fn next_element(&mut self, read: &mut ReadParts) -> Result<bool, JsonError> {
         let missing = "',' or ']' is missing behind an element";
         self.has_next(read, ']', missing).map_err(|message| self.error(message))
     }
 
     /// The key of the next member of an object, whose value is to be read next.
-    pub(crate) fn next_key(&mut self, read: &mut Parts) -> Result<Option<String>, JsonError> {
+    pub(crate) fn next_key(&mut self, read: &mut ReadParts) -> Result<Option<String>, JsonError> {
         self.member(read).map_err(|message| self.error(message))
     }
 
     /// Reads the parts of a value that has no field.
     pub(crate) fn skip(&mut self, value: &JsonPart) -> Result<(), JsonError> {
-        let mut read = Parts::None;
+        let mut read = ReadParts::None;
         match value {
             JsonPart::List => {
                 while self.next_element(&mut read)? {
@@ -162,12 +162,12 @@ impl<'t> JsonReader<'t> {
     /// Returns true if another part comes before the closing bracket. A comma may come before that.
     fn has_next(
         &mut self,
-        read: &mut Parts,
+        read: &mut ReadParts,
         closer: char,
         missing: &'static str,
     ) -> Result<bool, &'static str> {
-        let is_separated = *read == Parts::None || self.take(',');
-        *read = Parts::Some;
+        let is_separated = *read == ReadParts::None || self.take(',');
+        *read = ReadParts::Some;
         if self.take(closer) {
             self.depth -= 1;
             return Ok(false);
@@ -175,7 +175,7 @@ impl<'t> JsonReader<'t> {
         if is_separated { Ok(true) } else { Err(missing) }
     }
 
-    fn member(&mut self, read: &mut Parts) -> Result<Option<String>, &'static str> {
+    fn member(&mut self, read: &mut ReadParts) -> Result<Option<String>, &'static str> {
         if !self.has_next(read, '}', "',' or '}' is missing behind a member")? {
             return Ok(None);
         }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn tree(reader: &mut JsonReader<'_>) -> Result<serde_json::Value, JsonError> {
-        let mut read = Parts::default();
+        let mut read = ReadParts::default();
         Ok(match reader.value()? {
             JsonPart::Null => serde_json::Value::Null,
             JsonPart::Bool(value) => value.into(),

@@ -24,7 +24,7 @@ pub struct CancellationWatch {
 
 /// The result of a look.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct WatchResult {
     /// True if the execution in progress is told to end, perhaps once more.
     pub terminates: bool,
     /// When the next look is due.
@@ -49,18 +49,18 @@ impl CancellationWatch {
 
     /// The alarm fired. `are_all_cancelled` is about the requests of the execution in
     /// progress.
-    pub fn look(&mut self, now: Time, are_all_cancelled: bool) -> Look {
+    pub fn look(&mut self, now: Time, are_all_cancelled: bool) -> WatchResult {
         let Some(begun) = self.begun else {
             self.has_alarm = false;
-            return Look { terminates: false, next: None };
+            return WatchResult { terminates: false, next: None };
         };
         let due = begun.saturating_add(WATCH_INTERVAL_NS);
         if now < due {
-            return Look { terminates: false, next: Some(due) };
+            return WatchResult { terminates: false, next: Some(due) };
         }
         self.is_terminated |= are_all_cancelled;
         let next = Some(now.saturating_add(WATCH_INTERVAL_NS));
-        Look { terminates: are_all_cancelled, next }
+        WatchResult { terminates: are_all_cancelled, next }
     }
 }
 
@@ -72,8 +72,8 @@ mod tests {
         Time(milliseconds * 1_000_000)
     }
 
-    const fn look(terminates: bool, next: Option<Time>) -> Look {
-        Look { terminates, next }
+    const fn look(terminates: bool, next: Option<Time>) -> WatchResult {
+        WatchResult { terminates, next }
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub use ensemble::{
     StepGates, StepIndex, StepSpec, TensorIndex,
 };
 pub use event::{Action, Actions, Event, FailReason, MeasuredExecution, Release};
-pub use execution_watch::{CancellationWatch, Look, WATCH_INTERVAL_NS};
+pub use execution_watch::{CancellationWatch, WATCH_INTERVAL_NS, WatchResult};
 pub use ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition, ShapeClassId};
 pub use lifecycle::{
     BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,

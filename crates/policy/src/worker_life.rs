@@ -119,7 +119,7 @@ enum WorkerState {
     /// The process is about to end; `served_ns` is how long it has served.
     Ending {
         served_ns: u64,
-        urgency: Urgency,
+        urgency: EndStage,
         is_given_up: bool,
     },
     Pausing {
@@ -132,7 +132,7 @@ enum WorkerState {
 
 /// The force with which a process was urged to end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Urgency {
+enum EndStage {
     /// It may end by itself until then.
     Left {
         until: Time,
@@ -190,7 +190,7 @@ impl WorkerLife {
             WorkerState::Finalizing { until }
             | WorkerState::Pausing { until, .. }
             | WorkerState::Ending {
-                urgency: Urgency::Left { until } | Urgency::Asked { until },
+                urgency: EndStage::Left { until } | EndStage::Asked { until },
                 ..
             } => Some(until),
             WorkerState::Serving { .. }
@@ -244,7 +244,7 @@ impl WorkerLife {
             WorkerState::Finalizing { .. } => 0,
             _ => return,
         };
-        let urgency = Urgency::Left { until: now.saturating_add(EXIT_GRACE_NS) };
+        let urgency = EndStage::Left { until: now.saturating_add(EXIT_GRACE_NS) };
         self.state = WorkerState::Ending { served_ns, urgency, is_given_up: false };
     }
 
@@ -255,7 +255,8 @@ impl WorkerLife {
             _ => return,
         };
         actions.extend([WorkerAction::GiveUp, WorkerAction::Kill]);
-        self.state = WorkerState::Ending { served_ns, urgency: Urgency::Killed, is_given_up: true };
+        self.state =
+            WorkerState::Ending { served_ns, urgency: EndStage::Killed, is_given_up: true };
     }
 
     fn exited(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
@@ -299,7 +300,7 @@ impl WorkerLife {
         match self.state {
             WorkerState::Finalizing { until } if now >= until => {
                 actions.push(WorkerAction::Terminate);
-                let urgency = Urgency::Asked { until: now.saturating_add(TERMINATION_NS) };
+                let urgency = EndStage::Asked { until: now.saturating_add(TERMINATION_NS) };
                 self.state = WorkerState::Ending { served_ns: 0, urgency, is_given_up: false };
             }
             WorkerState::Ending { served_ns, urgency, is_given_up } => {
@@ -343,17 +344,17 @@ impl WorkerLife {
 }
 
 /// Urges a process that has had its time.
-fn urge(now: Time, urgency: Urgency, actions: &mut Vec<WorkerAction>) -> Urgency {
+fn urge(now: Time, urgency: EndStage, actions: &mut Vec<WorkerAction>) -> EndStage {
     match urgency {
-        Urgency::Left { until } if now >= until => {
+        EndStage::Left { until } if now >= until => {
             actions.push(WorkerAction::Terminate);
-            Urgency::Asked { until: now.saturating_add(TERMINATION_NS) }
+            EndStage::Asked { until: now.saturating_add(TERMINATION_NS) }
         }
-        Urgency::Asked { until } if now >= until => {
+        EndStage::Asked { until } if now >= until => {
             actions.push(WorkerAction::Kill);
-            Urgency::Killed
+            EndStage::Killed
         }
-        Urgency::Left { .. } | Urgency::Asked { .. } | Urgency::Killed => urgency,
+        EndStage::Left { .. } | EndStage::Asked { .. } | EndStage::Killed => urgency,
     }
 }
 

@@ -16,10 +16,10 @@ use crate::response::Value;
 
 /// A server in this process.
 #[pyclass(frozen, module = "galatea._galatea")]
-pub(crate) struct Server(Arc<Made>);
+pub(crate) struct Server(Arc<AddressedServer>);
 
 /// A server with the address under which backends know it.
-struct Made {
+struct AddressedServer {
     address: ReservedAddress,
     server: InProcessServer,
 }
@@ -62,7 +62,7 @@ impl Server {
         let made = py.detach(|| {
             let address = ReservedAddress::new();
             let server = galatea::make_in_process(&options, &address)?;
-            Ok(Made { address, server })
+            Ok(AddressedServer { address, server })
         });
         made.map(|made| Self(Arc::new(made))).map_err(raise)
     }

@@ -168,7 +168,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::testing::Scratch;
+    use crate::testing::ScratchDirectory;
 
     /// Tests both ways of opening a path.
     fn check(inside: &OwnedFd, path: &str, kernel: Result<(), Errno>, walked: Result<(), Errno>) {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn links_of_an_operator_lead_anywhere_unless_all_are_forbidden() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("outside/weights", "x");
         scratch.file("model/1/model.onnx", "x");
         let root = scratch.path();
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn no_path_leads_out() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("model/1/model.onnx", "x");
         scratch.file("model_evil/secret", "x");
         let root = scratch.path();
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn only_short_regular_files_in_utf_8_are_text() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("text", "12345");
         std::fs::write(scratch.path().join("bytes"), [0xff, 0xfe]).unwrap();
         std::fs::create_dir(scratch.path().join("folder")).unwrap();

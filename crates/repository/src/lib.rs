@@ -71,7 +71,7 @@ pub use linked::LinkedRepository;
 pub use name::{InvalidName, MODEL_NAME_BYTES_MAX, check_model_name, check_new_model_name};
 pub use overlay::Overlays;
 pub use remote::{
-    CopiesUnderWay, Download, ObjectState, RemoteConnector, RemoteError, RemoteObject,
+    Download, InFlightCopies, ObjectState, RemoteConnector, RemoteError, RemoteObject,
     RemoteRepository, RemoteStore, is_remote,
 };
 pub use repository::Repository;

@@ -72,12 +72,12 @@ impl LinkedRepository {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scratch;
+    use crate::testing::ScratchDirectory;
     use crate::{Repository, ScanOptions};
 
     #[test]
     fn models_are_found_behind_links_and_stay_when_the_repository_goes() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("files/a.onnx", "a");
         scratch.file("folder/net.onnx", "b");
         scratch.file("model/3/model.onnx", "c");

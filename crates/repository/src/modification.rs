@@ -9,7 +9,7 @@ use rustix::fs::Stat;
 
 use crate::directory::ModelDirectory;
 use crate::version::version_number;
-use crate::walk::{Entered, Found, Walk};
+use crate::walk::{DirectoryWalk, EnteredDirectories, VisitResult};
 
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -26,11 +26,11 @@ pub(crate) struct DirectoryTimes {
 
 impl DirectoryTimes {
     pub(crate) fn read(directory: &ModelDirectory) -> Self {
-        let Some((mut walk, own)) = Walk::begin(directory) else {
+        let Some((mut walk, own)) = DirectoryWalk::begin(directory) else {
             return Self { own: 0, entries: Vec::new(), is_cut: false };
         };
         let time = |name: OsString| {
-            let newest = newest(&mut walk, Path::new(&name), &mut Entered::default());
+            let newest = newest(&mut walk, Path::new(&name), &mut EnteredDirectories::default());
             (name, newest)
         };
         let entries = own.entries.into_iter().map(time).collect();
@@ -61,13 +61,18 @@ pub(crate) fn file_fingerprints(
     directory: &ModelDirectory,
     version: &Path,
 ) -> Option<Vec<FileFingerprint>> {
-    let (mut walk, own) = Walk::begin(directory)?;
+    let (mut walk, own) = DirectoryWalk::begin(directory)?;
     let mut fingerprints = Vec::new();
     for name in own.entries {
         let name = Path::new(&name);
         let number = name.to_str().map(version_number);
         if name == version || number.is_none_or(|number| number.is_err()) {
-            add_fingerprints(&mut walk, name, &mut Entered::default(), &mut fingerprints)?;
+            add_fingerprints(
+                &mut walk,
+                name,
+                &mut EnteredDirectories::default(),
+                &mut fingerprints,
+            )?;
         }
     }
     fingerprints.sort_unstable();
@@ -76,40 +81,40 @@ pub(crate) fn file_fingerprints(
 
 /// Adds the fingerprint of a file, or of each file in a directory.
 fn add_fingerprints(
-    walk: &mut Walk,
+    walk: &mut DirectoryWalk,
     inside: &Path,
-    entered: &mut Entered,
+    entered: &mut EnteredDirectories,
     fingerprints: &mut Vec<FileFingerprint>,
 ) -> Option<()> {
     match walk.visit(inside, entered) {
-        Found::File(status) => {
+        VisitResult::File(status) => {
             let byte_size = u64::try_from(status.st_size).ok()?;
             let modified_ns = modified_ns(&status);
             fingerprints.push(FileFingerprint::new(inside.to_owned(), byte_size, modified_ns)?);
         }
-        Found::Directory(directory) => {
+        VisitResult::Directory(directory) => {
             // Python creates this directory when a model is loaded.
             for name in directory.entries.into_iter().filter(|name| name != "__pycache__") {
                 add_fingerprints(walk, &inside.join(name), entered, fingerprints)?;
             }
         }
-        Found::NotEntered(_) | Found::Nothing => return None,
+        VisitResult::NotEntered(_) | VisitResult::Nothing => return None,
     }
     Some(())
 }
 
 /// The newest time of a file, or of a directory and everything in it.
-fn newest(walk: &mut Walk, inside: &Path, entered: &mut Entered) -> i64 {
+fn newest(walk: &mut DirectoryWalk, inside: &Path, entered: &mut EnteredDirectories) -> i64 {
     match walk.visit(inside, entered) {
-        Found::File(status) | Found::NotEntered(status) => changed_ns(&status),
-        Found::Directory(directory) => {
+        VisitResult::File(status) | VisitResult::NotEntered(status) => changed_ns(&status),
+        VisitResult::Directory(directory) => {
             let times = directory.entries.into_iter().map(|name| {
                 let inside = inside.join(name);
                 newest(walk, &inside, entered)
             });
             times.fold(changed_ns(&directory.status), i64::max)
         }
-        Found::Nothing => 0,
+        VisitResult::Nothing => 0,
     }
 }
 
@@ -133,7 +138,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::testing::Scratch;
+    use crate::testing::ScratchDirectory;
     use crate::{Lookup, Repository, ScanOptions};
 
     /// A time in the future, later than any real change.
@@ -143,17 +148,17 @@ mod tests {
         i64::try_from(FUTURE_S + seconds).unwrap() * NS_PER_S
     }
 
-    fn touch(scratch: &Scratch, path: &str, seconds: u64) {
+    fn touch(scratch: &ScratchDirectory, path: &str, seconds: u64) {
         touch_at(scratch, path, FUTURE_S + seconds);
     }
 
-    fn touch_at(scratch: &Scratch, path: &str, seconds: u64) {
+    fn touch_at(scratch: &ScratchDirectory, path: &str, seconds: u64) {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let file = File::open(scratch.path().join(path)).unwrap();
         file.set_times(FileTimes::new().set_modified(time)).unwrap();
     }
 
-    fn times_of(scratch: &Scratch, config_name: Option<&str>) -> ModificationTimes {
+    fn times_of(scratch: &ScratchDirectory, config_name: Option<&str>) -> ModificationTimes {
         let repository = Repository::open([scratch.path().join("r")]).unwrap();
         let config_name = config_name.map(str::to_owned);
         let options = ScanOptions { config_name, ..ScanOptions::default() };
@@ -165,7 +170,7 @@ mod tests {
 
     #[test]
     fn each_file_counts_for_its_version_or_for_what_versions_share() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         let files = [
             "r/m/config.pbtxt",
             "r/m/configs/x.pbtxt",
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn fingerprints_tell_changed_files_of_a_version() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         let file = |path: &str, text: &str| scratch.file(&format!("r/m/{path}"), text);
         let fingerprints = || {
             let repository = Repository::open([scratch.path().join("r")]).unwrap();

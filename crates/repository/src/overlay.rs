@@ -125,7 +125,7 @@ mod tests {
     use galatea_infer::Code;
 
     use super::*;
-    use crate::testing::Scratch;
+    use crate::testing::ScratchDirectory;
 
     fn files(paths: &[&str]) -> Vec<(String, Vec<u8>)> {
         paths.iter().map(|path| ((*path).to_owned(), path.as_bytes().to_vec())).collect()
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn files_exist_until_their_last_user_is_dropped() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         let overlays = Overlays::new(scratch.path());
         let paths = ["1/model.onnx", "1/deep/weights", "labels.txt", "3/model.onnx"];
         let source = overlays.model("m", None, &files(&paths)).unwrap();
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn cve_2023_31036_no_file_leaves_the_directory() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         let parent = scratch.path().join("parent");
         std::fs::create_dir(&parent).unwrap();
         let overlays = Overlays::new(&parent);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn paths_start_in_the_directory() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         let overlays = Overlays::new(scratch.path());
         let paths = ["/1/model.onnx", "./1/../2/x", "//etc/passwd", "a/.././b"];
         let source = overlays.model("m", Some("backend: \"b\""), &files(&paths)).unwrap();

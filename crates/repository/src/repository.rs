@@ -10,7 +10,7 @@ use galatea_stdx::Lock;
 
 use crate::name::check_model_name;
 use crate::remote::RemoteConnector;
-use crate::root::{Depth, RepositoryError, Root};
+use crate::root::{ListingDepth, RepositoryError, Root};
 use crate::roots::{ModelLocation, RegisterError, Roots};
 use crate::scan::{ListedModel, Lookup, Scan, ScanProblem};
 use crate::source::{ModelSource, ScanOptions};
@@ -125,7 +125,7 @@ impl Repository {
         let roots = self.roots();
         for root in roots.iter() {
             for model in
-                self.locations(&roots, root, Depth::Names, &mut problems).unwrap_or_default()
+                self.locations(&roots, root, ListingDepth::Names, &mut problems).unwrap_or_default()
             {
                 *counts.entry((self.namespace(root), model.name)).or_default() += 1;
             }
@@ -181,7 +181,7 @@ impl Repository {
         let mut locations: BTreeMap<QualifiedName, Vec<ModelLocation>> = BTreeMap::new();
         let roots = self.roots();
         for root in roots.iter() {
-            match self.locations(&roots, root, Depth::Models, &mut scan.problems) {
+            match self.locations(&roots, root, ListingDepth::Models, &mut scan.problems) {
                 Ok(found) => found.into_iter().for_each(|location| {
                     let id = (self.namespace(root), location.name.clone());
                     locations.entry(id).or_default().push(location);
@@ -213,7 +213,7 @@ impl Repository {
         &self,
         roots: &Roots,
         root: &Arc<Root>,
-        depth: Depth,
+        depth: ListingDepth,
         problems: &mut Vec<ScanProblem>,
     ) -> io::Result<Vec<ModelLocation>> {
         let namespace = self.namespace(root);

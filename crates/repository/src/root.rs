@@ -71,7 +71,7 @@ pub(crate) struct RootListing {
 
 /// The depth to which an object store is read when it is listed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Depth {
+pub(crate) enum ListingDepth {
     /// The names of models.
     Names,
     /// Also their objects, and the files outside their versions.
@@ -125,10 +125,10 @@ impl Root {
         }
     }
 
-    pub(crate) fn list(&self, depth: Depth) -> io::Result<RootListing> {
+    pub(crate) fn list(&self, depth: ListingDepth) -> io::Result<RootListing> {
         let mut listing = RootListing::default();
         match (&self.place, depth) {
-            (RootPlace::Local, Depth::Names | Depth::Models) => {
+            (RootPlace::Local, ListingDepth::Names | ListingDepth::Models) => {
                 let handle = beneath::open_directory(&self.path)?;
                 for entry in beneath::entries(handle.as_fd())? {
                     if !is_other_file(&handle, &entry) {
@@ -136,10 +136,10 @@ impl Root {
                     }
                 }
             }
-            (RootPlace::Remote(remote), Depth::Names) => {
+            (RootPlace::Remote(remote), ListingDepth::Names) => {
                 remote.folders()?.iter().for_each(|folder| listing.add(OsStr::new(folder)));
             }
-            (RootPlace::Remote(remote), Depth::Models) => {
+            (RootPlace::Remote(remote), ListingDepth::Models) => {
                 listing.found = remote.scan()?;
                 let folders: Vec<String> = listing.found.keys().cloned().collect();
                 folders.iter().for_each(|folder| listing.add(OsStr::new(folder)));

@@ -64,11 +64,11 @@ impl TemporaryDirectories {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scratch;
+    use crate::testing::ScratchDirectory;
 
     #[test]
     fn an_existing_directory_is_left_alone() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         let directories = TemporaryDirectories::new(scratch.path().to_owned());
         let taken = scratch.path().join(directories.next_name());
         directories.next.store(0, Ordering::Relaxed);

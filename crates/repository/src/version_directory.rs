@@ -91,10 +91,10 @@ mod tests {
     use galatea_infer::Code;
 
     use super::*;
-    use crate::testing::Scratch;
+    use crate::testing::ScratchDirectory;
     use crate::{Repository, ScanOptions};
 
-    fn model(scratch: &Scratch, name: &str) -> ModelDirectory {
+    fn model(scratch: &ScratchDirectory, name: &str) -> ModelDirectory {
         let repository = Repository::open([scratch.path().join("repository")]).unwrap();
         let scan = repository.scan(&ScanOptions::default());
         scan.models.into_iter().find(|model| model.name == name).unwrap().directory
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn names_lead_only_down_into_the_version() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("repository/a/1/model.onnx", "");
         scratch.file("repository/a/1/folder/part", "");
         scratch.file("repository/a/2/model.onnx", "");
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_linked_model_directory_is_followed() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("elsewhere/model/1/model.onnx", "");
         scratch.file("elsewhere/other", "");
         scratch.file("repository/x/1/y", "");
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_model_resolves_its_own_files() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("repository/a/labels.txt", "");
         scratch.file("repository/b/labels.txt", "");
         let directory = model(&scratch, "a");
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     // row: IMP-05
     fn initial_states_lie_beside_the_versions_and_have_the_expected_size() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("repository/a/1/model.onnx", "");
         scratch.file("repository/a/initial_state/zeros", "0123");
         scratch.file("repository/a/config.pbtxt", "");

@@ -28,10 +28,10 @@ type Identity = (u64, u64);
 
 /// The directories that a part of a walk has entered.
 #[derive(Default)]
-pub(crate) struct Entered(HashSet<Identity>);
+pub(crate) struct EnteredDirectories(HashSet<Identity>);
 
 /// The result of visiting a path.
-pub(crate) enum Found {
+pub(crate) enum VisitResult {
     /// Anything but a directory.
     File(Stat),
     /// A directory to enter.
@@ -49,7 +49,7 @@ pub(crate) struct Directory {
 }
 
 /// A walk through a model's directory.
-pub(crate) struct Walk {
+pub(crate) struct DirectoryWalk {
     directory: OpenDirectory,
     /// The model's directory, and those that contain the repository.
     above: HashSet<Identity>,
@@ -58,7 +58,7 @@ pub(crate) struct Walk {
     entries_left: usize,
 }
 
-impl Walk {
+impl DirectoryWalk {
     /// Begins at the directory itself. Returns `None` if it can't be examined.
     pub(crate) fn begin(directory: &ModelDirectory) -> Option<(Self, Directory)> {
         let opened = directory.open().ok()?;
@@ -77,21 +77,21 @@ impl Walk {
     }
 
     /// Visits a path in the model's directory.
-    pub(crate) fn visit(&mut self, inside: &Path, entered: &mut Entered) -> Found {
-        let Ok(handle) = self.directory.locate(inside) else { return Found::Nothing };
-        let Ok(status) = rustix::fs::fstat(&handle) else { return Found::Nothing };
+    pub(crate) fn visit(&mut self, inside: &Path, entered: &mut EnteredDirectories) -> VisitResult {
+        let Ok(handle) = self.directory.locate(inside) else { return VisitResult::Nothing };
+        let Ok(status) = rustix::fs::fstat(&handle) else { return VisitResult::Nothing };
         if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
-            return Found::File(status);
+            return VisitResult::File(status);
         }
         let is_barred = self.is_above
             || self.above.contains(&identity(&status))
             || inside.components().count() > DEPTH_MAX
             || is_of_kernel(&handle);
         if is_barred || !entered.0.insert(identity(&status)) {
-            return Found::NotEntered(status);
+            return VisitResult::NotEntered(status);
         }
         let entries = self.entries(inside);
-        Found::Directory(Directory { status, entries })
+        VisitResult::Directory(Directory { status, entries })
     }
 
     /// The names in a directory, up to the number that may still be examined.
@@ -126,19 +126,19 @@ mod tests {
 
     use super::*;
     use crate::beneath::Symlinks;
-    use crate::testing::Scratch;
+    use crate::testing::ScratchDirectory;
 
     /// Walks through a whole model, and returns the visited names.
-    fn visited(scratch: &Scratch, model: &str) -> Vec<String> {
+    fn visited(scratch: &ScratchDirectory, model: &str) -> Vec<String> {
         let directory = ModelDirectory::new(scratch.path().join(model), Symlinks::Followed);
-        let (mut walk, own) = Walk::begin(&directory).unwrap();
+        let (mut walk, own) = DirectoryWalk::begin(&directory).unwrap();
         let mut names = Vec::new();
         let mut waiting: Vec<_> = own.entries.into_iter().map(std::path::PathBuf::from).collect();
-        let mut entered = Entered::default();
+        let mut entered = EnteredDirectories::default();
         while let Some(path) = waiting.pop() {
             names.push(path.display().to_string());
             assert!(names.len() < 1000, "the walk goes on: {names:?}");
-            if let Found::Directory(directory) = walk.visit(&path, &mut entered) {
+            if let VisitResult::Directory(directory) = walk.visit(&path, &mut entered) {
                 waiting.extend(directory.entries.into_iter().map(|name| path.join(name)));
             }
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn links_are_followed_once_and_never_up_or_into_the_kernel() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("elsewhere/files/weights", "");
         scratch.file("r/other/1/model.onnx", "");
         scratch.file("r/m/1/model.onnx", "");
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_model_that_contains_its_repository_or_is_the_kernels_is_not_walked() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         scratch.file("beside/file", "");
         scratch.file("r/m/1/model.onnx", "");
         symlink("..", scratch.path().join("r/up")).unwrap();
@@ -191,17 +191,17 @@ mod tests {
 
     #[test]
     fn depth_and_number_of_entries_are_bounded() {
-        let scratch = Scratch::new();
+        let scratch = ScratchDirectory::new();
         let deep = vec!["d"; DEPTH_MAX + 5].join("/");
         scratch.file(&format!("r/m/{deep}/file"), "");
         assert_eq!(visited(&scratch, "r/m").len(), DEPTH_MAX + 1);
         let directory = ModelDirectory::new(scratch.path().join("r/m"), Symlinks::Followed);
-        let (mut walk, _) = Walk::begin(&directory).unwrap();
+        let (mut walk, _) = DirectoryWalk::begin(&directory).unwrap();
         walk.entries_left = 1;
-        let mut entered = Entered::default();
+        let mut entered = EnteredDirectories::default();
         let mut names = |path: &str| match walk.visit(Path::new(path), &mut entered) {
-            Found::Directory(directory) => directory.entries.len(),
-            Found::File(_) | Found::NotEntered(_) | Found::Nothing => usize::MAX,
+            VisitResult::Directory(directory) => directory.entries.len(),
+            VisitResult::File(_) | VisitResult::NotEntered(_) | VisitResult::Nothing => usize::MAX,
         };
         assert_eq!((names("d"), names("d/d")), (1, 0));
         assert!(walk.is_cut());

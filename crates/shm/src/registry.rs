@@ -29,18 +29,18 @@ type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
 #[derive(Default)]
 pub struct SharedRegions {
     devices: Devices,
-    regions: Lock<BTreeMap<String, Registered>>,
+    regions: Lock<BTreeMap<String, RegisteredRegion>>,
     log_error: Option<ErrorLog>,
 }
 
 /// A region of either kind. Both kinds share one set of names.
-enum Registered {
-    System { region: SystemRegion, mapping: Hold<Mapping> },
-    Cuda { region: CudaRegion, memory: Hold<CudaMemory> },
+enum RegisteredRegion {
+    System { region: SystemRegion, mapping: RegionHold<Mapping> },
+    Cuda { region: CudaRegion, memory: RegionHold<CudaMemory> },
 }
 
 /// A hold on a region's memory. It goes from `Kept` to `Lent`, never back.
-enum Hold<T> {
+enum RegionHold<T> {
     /// The region is registered.
     Kept(Arc<T>),
     /// The region was unregistered while requests were using it. As in Triton, it is listed, can be
@@ -48,7 +48,7 @@ enum Hold<T> {
     Lent(Weak<T>),
 }
 
-impl<T> Hold<T> {
+impl<T> RegionHold<T> {
     fn get(&self) -> Option<Arc<T>> {
         match self {
             Self::Kept(memory) => Some(memory.clone()),
@@ -74,7 +74,7 @@ impl<T> Hold<T> {
     }
 }
 
-impl Registered {
+impl RegisteredRegion {
     const fn kind(&self) -> RegionKind {
         match self {
             Self::System { .. } => RegionKind::System,
@@ -146,7 +146,7 @@ impl SharedRegions {
         &self,
         name: &str,
         check: impl FnOnce() -> Result<(), Status>,
-        open: impl FnOnce() -> Result<Registered, Status>,
+        open: impl FnOnce() -> Result<RegisteredRegion, Status>,
     ) -> Result<(), Status> {
         if name.len() > REGION_NAME_BYTES_MAX {
             return Err(Status::invalid_argument(format!(
@@ -165,8 +165,11 @@ impl SharedRegions {
     }
 
     /// Checks that a name is free, and that there is room for another region.
-    fn check_name(regions: &mut BTreeMap<String, Registered>, name: &str) -> Result<(), Status> {
-        if regions.get(name).is_some_and(Registered::is_over) {
+    fn check_name(
+        regions: &mut BTreeMap<String, RegisteredRegion>,
+        name: &str,
+    ) -> Result<(), Status> {
+        if regions.get(name).is_some_and(RegisteredRegion::is_over) {
             regions.remove(name);
         }
         if regions.contains_key(name) {
@@ -190,7 +193,7 @@ impl SharedRegions {
         &self,
         kind: RegionKind,
         name: &str,
-        of_kind: impl Fn(&Registered) -> Option<&T>,
+        of_kind: impl Fn(&RegisteredRegion) -> Option<&T>,
     ) -> Result<Vec<T>, Status> {
         let mut regions = self.regions.lock("show the regions");
         regions.retain(|_, one| !one.is_over());
@@ -225,14 +228,14 @@ impl RegionControl for SharedRegions {
             &name,
             || check_key(&name, &key),
             || {
-                let mapping = Hold::Kept(Arc::new(Mapping::open(&region)?));
-                Ok(Registered::System { region, mapping })
+                let mapping = RegionHold::Kept(Arc::new(Mapping::open(&region)?));
+                Ok(RegisteredRegion::System { region, mapping })
             },
         )
     }
 
     fn status(&self, _: Pass<api::SharedMemory>, name: &str) -> Result<Vec<SystemRegion>, Status> {
-        self.shown(RegionKind::System, name, Registered::system)
+        self.shown(RegionKind::System, name, RegisteredRegion::system)
     }
 
     fn register_cuda(
@@ -253,8 +256,8 @@ impl RegionControl for SharedRegions {
                     }
                     refusal.status
                 })?;
-                let memory = Hold::Kept(Arc::new(memory));
-                Ok(Registered::Cuda { region, memory })
+                let memory = RegionHold::Kept(Arc::new(memory));
+                Ok(RegisteredRegion::Cuda { region, memory })
             },
         )
     }
@@ -264,7 +267,7 @@ impl RegionControl for SharedRegions {
         _: Pass<api::SharedMemory>,
         name: &str,
     ) -> Result<Vec<CudaRegion>, Status> {
-        self.shown(RegionKind::Cuda, name, Registered::cuda)
+        self.shown(RegionKind::Cuda, name, RegisteredRegion::cuda)
     }
 
     fn unregister(
@@ -274,13 +277,13 @@ impl RegionControl for SharedRegions {
         name: &str,
     ) -> Result<(), Status> {
         let mut regions = self.regions.lock("unregister regions");
-        let is_meant = |one: &Registered| one.kind() == kind;
+        let is_meant = |one: &RegisteredRegion| one.kind() == kind;
         let lent: Vec<Arc<dyn ForeignMemory>> = if name.is_empty() {
             let meant = regions.values_mut().filter(|one| is_meant(one));
-            meant.filter_map(Registered::lend).collect()
+            meant.filter_map(RegisteredRegion::lend).collect()
         } else {
             let meant = regions.get_mut(name).filter(|one| is_meant(one));
-            meant.and_then(Registered::lend).into_iter().collect()
+            meant.and_then(RegisteredRegion::lend).into_iter().collect()
         };
         drop(regions);
         // Unmapping a large region takes time. Regions that no request uses are gone after this.
@@ -296,7 +299,7 @@ impl RegionControl for SharedRegions {
         byte_size: u64,
     ) -> Result<ForeignRegion, Status> {
         let regions = self.regions.lock("find a region");
-        let Some((memory, size)) = regions.get(name).and_then(Registered::memory) else {
+        let Some((memory, size)) = regions.get(name).and_then(RegisteredRegion::memory) else {
             return Err(NoRegions::unknown(name));
         };
         drop(regions);

@@ -13,7 +13,7 @@ use crate::trace::Trace;
 
 /// The events that are tried in each state.
 #[derive(Clone, Debug, Default)]
-pub struct Alphabet {
+pub struct EventAlphabet {
     /// Requests that may arrive, any number of times; their keys are assigned.
     pub requests: Vec<RequestTemplate>,
     /// True if the first and the last request may be cancelled.
@@ -108,7 +108,7 @@ enum Branch {
 /// number of steps, or a trace that fails and its message.
 pub fn explore(
     spec: &SchedulingSpec,
-    alphabet: &Alphabet,
+    alphabet: &EventAlphabet,
     depth: u32,
 ) -> Result<u64, Box<(Trace, String)>> {
     let setup = Setup::from(spec.clone());
@@ -137,7 +137,7 @@ struct ExploredState {
 }
 
 impl ExploredState {
-    fn choices(&self, alphabet: &Alphabet) -> Vec<Branch> {
+    fn choices(&self, alphabet: &EventAlphabet) -> Vec<Branch> {
         let mut choices: Vec<Branch> =
             alphabet.requests.iter().copied().map(Branch::Send).collect();
         let mut events = Vec::new();
@@ -215,7 +215,7 @@ fn step(entry: &BatchEntry) -> Option<RequestKey> {
 }
 
 struct Explorer<'alphabet> {
-    alphabet: &'alphabet Alphabet,
+    alphabet: &'alphabet EventAlphabet,
     trace: Trace,
     steps: u64,
 }

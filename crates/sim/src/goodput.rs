@@ -66,7 +66,7 @@ impl ArrivalLaw {
 
 /// A load and what it meets.
 #[derive(Copy, Clone, Debug)]
-pub struct Cell {
+pub struct GoodputCell {
     /// The cost of executions.
     pub curve: CostCurve,
     /// The law by which requests arrive.
@@ -89,7 +89,7 @@ pub struct Cell {
 
 /// The results of a cell.
 #[derive(Clone, Debug)]
-pub struct CellResult {
+pub struct GoodputResult {
     /// The deadline batcher.
     pub deadlines: Report,
     /// The best setting of the dynamic batcher.
@@ -102,7 +102,7 @@ pub struct CellResult {
     pub capacity: f64,
 }
 
-impl CellResult {
+impl GoodputResult {
     /// The goodput as a share of that of the best setting.
     pub fn ratio(&self) -> f64 {
         self.deadlines.in_time as f64 / self.best.in_time.max(1) as f64
@@ -120,14 +120,14 @@ impl CellResult {
     }
 }
 
-impl Cell {
+impl GoodputCell {
     /// Runs the load with the deadline batcher and with every setting of the dynamic one.
-    pub fn run(&self) -> CellResult {
+    pub fn run(&self) -> GoodputResult {
         self.run_beside(|_| true)
     }
 
     /// The same with some of the settings.
-    pub fn run_beside(&self, includes: impl Fn(&DynamicSpec) -> bool) -> CellResult {
+    pub fn run_beside(&self, includes: impl Fn(&DynamicSpec) -> bool) -> GoodputResult {
         let (capacity, objective_ns) = (self.capacity(), self.objective_ns());
         let arrivals = self.arrivals();
         let run = |mode| self.simulate(mode, &arrivals);
@@ -142,7 +142,7 @@ impl Cell {
                 best_setting = Some(setting);
             }
         }
-        CellResult { deadlines, best, best_setting, first_come, capacity }
+        GoodputResult { deadlines, best, best_setting, first_come, capacity }
     }
 
     fn simulate(&self, mode: SchedulingMode, arrivals: &[Arrival]) -> Report {
@@ -242,7 +242,7 @@ fn hand_tuned(objective_ns: u64) -> Vec<DynamicSpec> {
 /// or refuses many only after they have waited.
 pub(crate) fn check_goodput(seed: u64) -> Check {
     let mut random = Random::new(seed);
-    let cell = Cell {
+    let cell = GoodputCell {
         curve: random.pick(&CostCurve::ALL),
         law: random.pick(&ArrivalLaw::ALL),
         load: random.pick(&[0.5, 0.9, 1.1, 1.5]),

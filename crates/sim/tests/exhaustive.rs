@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
-use galatea_sim::{Alphabet, Reference, RequestTemplate, explore};
+use galatea_sim::{EventAlphabet, Reference, RequestTemplate, explore};
 
 #[track_caller]
-fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: u32) {
+fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &EventAlphabet, depth: u32) {
     let spec =
         SchedulingSpec { max_batch_size, mode, hold_until_queued: 0, hold_until_backlogged: 0 };
     match explore(&spec, alphabet, depth) {
@@ -19,7 +19,7 @@ fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: 
 
 #[test]
 fn the_default_scheduler() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: vec![RequestTemplate::request(2, 0, 0, 0)],
         cancels: true,
         instances: 2,
@@ -31,12 +31,12 @@ fn the_default_scheduler() {
 
 #[test]
 fn sizes_and_shape_classes_with_a_delay() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: [(1, 0), (2, 0), (3, 0), (1, 1)]
             .map(|(rows, key)| RequestTemplate::request(rows, key, 0, 0))
             .to_vec(),
         instances: 1,
-        ..Alphabet::default()
+        ..EventAlphabet::default()
     };
     for preferred_batch_sizes in [vec![], vec![2], vec![3, 2]] {
         let settings =
@@ -47,7 +47,7 @@ fn sizes_and_shape_classes_with_a_delay() {
 
 #[test]
 fn timeouts_with_a_delay() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: vec![RequestTemplate::request(1, 0, 0, 0), RequestTemplate::request(2, 0, 0, 2)],
         cancels: true,
         instances: 1,
@@ -73,7 +73,7 @@ fn timeouts_with_a_delay() {
 
 #[test]
 fn levels_with_different_policies() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: [1, 2, 3].map(|priority| RequestTemplate::request(1, 0, priority, 0)).to_vec(),
         cancels: true,
         instances: 1,

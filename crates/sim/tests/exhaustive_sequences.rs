@@ -1,7 +1,7 @@
 //! All orders of a few events with sequences.
 
 use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy};
-use galatea_sim::{Alphabet, Reference, RequestTemplate, explore};
+use galatea_sim::{EventAlphabet, Reference, RequestTemplate, explore};
 
 fn direct(max_queue_delay_ns: u64, minimum_ready_slots: u32) -> SequenceStrategy {
     SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots }
@@ -23,7 +23,7 @@ fn spec(max_batch_size: u32, strategy: SequenceStrategy, idle_ns: u64) -> Schedu
 }
 
 #[track_caller]
-fn check(spec: &SchedulingSpec, alphabet: &Alphabet, depth: u32) {
+fn check(spec: &SchedulingSpec, alphabet: &EventAlphabet, depth: u32) {
     match explore(spec, alphabet, depth) {
         Ok(steps) => {
             assert!(steps > 10_000, "only {steps} steps: the alphabet is too small to say much")
@@ -36,7 +36,7 @@ fn check(spec: &SchedulingSpec, alphabet: &Alphabet, depth: u32) {
 /// and its timeouts.
 #[test]
 fn two_sequences_share_one_slot() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: vec![
             RequestTemplate::step(1, "^"),
             RequestTemplate::step(1, "$"),
@@ -45,7 +45,7 @@ fn two_sequences_share_one_slot() {
         ],
         cancels: true,
         instances: 1,
-        ..Alphabet::default()
+        ..EventAlphabet::default()
     };
     for strategy in [direct(0, 0), oldest(1, 2)] {
         check(&spec(1, strategy, 3), &alphabet, 6);
@@ -55,7 +55,7 @@ fn two_sequences_share_one_slot() {
 /// Two slots, one instance and different shape classes.
 #[test]
 fn two_slots_wait_for_each_other() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: vec![
             RequestTemplate::step(1, "^"),
             RequestTemplate::step(2, "^"),
@@ -63,7 +63,7 @@ fn two_slots_wait_for_each_other() {
             RequestTemplate::step(3, "^$"),
         ],
         instances: 1,
-        ..Alphabet::default()
+        ..EventAlphabet::default()
     };
     for strategy in [direct(3, 2), oldest(2, 3)] {
         check(&spec(2, strategy, 0), &alphabet, 6);
@@ -72,7 +72,7 @@ fn two_slots_wait_for_each_other() {
 
 #[test]
 fn instances_are_added_and_removed_and_the_model_unloads() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: vec![
             RequestTemplate::step(1, "^"),
             RequestTemplate::step(1, "$"),
@@ -80,7 +80,7 @@ fn instances_are_added_and_removed_and_the_model_unloads() {
         ],
         instances: 2,
         drains: true,
-        ..Alphabet::default()
+        ..EventAlphabet::default()
     };
     for strategy in [direct(0, 0), oldest(1, 0)] {
         check(&spec(1, strategy, 2), &alphabet, 6);
@@ -89,7 +89,7 @@ fn instances_are_added_and_removed_and_the_model_unloads() {
 
 #[test]
 fn iterations() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: vec![RequestTemplate::iterative(), RequestTemplate::iterative().timeout(2)],
         cancels: true,
         instances: 1,
@@ -107,7 +107,7 @@ fn iterations() {
 
 #[test]
 fn the_test_hook_holds_for_slots_and_backlog() {
-    let alphabet = Alphabet {
+    let alphabet = EventAlphabet {
         requests: vec![
             RequestTemplate::step(1, "^"),
             RequestTemplate::step(2, "^$"),

@@ -2,10 +2,10 @@
 //! setting that turns out best for the load.
 
 use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
-use galatea_sim::{ArrivalLaw, Cell, CostCurve};
+use galatea_sim::{ArrivalLaw, CostCurve, GoodputCell};
 use galatea_simulate::{Report, simulate};
 
-const CELL: Cell = Cell {
+const CELL: GoodputCell = GoodputCell {
     curve: CostCurve::Mixed,
     law: ArrivalLaw::Poisson,
     load: 0.5,
@@ -24,7 +24,7 @@ fn no_setting_is_much_better_at_any_load() {
     for curve in CostCurve::ALL {
         for law in ArrivalLaw::ALL {
             for load in [0.5, 0.9, 1.5] {
-                let cell = Cell { curve, law, load, ..CELL };
+                let cell = GoodputCell { curve, law, load, ..CELL };
                 let result = cell.run();
                 let (ratio, late) = (result.ratio(), result.deadlines.late);
                 assert!(ratio > 0.96, "{ratio:.3} of {} at {cell:?}", result.best_setting_text());
@@ -37,7 +37,7 @@ fn no_setting_is_much_better_at_any_load() {
 /// Under overload first come, first served answers everything too late.
 #[test]
 fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
-    let result = Cell { load: 1.5, requests: 10_000, ..CELL }.run();
+    let result = GoodputCell { load: 1.5, requests: 10_000, ..CELL }.run();
     let of_capacity = |goodput: f64| goodput / result.capacity;
     assert!(of_capacity(result.deadlines.goodput()) > 0.9, "{:?}", result.deadlines);
     assert!(of_capacity(result.first_come.goodput()) < 0.1, "{:?}", result.first_come);
@@ -48,7 +48,7 @@ fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
 fn tight_deadlines_make_batches_smaller_where_that_helps() {
     for instances in [1, 2] {
         for curve in CostCurve::ALL {
-            let cell = Cell { curve, objective: 1.5, load: 1.0, instances, ..CELL };
+            let cell = GoodputCell { curve, objective: 1.5, load: 1.0, instances, ..CELL };
             let result = cell.run();
             assert!(result.ratio() > 0.97, "{:.3} at {cell:?}", result.ratio());
         }
@@ -57,7 +57,7 @@ fn tight_deadlines_make_batches_smaller_where_that_helps() {
 
 /// An overload of requests with deadlines, of which one in `one_in` has none.
 fn with_patient_ones(one_in: usize) -> Report {
-    let cell = Cell { load: 1.5, requests: 10_000, ..CELL };
+    let cell = GoodputCell { load: 1.5, requests: 10_000, ..CELL };
     let mut arrivals = cell.arrivals();
     arrivals.iter_mut().step_by(one_in).for_each(|one| one.deadline_ns = u64::MAX);
     let queue = DynamicSpec::default();

@@ -2,8 +2,8 @@
 
 use galatea_policy::FailReason;
 use galatea_sim::{
-    Config, Harness, Mode, Occurrence, OccurrenceCounts, Reference, Shares, Trace, check_sharing,
-    run,
+    BatchShares, Config, Harness, Mode, Occurrence, OccurrenceCounts, Reference, Trace,
+    check_sharing, run,
 };
 
 fn run_seeds(mode: Mode, seeds: u64, requests: u64) -> (u64, u64, OccurrenceCounts) {
@@ -104,9 +104,9 @@ fn schedulers_that_share_resources_keep_the_rules() {
 
 #[test]
 fn a_model_of_priority_two_executes_half_as_many() {
-    assert_eq!(Shares::of([1, 1]), Ok(Shares(600, 599)));
+    assert_eq!(BatchShares::of([1, 1]), Ok(BatchShares(600, 599)));
     for (priorities, parts) in [([1, 2], 2), ([1, 5], 5)] {
-        let Shares(first, second) = Shares::of(priorities).expect("the rules hold");
+        let BatchShares(first, second) = BatchShares::of(priorities).expect("the rules hold");
         assert!(first.abs_diff(second * parts) <= parts, "{first} and {second}");
     }
 }

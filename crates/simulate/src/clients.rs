@@ -88,7 +88,7 @@ fn median(values: &mut [u64]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use galatea_traffic::{Executed, RecordedRequest};
+    use galatea_traffic::{RecordedRequest, RequestExecution};
 
     use super::*;
 
@@ -96,7 +96,10 @@ mod tests {
     fn clients(requests: impl IntoIterator<Item = (u64, u64)>) -> Option<u32> {
         let request = |(at_ns, latency_ns)| RecordedRequest {
             at_ns,
-            executed: Some(Executed { compute_ns: latency_ns, ..Executed::default() }),
+            executed: Some(RequestExecution {
+                compute_ns: latency_ns,
+                ..RequestExecution::default()
+            }),
             ..RecordedRequest::default()
         };
         let requests = requests.into_iter().map(request).collect();

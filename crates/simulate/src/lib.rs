@@ -46,7 +46,7 @@ pub use self::clients::Clients;
 pub use self::costs::LearnedCosts;
 pub use self::load::{LoadOptions, arrivals, recorded};
 pub use self::report::Report;
-pub use self::timed::{Moment, TimedScheduler, TimedWorld};
+pub use self::timed::{TimedEvent, TimedScheduler, TimedWorld};
 
 /// A request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -121,7 +121,7 @@ pub fn simulate_clients(
     let mut load = PlayedLoad {
         arrivals: arrivals.to_vec(),
         due: BinaryHeap::new(),
-        clients: Some(Sending { clients: clients.clone(), next: 0 }),
+        clients: Some(SendingClients { clients: clients.clone(), next: 0 }),
     };
     for _ in 0..clients.count {
         load.send_next(0);
@@ -155,11 +155,11 @@ struct PlayedLoad {
     arrivals: Vec<Arrival>,
     /// The times and indices of those that are known to come.
     due: BinaryHeap<Reverse<(u64, usize)>>,
-    clients: Option<Sending>,
+    clients: Option<SendingClients>,
 }
 
 /// Clients with the index of the request that is sent next.
-struct Sending {
+struct SendingClients {
     clients: Clients,
     next: usize,
 }
@@ -191,9 +191,9 @@ impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
             let arrival =
                 self.load.due.peek().map(|Reverse((at_ns, index))| (Time(*at_ns), *index));
             let next = self.timed.next_moment();
-            let is_before = |(time, moment): &(Time, Moment), arrival: Time| match moment {
-                Moment::End(_) => *time <= arrival,
-                Moment::Wakeup => *time < arrival,
+            let is_before = |(time, moment): &(Time, TimedEvent), arrival: Time| match moment {
+                TimedEvent::End(_) => *time <= arrival,
+                TimedEvent::Wakeup => *time < arrival,
             };
             let Ok(()) = match (next, arrival) {
                 (Some(next), None) => self.pass(next),

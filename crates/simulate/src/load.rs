@@ -34,12 +34,12 @@ pub fn arrivals(traffic: &Traffic, options: &LoadOptions, padded: &[usize]) -> V
     let span_ns = last.at_ns - first.at_ns;
     let gap_ns = span_ns / u64::try_from(requests.len()).unwrap_or(u64::MAX).max(1);
     let mut shapes: BTreeMap<(Vec<u32>, bool), u32> = BTreeMap::new();
-    let sized: Vec<Sized> = (requests.iter())
+    let sized: Vec<RequestShape> = (requests.iter())
         .map(|request| {
-            let padded = Padded::new(request, padded);
+            let padded = UnpaddedSizes::new(request, padded);
             let next = u32::try_from(shapes.len()).unwrap_or(u32::MAX);
             let shape = *shapes.entry((padded.dims, padded.shares)).or_insert(next);
-            Sized { shape, padded_length: padded.length }
+            RequestShape { shape, padded_length: padded.length }
         })
         .collect();
     let mut arrivals = Vec::new();
@@ -63,13 +63,13 @@ pub fn arrivals(traffic: &Traffic, options: &LoadOptions, padded: &[usize]) -> V
 }
 
 /// The shape of a request, as a scheduler sees it.
-struct Sized {
+struct RequestShape {
     shape: u32,
     padded_length: Option<u32>,
 }
 
 /// A request's sizes without what is padded.
-struct Padded {
+struct UnpaddedSizes {
     dims: Vec<u32>,
     /// True if requests of other lengths share its batches: its own are equal.
     shares: bool,
@@ -77,7 +77,7 @@ struct Padded {
     length: Option<u32>,
 }
 
-impl Padded {
+impl UnpaddedSizes {
     fn new(request: &RecordedRequest, places: &[usize]) -> Self {
         let mut dims = request.dims.clone();
         let lengths = places.iter().filter_map(|place| request.dims.get(*place).copied());
@@ -122,7 +122,7 @@ fn deadline(request: &RecordedRequest, at_most_ns: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use galatea_traffic::{Executed, RecordedExecution};
+    use galatea_traffic::{RecordedExecution, RequestExecution};
 
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_was_recorded_is_reported() {
-        let executed = Executed { compute_ns: 50, batch: 1, ..Executed::default() };
+        let executed = RequestExecution { compute_ns: 50, batch: 1, ..RequestExecution::default() };
         let mut answered = RecordedRequest { queue_ns: 10, ..request(100, &[]) };
         answered.executed = Some(executed);
         let refused = RecordedRequest { status: "queue_full".into(), ..request(130, &[]) };

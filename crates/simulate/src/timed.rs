@@ -26,7 +26,7 @@ pub struct TimedScheduler {
 
 /// Something that happens by itself when its time has come.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Moment {
+pub enum TimedEvent {
     /// The instance ends its execution.
     End(InstanceId),
     /// The scheduler wakes.
@@ -46,14 +46,14 @@ impl TimedScheduler {
     }
 
     /// The moment that is next. An execution ends before the scheduler wakes at the same time.
-    pub fn next_moment(&self) -> Option<(Time, Moment)> {
+    pub fn next_moment(&self) -> Option<(Time, TimedEvent)> {
         let ends = self.lanes.iter().filter_map(|(id, end)| Some(((*end)?, *id)));
-        let end = ends.min().map(|(end, id)| (end, Moment::End(id)));
+        let end = ends.min().map(|(end, id)| (end, TimedEvent::End(id)));
         let wakeup = self.scheduler.next_wakeup().filter(|time| *time < Time::MAX);
         match (end, wakeup) {
-            (Some((end, _)), Some(wakeup)) if wakeup < end => Some((wakeup, Moment::Wakeup)),
+            (Some((end, _)), Some(wakeup)) if wakeup < end => Some((wakeup, TimedEvent::Wakeup)),
             (Some(end), _) => Some(end),
-            (None, wakeup) => wakeup.map(|time| (time, Moment::Wakeup)),
+            (None, wakeup) => wakeup.map(|time| (time, TimedEvent::Wakeup)),
         }
     }
 
@@ -155,12 +155,12 @@ pub trait TimedWorld {
     /// # Errors
     ///
     /// The rule that was broken.
-    fn pass(&mut self, (time, moment): (Time, Moment)) -> Result<(), Self::Broken> {
+    fn pass(&mut self, (time, moment): (Time, TimedEvent)) -> Result<(), Self::Broken> {
         let timed = self.timed();
         timed.now = time;
         match moment {
-            Moment::Wakeup => self.step(Event::Tick),
-            Moment::End(id) => {
+            TimedEvent::Wakeup => self.step(Event::Tick),
+            TimedEvent::End(id) => {
                 timed.lanes.insert(id, None);
                 timed.executions += 1;
                 self.end(id);

@@ -47,7 +47,7 @@ impl<T: ?Sized> Lock<T> {
         self.holder.check(purpose);
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         self.holder.set(purpose);
-        Guard { held: Held { lock: self, purpose }, value }
+        Guard { held: LockHolder { lock: self, purpose }, value }
     }
 
     /// The value, which an exclusive borrow already guards.
@@ -66,16 +66,16 @@ impl<T: ?Sized + std::fmt::Debug> std::fmt::Debug for Lock<T> {
 #[must_use = "the lock is released when this is dropped"]
 pub struct Guard<'a, T: ?Sized> {
     // Dropped first, so that the next holder is never mistaken for this one.
-    held: Held<'a, T>,
+    held: LockHolder<'a, T>,
     value: MutexGuard<'a, T>,
 }
 
-struct Held<'a, T: ?Sized> {
+struct LockHolder<'a, T: ?Sized> {
     lock: &'a Lock<T>,
     purpose: &'static str,
 }
 
-impl<T: ?Sized> Drop for Held<'_, T> {
+impl<T: ?Sized> Drop for LockHolder<'_, T> {
     fn drop(&mut self) {
         self.lock.holder.clear();
     }
@@ -128,7 +128,7 @@ impl Condvar {
         drop(held);
         let value = self.0.wait(value).unwrap_or_else(PoisonError::into_inner);
         lock.holder.set(purpose);
-        Guard { held: Held { lock, purpose }, value }
+        Guard { held: LockHolder { lock, purpose }, value }
     }
 
     /// Like [`Condvar::wait`], but for at most `timeout`.
@@ -139,7 +139,7 @@ impl Condvar {
         let waited = self.0.wait_timeout(value, timeout);
         let (value, _) = waited.unwrap_or_else(PoisonError::into_inner);
         lock.holder.set(purpose);
-        Guard { held: Held { lock, purpose }, value }
+        Guard { held: LockHolder { lock, purpose }, value }
     }
 
     /// Wakes one waiting thread.

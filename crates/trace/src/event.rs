@@ -11,7 +11,7 @@ pub(crate) enum Event {
     /// A trace begins, and its model is known.
     Begin { trace: u64, subject: Subject },
     /// A trace passed a point.
-    Time { trace: u64, activity: Activity, ns: u64 },
+    Time { trace: u64, activity: TraceActivity, ns: u64 },
     /// A tensor was recorded in a trace.
     Tensor { trace: u64, activity: &'static str, tensor: RecordedTensor },
 }
@@ -32,7 +32,7 @@ pub(crate) struct Subject {
 
 /// A point that a trace passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
+pub(crate) enum TraceActivity {
     /// A point of the door.
     Door(&'static str),
     /// A point of the server.
@@ -41,7 +41,7 @@ pub(crate) enum Activity {
     Custom(Box<str>),
 }
 
-impl Activity {
+impl TraceActivity {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Door(name) | Self::Point(name) => name,
@@ -75,8 +75,8 @@ impl Event {
             Self::Begin { subject, .. } => {
                 subject.model_name.len().saturating_add(subject.request_id.len())
             }
-            Self::Time { activity: Activity::Door(_) | Activity::Point(_), .. } => 0,
-            Self::Time { activity: Activity::Custom(name), .. } => name.len(),
+            Self::Time { activity: TraceActivity::Door(_) | TraceActivity::Point(_), .. } => 0,
+            Self::Time { activity: TraceActivity::Custom(name), .. } => name.len(),
             Self::Tensor { tensor, .. } => tensor
                 .data
                 .len()

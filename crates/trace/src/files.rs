@@ -23,12 +23,12 @@ pub(crate) struct TraceFiles {
     /// The file without a number, and the length of its text before the closing bracket.
     whole: Option<(File, u64)>,
     /// Unwritten traces, by the number of the settings.
-    unwritten: HashMap<u64, Unwritten>,
+    unwritten: HashMap<u64, UnwrittenTraces>,
 }
 
 /// Unwritten traces under the same settings.
 #[derive(Debug, Default)]
-struct Unwritten {
+struct UnwrittenTraces {
     text: String,
     traces: u32,
     /// The number of traces per file; 0 means all in one file.

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use galatea_control::TraceLevels;
 
 use super::*;
-use crate::event::{Activity, Event};
+use crate::event::{Event, TraceActivity};
 use crate::queue::TraceQueue;
-use crate::settings::{Destination, Fields, Setting, SettingsTable};
+use crate::settings::{Destination, Fields, SettingsTable, TraceSettings};
 
 /// A temporary folder for a single test.
 struct Folder(PathBuf);
@@ -45,15 +45,15 @@ impl Drop for Folder {
     }
 }
 
-fn setting(count: i32, log_frequency: u32) -> Arc<Setting> {
+fn setting(count: i32, log_frequency: u32) -> Arc<TraceSettings> {
     let levels = TraceLevels { timestamps: true, tensors: false };
     let start = Fields { levels, rate: 1, count, log_frequency };
     SettingsTable::new(start, Destination::Files, None).of(None).clone()
 }
 
-fn add(files: &mut TraceFiles, setting: &Arc<Setting>, trace: u64) {
+fn add(files: &mut TraceFiles, setting: &Arc<TraceSettings>, trace: u64) {
     setting.sample(false);
-    let events = vec![Event::Time { trace, activity: Activity::Point("X"), ns: 1 }];
+    let events = vec![Event::Time { trace, activity: TraceActivity::Point("X"), ns: 1 }];
     let memory = TraceQueue::default().memory();
     files.add(&CollectedTrace::new(setting.clone(), events, None, memory)).unwrap();
 }
@@ -119,7 +119,7 @@ fn much_text_is_written_early() {
     let folder = Folder::new("early");
     let (mut files, setting) = (folder.files(), setting(-1, 0));
     let name: Box<str> = "x".repeat(TRACE_TEXT_BYTES_MAX).into();
-    let big = vec![Event::Time { trace: 1, activity: Activity::Custom(name), ns: 1 }];
+    let big = vec![Event::Time { trace: 1, activity: TraceActivity::Custom(name), ns: 1 }];
     let memory = TraceQueue::default().memory();
     files.add(&CollectedTrace::new(setting.clone(), big, None, memory)).unwrap();
     add(&mut files, &setting, 2);
@@ -135,7 +135,7 @@ fn much_text_is_written_early() {
 fn a_folder_that_is_not_there_is_reported() {
     let mut files = TraceFiles::new(PathBuf::from("/nowhere/at/all/t"));
     let setting = setting(-1, 1);
-    let events = vec![Event::Time { trace: 1, activity: Activity::Point("X"), ns: 1 }];
+    let events = vec![Event::Time { trace: 1, activity: TraceActivity::Point("X"), ns: 1 }];
     let memory = TraceQueue::default().memory();
     let error = files.add(&CollectedTrace::new(setting, events, None, memory)).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/at/all/t.0: No such file"), "{error}");

@@ -1,10 +1,10 @@
 use galatea_tensor::elements::push_bytes_element;
 
 use super::*;
-use crate::event::Activity;
+use crate::event::TraceActivity;
 
 fn time(trace: u64, name: &'static str, ns: u64) -> Event {
-    Event::Time { trace, activity: Activity::Point(name), ns }
+    Event::Time { trace, activity: TraceActivity::Point(name), ns }
 }
 
 fn begin(trace: u64, parent: u64, request_id: &str) -> Event {
@@ -51,7 +51,7 @@ fn the_traces_of_a_request_stay_together_and_the_last_comes_first() {
 #[test]
 fn texts_of_clients_and_backends_cannot_leave_their_quotes() {
     let bad = "\"}],\\\n\u{1}";
-    let custom = Event::Time { trace: 1, activity: Activity::Custom(bad.into()), ns: 1 };
+    let custom = Event::Time { trace: 1, activity: TraceActivity::Custom(bad.into()), ns: 1 };
     assert_eq!(
         render(&[begin(1, 0, bad), custom]),
         "{\"id\":1,\"model_name\":\"m\",\"model_version\":3,\

@@ -9,7 +9,7 @@ use galatea_stdx::{Condvar, Lock};
 
 use crate::event::Event;
 use crate::otel::spans::ClientSpan;
-use crate::settings::Setting;
+use crate::settings::TraceSettings;
 
 /// The maximum size of traces that are being recorded or wait for the writer thread, in bytes.
 /// Tensors of a traced request are copied, so a few large ones fill it; further traces are dropped.
@@ -21,7 +21,7 @@ pub(crate) const TRACES_QUEUED_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct CollectedTrace {
     /// The settings under which it was traced.
-    pub(crate) setting: Arc<Setting>,
+    pub(crate) setting: Arc<TraceSettings>,
     /// The records; empty if they were dropped.
     pub(crate) events: Vec<Event>,
     /// The number of the client's trace.
@@ -34,7 +34,7 @@ pub(crate) struct CollectedTrace {
 
 impl CollectedTrace {
     pub(crate) fn new(
-        setting: Arc<Setting>,
+        setting: Arc<TraceSettings>,
         events: Vec<Event>,
         client: Option<(u64, Box<ClientSpan>)>,
         memory: TraceMemory,

@@ -10,12 +10,12 @@ use galatea_infer::{
 };
 use galatea_stdx::Lock;
 
-use crate::event::{Activity, Event, RecordedTensor, Subject};
+use crate::event::{Event, RecordedTensor, Subject, TraceActivity};
 use crate::otel::context::SpanContext;
 use crate::otel::ids::{NumberSource, SpanNumber};
 use crate::otel::spans::ClientSpan;
 use crate::queue::{CollectedTrace, TraceMemory, TraceQueue};
-use crate::settings::Setting;
+use crate::settings::TraceSettings;
 
 /// The state that all traces of a tracer share.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Recording {
 #[derive(Debug)]
 pub(crate) struct Record {
     recording: Arc<Recording>,
-    setting: Arc<Setting>,
+    setting: Arc<TraceSettings>,
     root: u64,
     /// The client's span, for a collector.
     client: Option<Box<ClientSpan>>,
@@ -64,7 +64,7 @@ impl Record {
     /// Begins the records of a request, which go to a collector if a client's span is given.
     pub(crate) fn begin(
         recording: &Arc<Recording>,
-        setting: Arc<Setting>,
+        setting: Arc<TraceSettings>,
         client: Option<Box<ClientSpan>>,
     ) -> Arc<Self> {
         let mut memory = recording.queue.memory();
@@ -98,7 +98,7 @@ impl Record {
         }
     }
 
-    fn push_time(&self, trace: u64, activity: Activity, ns: u64) {
+    fn push_time(&self, trace: u64, activity: TraceActivity, ns: u64) {
         if self.setting.levels.timestamps {
             self.push(Event::Time { trace, activity, ns });
         }
@@ -133,7 +133,7 @@ impl Drop for Record {
 
 impl DoorTraceSink for Record {
     fn record(&self, point: DoorTracePoint, at: Instant) {
-        self.push_time(self.root, Activity::Door(point.name()), self.ns(at));
+        self.push_time(self.root, TraceActivity::Door(point.name()), self.ns(at));
     }
 }
 
@@ -156,7 +156,7 @@ impl ServerTrace {
 
     fn push_point(&self, name: &'static str, at: Instant) {
         let ns = self.record.ns(at);
-        self.record.push_time(self.trace, Activity::Point(name), ns);
+        self.record.push_time(self.trace, TraceActivity::Point(name), ns);
     }
 }
 
@@ -221,7 +221,7 @@ impl TraceSink for ServerTrace {
     }
 
     fn record_custom(&self, name: &str, at_ns: u64) {
-        self.record.push_time(self.trace, Activity::Custom(name.into()), at_ns);
+        self.record.push_time(self.trace, TraceActivity::Custom(name.into()), at_ns);
     }
 
     fn record_activity(&self, name: &str, at: Instant) {

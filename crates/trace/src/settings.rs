@@ -64,7 +64,7 @@ pub(crate) enum Destination {
 /// Settings in force. A change replaces them as a whole, so that requests in progress keep those
 /// with which they began.
 #[derive(Debug)]
-pub(crate) struct Setting {
+pub(crate) struct TraceSettings {
     /// A unique number, never used for other settings.
     pub(crate) number: u64,
     pub(crate) levels: TraceLevels,
@@ -73,28 +73,28 @@ pub(crate) struct Setting {
     pub(crate) sampler: Sampler,
     set: SetFields,
     invalid: Option<&'static str>,
-    on_end: Option<OnEnd>,
+    on_end: Option<SettingsUnusedHandler>,
 }
 
 /// Called with the number of settings once nothing uses them any more.
 #[derive(Clone)]
-pub(crate) struct OnEnd(pub(crate) Arc<dyn Fn(u64) + Send + Sync>);
+pub(crate) struct SettingsUnusedHandler(pub(crate) Arc<dyn Fn(u64) + Send + Sync>);
 
-impl std::fmt::Debug for OnEnd {
+impl std::fmt::Debug for SettingsUnusedHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OnEnd")
+        f.write_str("SettingsUnusedHandler")
     }
 }
 
-impl Drop for Setting {
+impl Drop for TraceSettings {
     fn drop(&mut self) {
-        if let Some(OnEnd(on_end)) = &self.on_end {
+        if let Some(SettingsUnusedHandler(on_end)) = &self.on_end {
             on_end(self.number);
         }
     }
 }
 
-impl Setting {
+impl TraceSettings {
     fn new(number: u64, fields: Fields, set: SetFields, destination: Destination) -> Self {
         let invalid = if fields.levels.is_off() {
             Some("tracing is disabled")
@@ -136,23 +136,27 @@ impl Setting {
 pub(crate) struct SettingsTable {
     start: Fields,
     destination: Destination,
-    global: Arc<Setting>,
-    models: BTreeMap<String, Arc<Setting>>,
+    global: Arc<TraceSettings>,
+    models: BTreeMap<String, Arc<TraceSettings>>,
     next_number: u64,
-    on_end: Option<OnEnd>,
+    on_end: Option<SettingsUnusedHandler>,
 }
 
 impl SettingsTable {
     /// A table with the initial settings. If these are invalid, nothing is traced.
-    pub(crate) fn new(start: Fields, destination: Destination, on_end: Option<OnEnd>) -> Self {
-        let mut global = Setting::new(0, start, SetFields::default(), destination);
+    pub(crate) fn new(
+        start: Fields,
+        destination: Destination,
+        on_end: Option<SettingsUnusedHandler>,
+    ) -> Self {
+        let mut global = TraceSettings::new(0, start, SetFields::default(), destination);
         global.on_end.clone_from(&on_end);
         let (global, models) = (Arc::new(global), BTreeMap::new());
         Self { start, destination, global, models, next_number: 1, on_end }
     }
 
     /// The settings for a model.
-    pub(crate) fn of(&self, model: Option<&str>) -> &Arc<Setting> {
+    pub(crate) fn of(&self, model: Option<&str>) -> &Arc<TraceSettings> {
         model.and_then(|model| self.models.get(model)).unwrap_or(&self.global)
     }
 
@@ -199,10 +203,10 @@ impl SettingsTable {
 
     fn changed(
         &mut self,
-        current: Option<&Arc<Setting>>,
+        current: Option<&Arc<TraceSettings>>,
         fallback: Fields,
         change: &TraceChange,
-    ) -> Result<Arc<Setting>, Status> {
+    ) -> Result<Arc<TraceSettings>, Status> {
         let known = current.map(|setting| (setting.fields(), setting.set));
         let kept = |is_set: fn(SetFields) -> bool| {
             known.filter(|(_, set)| is_set(*set)).map(|(fields, _)| fields)
@@ -218,7 +222,7 @@ impl SettingsTable {
             ),
         };
         let set = set_fields(current.map(|setting| &**setting), change);
-        let mut setting = Setting::new(self.next_number, fields, set, self.destination);
+        let mut setting = TraceSettings::new(self.next_number, fields, set, self.destination);
         let is_valid = setting.invalid.is_none() && fields.count != 0;
         // Settings that trace nothing are allowed.
         if !is_valid && !fields.levels.is_off() {
@@ -243,7 +247,7 @@ fn field<T>(change: FieldChange<T>, kept: Option<T>, fallback: T) -> T {
 }
 
 /// The fields that are set after a change.
-fn set_fields(current: Option<&Setting>, change: &TraceChange) -> SetFields {
+fn set_fields(current: Option<&TraceSettings>, change: &TraceChange) -> SetFields {
     let before = current.map(|setting| setting.set).unwrap_or_default();
     SetFields {
         levels: is_set(before.levels, change.levels),

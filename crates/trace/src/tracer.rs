@@ -21,7 +21,7 @@ use crate::otel::spans::ClientSpan;
 use crate::otel::{BatchLimits, Collector};
 use crate::queue::Message;
 use crate::record::{Record, Recording};
-use crate::settings::{Destination, Fields, OnEnd, SettingsTable};
+use crate::settings::{Destination, Fields, SettingsTable, SettingsUnusedHandler};
 use crate::writer;
 
 /// The time for which shutdown waits for the writer thread.
@@ -104,7 +104,9 @@ impl Tracer {
             TraceOutput::Collector(_) => Destination::Collector,
         };
         let retired = recording.clone();
-        let on_end = OnEnd(Arc::new(move |number| retired.queue.push(Message::Retired(number))));
+        let on_end = SettingsUnusedHandler(Arc::new(move |number| {
+            retired.queue.push(Message::Retired(number))
+        }));
         let table = SettingsTable::new(options.start, destination, Some(on_end));
         let tracer = Self {
             is_on: AtomicBool::new(false),

@@ -69,8 +69,8 @@ fn file_error(error: std::io::Error) -> String {
 
 /// Writes or sends queued traces until the server stops.
 pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &dyn Fn(&str)) {
-    let (mut traces, mut spans) = (Losses::default(), Losses::default());
-    let mut failures = Failures::default();
+    let (mut traces, mut spans) = (DropReporter::default(), DropReporter::default());
+    let mut failures = FailureReporter::default();
     let mut report = |result: Result<(), String>| failures.report(result, log_error);
     loop {
         for message in queue.take(destination.wait()) {
@@ -88,11 +88,11 @@ pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &
 
 /// Reports drops, ever more seldom.
 #[derive(Debug, Default)]
-struct Losses {
+struct DropReporter {
     told: u64,
 }
 
-impl Losses {
+impl DropReporter {
     fn report(&mut self, what: &str, dropped: u64, log_error: &dyn Fn(&str)) {
         if dropped > self.told.saturating_mul(2) {
             self.told = dropped;
@@ -107,12 +107,12 @@ impl Losses {
 /// Reports failures, ever more seldom while they repeat: a disk may be full, or a collector
 /// unreachable, for hours.
 #[derive(Debug, Default)]
-struct Failures {
+struct FailureReporter {
     last: String,
     count: u64,
 }
 
-impl Failures {
+impl FailureReporter {
     fn report(&mut self, result: Result<(), String>, log_error: &dyn Fn(&str)) {
         let Err(error) = result else { return };
         if error != self.last {
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn failures_that_go_on_are_told_of_ever_more_seldom() {
         let lines = std::cell::RefCell::new(Vec::new());
-        let mut failures = Failures::default();
+        let mut failures = FailureReporter::default();
         let mut report = |result: Result<(), &str>| {
             let log = |line: &str| lines.borrow_mut().push(line.to_owned());
             failures.report(result.map_err(str::to_owned), &log);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_dropped_is_told_of_ever_more_seldom() {
         let lines = std::cell::RefCell::new(Vec::new());
-        let mut losses = Losses::default();
+        let mut losses = DropReporter::default();
         for dropped in [0, 1, 1, 2, 3, 6, 7, 100] {
             losses.report("traces", dropped, &|_| lines.borrow_mut().push(dropped));
         }

@@ -35,6 +35,6 @@ mod rotate;
 mod tests;
 mod write;
 
-pub use line::{Executed, FORMAT, Header, Line, RecordedExecution, RecordedRequest};
+pub use line::{FORMAT, Header, Line, RecordedExecution, RecordedRequest, RequestExecution};
 pub use read::{ReadError, Traffic};
 pub use rotate::RotatingFile;

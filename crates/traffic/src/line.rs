@@ -52,12 +52,12 @@ pub struct RecordedRequest {
     /// Its time in the queue.
     pub queue_ns: u64,
     /// Its execution, if it was executed.
-    pub executed: Option<Executed>,
+    pub executed: Option<RequestExecution>,
 }
 
 /// The part of an execution that is recorded on a request's own line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Executed {
+pub struct RequestExecution {
     /// The number of the execution.
     pub execution: u64,
     /// The duration of the execution.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::line::{Executed, FORMAT, Header, Line, RecordedExecution, RecordedRequest};
+use crate::line::{FORMAT, Header, Line, RecordedExecution, RecordedRequest, RequestExecution};
 
 impl Line {
     /// Parses a line.
@@ -114,8 +114,8 @@ impl RecordFields<'_> {
         })
     }
 
-    fn executed(&self) -> Result<Executed, String> {
-        Ok(Executed {
+    fn executed(&self) -> Result<RequestExecution, String> {
+        Ok(RequestExecution {
             execution: self.number("execution")?,
             compute_ns: self.number("compute_ns")?,
             batch: self.small("batch")?,

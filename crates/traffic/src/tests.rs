@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{Executed, Header, Line, RecordedExecution, RecordedRequest};
+use crate::{Header, Line, RecordedExecution, RecordedRequest, RequestExecution};
 
 #[track_caller]
 fn check(line: Line, text: &str) {
@@ -50,7 +50,7 @@ fn a_request_leaves_out_what_is_usual() {
         sequence: Some(json!("a")),
         status: "ok".into(),
         queue_ns: 6,
-        executed: Some(Executed {
+        executed: Some(RequestExecution {
             execution: 9,
             compute_ns: 7,
             batch: 4,

@@ -24,12 +24,12 @@ impl Line {
             Self::Request(request) => request.write(out),
             Self::Execution(execution) => execution.write(out),
             Self::Lost(count) => {
-                let mut object = Object::begin(out);
+                let mut object = ObjectWriter::begin(out);
                 object.number("lost", *count);
                 object.end();
             }
             Self::End(reason) => {
-                let mut object = Object::begin(out);
+                let mut object = ObjectWriter::begin(out);
                 object.text("end", reason);
                 object.end();
             }
@@ -39,7 +39,7 @@ impl Line {
 
 impl Header {
     fn write(&self, out: &mut Vec<u8>) {
-        let mut object = Object::begin(out);
+        let mut object = ObjectWriter::begin(out);
         object.number("galatea_traffic", FORMAT);
         object.text("model", &self.model);
         object.json("version", &Value::from(self.version));
@@ -57,7 +57,7 @@ impl Header {
 impl RecordedRequest {
     /// Appends the line without a newline. Fields with their usual values are left out.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut object = Object::begin(out);
+        let mut object = ObjectWriter::begin(out);
         object.number("at_ns", self.at_ns);
         object.number("rows", u64::from(self.rows));
         if !self.dims.is_empty() {
@@ -92,7 +92,7 @@ impl RecordedRequest {
 impl RecordedExecution {
     /// Appends the line without a newline.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut object = Object::begin(out);
+        let mut object = ObjectWriter::begin(out);
         object.number("execution", self.number);
         object.number("at_ns", self.at_ns);
         object.number("duration_ns", self.duration_ns);
@@ -107,13 +107,13 @@ impl RecordedExecution {
 }
 
 /// An object whose fields are written one by one. Field names must need no escapes.
-struct Object<'a> {
+struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     /// The byte before the next field.
     separator: u8,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ObjectWriter<'a> {
     fn begin(out: &'a mut Vec<u8>) -> Self {
         Self { out, separator: b'{' }
     }

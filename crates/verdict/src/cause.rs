@@ -167,7 +167,7 @@ fn longest_step(facts: &RequestFacts) -> Option<&RequestFacts> {
 
 /// Nanoseconds by cause. They add up to the time of all stages.
 fn sums(facts: &RequestFacts, detail: DetailLevel) -> [u64; Cause::COUNT] {
-    let mut sums = Sums([0; Cause::COUNT]);
+    let mut sums = DurationSums([0; Cause::COUNT]);
     let (input_bytes, output_bytes) = (facts.input_bytes, facts.output_bytes);
     for (stage, ns) in facts.stages() {
         match stage {
@@ -202,7 +202,7 @@ const fn of_copying(bytes: u64, otherwise: Cause) -> Cause {
     if bytes >= LARGE_BYTES_MIN { Cause::LargeCopy } else { otherwise }
 }
 
-fn add_waits(sums: &mut Sums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
+fn add_waits(sums: &mut DurationSums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
     if detail == DetailLevel::Own {
         return sums.add(Cause::Queue, ns);
     }
@@ -230,7 +230,7 @@ fn of_waiting(facts: &RequestFacts, wait: WaitReason) -> Cause {
     }
 }
 
-fn add_execution(sums: &mut Sums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
+fn add_execution(sums: &mut DurationSums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
     let batch = facts.batch.filter(|_| detail == DetailLevel::Schedule);
     let Some(batch) = batch else { return sums.add(Cause::Execution, ns) };
     let padding = ns
@@ -242,9 +242,9 @@ fn add_execution(sums: &mut Sums, facts: &RequestFacts, ns: u64, detail: DetailL
     sums.add(if is_cold { Cause::ColdLoad } else { Cause::Execution }, rest);
 }
 
-struct Sums([u64; Cause::COUNT]);
+struct DurationSums([u64; Cause::COUNT]);
 
-impl Sums {
+impl DurationSums {
     fn add(&mut self, cause: Cause, ns: u64) {
         if let Some(sum) = self.0.get_mut(cause as usize) {
             *sum = sum.saturating_add(ns);

@@ -19,16 +19,16 @@ pub(crate) fn everything() -> Result<(), String> {
 }
 
 /// The folder of the workspace's programs and libraries.
-pub(crate) struct Built(PathBuf);
+pub(crate) struct BuildFolder(PathBuf);
 
 /// Builds all programs and libraries.
-pub(crate) fn programs() -> Result<Built, String> {
+pub(crate) fn programs() -> Result<BuildFolder, String> {
     // Examples have the features of tests, and are few.
     run(cargo().args(["build", "--workspace", "--locked", "--lib", "--bins", "--examples"]))?;
-    Ok(Built(workspace::target().join("debug")))
+    Ok(BuildFolder(workspace::target().join("debug")))
 }
 
-impl Built {
+impl BuildFolder {
     /// The server.
     pub(crate) fn server(&self) -> PathBuf {
         self.0.join("galatea")

@@ -62,7 +62,7 @@ pub(crate) fn check<'a>(
     let mut problems = Vec::new();
     for object in objects {
         let name = object.file_name().unwrap_or_default().to_string_lossy();
-        let found = Needs::of(object)?.problems(oldest);
+        let found = ObjectRequirements::of(object)?.problems(oldest);
         problems.extend(found.into_iter().map(|problem| format!("{name} {problem}")));
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
@@ -70,18 +70,22 @@ pub(crate) fn check<'a>(
 
 /// The oldest glibc on which an object starts; none if it needs no symbol of glibc.
 pub(crate) fn newest_needed(object: &Path) -> Result<Option<Glibc>, String> {
-    Ok(Needs::of(object)?.symbols.iter().filter_map(|name| Glibc::of_symbol(name)).max())
+    Ok(ObjectRequirements::of(object)?
+        .symbols
+        .iter()
+        .filter_map(|name| Glibc::of_symbol(name))
+        .max())
 }
 
 /// The things that an object needs from others.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Needs {
+struct ObjectRequirements {
     libraries: Vec<String>,
     /// Versions of symbols.
     symbols: Vec<String>,
 }
 
-impl Needs {
+impl ObjectRequirements {
     fn of(object: &Path) -> Result<Self, String> {
         let mut readelf = command("readelf");
         // Its text is translated otherwise.
@@ -149,7 +153,7 @@ Version needs section '.gnu.version_r' contains 1 entry:
 
     #[test]
     fn the_needs_are_read_and_not_what_is_defined() {
-        let needs = Needs::listed(LISTED);
+        let needs = ObjectRequirements::listed(LISTED);
         assert_eq!(needs.libraries, ["libm.so.6", "libc.so.6"]);
         assert_eq!(needs.symbols, ["GLIBC_2.2.5", "GLIBC_2.28"]);
         assert_eq!(needs.problems(OLDEST), Vec::<String>::new());
@@ -173,7 +177,7 @@ Version needs section '.gnu.version_r' contains 1 entry:
             .replace("Name: GLIBC_2.2.5 ", "Name: GLIBC_ABI_DT_RELR ")
             .replace("libm.so.6", "libstdc++.so.6");
         assert_eq!(
-            Needs::listed(&text).problems(OLDEST),
+            ObjectRequirements::listed(&text).problems(OLDEST),
             [
                 "needs the library libstdc++.so.6",
                 "needs GLIBC_ABI_DT_RELR, which glibc 2.28 lacks",
@@ -181,7 +185,7 @@ Version needs section '.gnu.version_r' contains 1 entry:
             ]
         );
         let text = LISTED.replace("Name: GLIBC_2.28 ", "Name: GCC_4.2.0 ");
-        assert_eq!(Needs::listed(&text).problems(OLDEST), Vec::<String>::new());
+        assert_eq!(ObjectRequirements::listed(&text).problems(OLDEST), Vec::<String>::new());
     }
 
     #[test]

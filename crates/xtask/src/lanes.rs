@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::cost::Start;
 use crate::count::Count;
-use crate::process::{Recorded, command, gather, record};
+use crate::process::{CommandOutput, command, gather, record};
 use crate::report::RunReport;
 use crate::workspace;
 
@@ -16,7 +16,7 @@ use crate::workspace;
 pub(crate) fn run(lanes: &[&[&str]], report: &mut RunReport) {
     let start = Start::now();
     let Some((first, others)) = lanes.split_first() else { return };
-    let texts: Vec<Result<Recorded, String>> = thread::scope(|scope| {
+    let texts: Vec<Result<CommandOutput, String>> = thread::scope(|scope| {
         let others = others.iter().map(|names| scope.spawn(|| gather(&mut lane(names))));
         let others: Vec<_> = others.collect();
         let first = record(&mut lane(first));

@@ -7,9 +7,9 @@ const IGNORED: &str = "marked `#[ignore]` or ```` ```ignore ```` in the Rust sou
 
 /// The number of tests that were left out for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeftOut(BTreeMap<String, u64>);
+pub(crate) struct SkippedTests(BTreeMap<String, u64>);
 
-impl LeftOut {
+impl SkippedTests {
     /// Some tests, all for one reason.
     pub(crate) fn because(reason: impl Into<String>, tests: u64) -> Self {
         let mut left_out = Self::default();
@@ -98,7 +98,7 @@ mod tests {
 
     fn check(text: &str, expected: &[(&str, u64)]) {
         let expected = expected.iter().map(|(reason, tests)| ((*reason).to_owned(), *tests));
-        assert_eq!(LeftOut::in_text(text), LeftOut(expected.collect()), "{text}");
+        assert_eq!(SkippedTests::in_text(text), SkippedTests(expected.collect()), "{text}");
     }
 
     #[test]
@@ -118,11 +118,11 @@ mod tests {
 
     #[test]
     fn the_report_groups_by_reason() {
-        let mut left_out = LeftOut::because("no curl", 1);
-        left_out.extend(LeftOut::because("no redis", 3));
-        left_out.extend(LeftOut::because("no curl", 1));
+        let mut left_out = SkippedTests::because("no curl", 1);
+        left_out.extend(SkippedTests::because("no redis", 3));
+        left_out.extend(SkippedTests::because("no curl", 1));
         let expected = "5 tests were left out:\n     3  no redis\n     2  no curl\n";
         assert_eq!(left_out.report(), expected);
-        assert_eq!(LeftOut::default().report(), "");
+        assert_eq!(SkippedTests::default().report(), "");
     }
 }

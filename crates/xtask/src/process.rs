@@ -50,7 +50,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// The output of a command that ended.
-pub(crate) struct Recorded {
+pub(crate) struct CommandOutput {
     /// True if it succeeded.
     pub(crate) success: bool,
     /// Both of its outputs.
@@ -58,7 +58,7 @@ pub(crate) struct Recorded {
 }
 
 /// Runs a command, and shows and records its output.
-pub(crate) fn record(command: &mut Command) -> Result<Recorded, String> {
+pub(crate) fn record(command: &mut Command) -> Result<CommandOutput, String> {
     let words = words(command);
     println!("\n$ {words}");
     let mut child = command
@@ -76,17 +76,17 @@ pub(crate) fn record(command: &mut Command) -> Result<Recorded, String> {
     if !status.success() {
         println!("`{words}` ended with {status}");
     }
-    Ok(Recorded { success: status.success(), text })
+    Ok(CommandOutput { success: status.success(), text })
 }
 
 /// Runs a command, records its output, and shows it when the command has ended.
-pub(crate) fn gather(command: &mut Command) -> Result<Recorded, String> {
+pub(crate) fn gather(command: &mut Command) -> Result<CommandOutput, String> {
     let words = words(command);
     let output = command.output().map_err(|error| format!("can't run `{words}`: {error}"))?;
     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let text = format!("{}{}", shown(&output.stdout), shown(&output.stderr));
     println!("\n$ {words}\n{text}");
-    Ok(Recorded { success: output.status.success(), text })
+    Ok(CommandOutput { success: output.status.success(), text })
 }
 
 fn tee(stream: impl Read, mut shown: impl Write) -> String {

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::changed::Plan;
-use crate::left_out::LeftOut;
-use crate::process::{Recorded, command};
+use crate::left_out::SkippedTests;
+use crate::process::{CommandOutput, command};
 use crate::result::StepResult;
 use crate::{builds, onnxruntime, programs, python, repeated, workspace};
 
@@ -50,13 +50,13 @@ const PROCESSES_MAX: usize = 16;
 /// of Triton against ours.
 pub(crate) fn run(plan: Option<&Plan>) -> Result<StepResult, String> {
     let tests = Tests::new()?;
-    let mut all = Recorded { success: true, text: String::new() };
+    let mut all = CommandOutput { success: true, text: String::new() };
     for folder in FOLDERS {
         let targets = plan.map_or(vec![folder], |plan| plan.python_in(folder));
         if targets.is_empty() {
             continue;
         }
-        let mut add = |one: Recorded| {
+        let mut add = |one: CommandOutput| {
             all.success &= one.success;
             all.text.push_str(&one.text);
         };
@@ -86,7 +86,7 @@ pub(crate) fn run_browser() -> Result<StepResult, String> {
     if !BROWSER_PROGRAMS.iter().all(|program| programs::has(program)) {
         let tests = tests_in(&workspace::root().join(BROWSER))?;
         let reason = "needs Debian's packages chromium and chromium-driver";
-        return Ok(StepResult::LeftOut(LeftOut::because(reason, tests)));
+        return Ok(StepResult::LeftOut(SkippedTests::because(reason, tests)));
     }
     let mut tests = Tests::new()?.of(CLIENTS);
     tests.arg(BROWSER).env("PATH", programs::path_with(&BROWSER_PROGRAMS));
@@ -144,7 +144,7 @@ impl Tests {
     }
 
     /// The tests of a folder that may share the machine. Those that fail are repeated one by one.
-    fn side_by_side(&self, folder: &str) -> Result<Recorded, String> {
+    fn side_by_side(&self, folder: &str) -> Result<CommandOutput, String> {
         let mut tests = self.of(folder);
         // tests/clients/conftest.py says which files come first.
         tests.args([folder, "--dist=loadfile", "--no-loadscope-reorder"]);
@@ -170,7 +170,10 @@ pub(crate) fn run_deploy() -> Result<StepResult, String> {
         Err(reason) => {
             println!("{reason}");
             let because = "the packages of tests/deploy can't be installed";
-            return Ok(StepResult::LeftOut(LeftOut::because(because, tests_in_folder(&folder)?)));
+            return Ok(StepResult::LeftOut(SkippedTests::because(
+                because,
+                tests_in_folder(&folder)?,
+            )));
         }
     };
     let program = builds::programs()?.server();

@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use crate::count::Count;
-use crate::process::{self, Recorded};
+use crate::process::{self, CommandOutput};
 
 /// More failed tests than this are not a matter of luck.
 const TESTS_MAX: u64 = 5;
@@ -19,7 +19,7 @@ const REPORTED: &str = "passed only when repeated:";
 const PASSED_WHEN_REPEATED: &str = "PASSED WHEN REPEATED ";
 
 /// Runs pytest, and repeats the tests that failed if they are few, with some more options.
-pub(crate) fn record(pytest: &mut Command, again: &[&str]) -> Result<Recorded, String> {
+pub(crate) fn record(pytest: &mut Command, again: &[&str]) -> Result<CommandOutput, String> {
     let first = process::record(pytest)?;
     let count = Count::in_text(&first.text);
     if first.success || count.failed == 0 || count.failed > TESTS_MAX {
@@ -31,10 +31,10 @@ pub(crate) fn record(pytest: &mut Command, again: &[&str]) -> Result<Recorded, S
 
 /// The outcome of both runs: what fails in the second has failed. pytest's summaries make room
 /// for one of both.
-fn joined(first: &Recorded, second: &Recorded) -> Recorded {
+fn joined(first: &CommandOutput, second: &CommandOutput) -> CommandOutput {
     let (before, after) = (Count::in_text(&first.text), Count::in_text(&second.text));
     if after.passed.saturating_add(after.failed) != before.failed {
-        return Recorded { success: false, text: first.text.clone() };
+        return CommandOutput { success: false, text: first.text.clone() };
     }
     let mut text: Vec<String> = Count::without_summaries(&first.text).map(str::to_owned).collect();
     let still = failed(&second.text);
@@ -42,7 +42,7 @@ fn joined(first: &Recorded, second: &Recorded) -> Recorded {
     text.extend(lucky.map(|test| format!("{PASSED_WHEN_REPEATED}{test}")));
     let passed = before.passed.saturating_add(after.passed);
     text.push(format!("{passed} passed, {} failed in two runs\n", after.failed));
-    Recorded { success: second.success, text: text.join("\n") }
+    CommandOutput { success: second.success, text: text.join("\n") }
 }
 
 /// The tests in pytest's lines `FAILED tests/a.py::test - reason` and `ERROR …`.
@@ -56,9 +56,9 @@ fn failed(text: &str) -> Vec<&str> {
 
 /// The tests of a run that passed only when they were repeated.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Repeated(Vec<String>);
+pub(crate) struct FlakyTests(Vec<String>);
 
-impl Repeated {
+impl FlakyTests {
     /// Adds those that a step printed: `FLAKY 2/2 [ 0.1s] crate test` is nextest's line.
     pub(crate) fn extend(&mut self, text: &str) {
         let of_pytest = text.lines().filter_map(|line| line.strip_prefix(PASSED_WHEN_REPEATED));
@@ -94,8 +94,8 @@ impl Repeated {
 mod tests {
     use super::*;
 
-    fn recorded(text: &str) -> Recorded {
-        Recorded { success: !text.contains("failed"), text: text.to_owned() }
+    fn recorded(text: &str) -> CommandOutput {
+        CommandOutput { success: !text.contains("failed"), text: text.to_owned() }
     }
 
     const FIRST: &str = "F.F\nFAILED a.py::test_a - why\nFAILED a.py::test_b - why\n\
@@ -107,7 +107,7 @@ mod tests {
         assert!(both.success);
         assert_eq!(Count::in_text(&both.text), Count { passed: 7, failed: 0 });
         assert!(both.text.contains("SKIPPED [1] a.py:7: no curl"));
-        let mut repeated = Repeated::default();
+        let mut repeated = FlakyTests::default();
         repeated.extend(&both.text);
         let expected = "passed only when repeated:\n        a.py::test_a\n        a.py::test_b\n";
         assert_eq!(repeated.report(), expected);
@@ -119,9 +119,9 @@ mod tests {
         let both = joined(&recorded(FIRST), &recorded(second));
         assert!(!both.success);
         assert_eq!(Count::in_text(&both.text), Count { passed: 6, failed: 1 });
-        let mut repeated = Repeated::default();
+        let mut repeated = FlakyTests::default();
         repeated.extend(&both.text);
-        assert_eq!(repeated, Repeated(vec![String::from("a.py::test_a")]));
+        assert_eq!(repeated, FlakyTests(vec![String::from("a.py::test_a")]));
     }
 
     #[test]
@@ -133,13 +133,13 @@ mod tests {
 
     #[test]
     fn nextests_repetitions_are_named_once() {
-        let mut repeated = Repeated::default();
+        let mut repeated = FlakyTests::default();
         let line = "   FLAKY 2/2 [   0.010s] (1/2) galatea-a tests::b\n";
         repeated.extend(&format!("{line}{line}        PASS [   0.010s] galatea-a tests::c\n"));
         assert_eq!(
             repeated.report(),
             "passed only when repeated:\n        (1/2) galatea-a tests::b\n"
         );
-        assert_eq!(Repeated::default().report(), "");
+        assert_eq!(FlakyTests::default().report(), "");
     }
 }

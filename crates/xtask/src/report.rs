@@ -2,8 +2,8 @@
 
 use crate::cost::Cost;
 use crate::count::Count;
-use crate::left_out::LeftOut;
-use crate::repeated::Repeated;
+use crate::left_out::SkippedTests;
+use crate::repeated::FlakyTests;
 
 /// The line before the steps.
 const HEADING: &str = "== report ==";
@@ -13,8 +13,8 @@ const HEADING: &str = "== report ==";
 pub(crate) struct RunReport {
     /// A line for each step.
     steps: Vec<String>,
-    pub(crate) left_out: LeftOut,
-    pub(crate) repeated: Repeated,
+    pub(crate) left_out: SkippedTests,
+    pub(crate) repeated: FlakyTests,
     total: Count,
 }
 
@@ -56,7 +56,7 @@ impl RunReport {
         self.steps.extend(steps.into_iter().map(String::from));
         let sum = after.first().and_then(|line| sum(line)).unwrap_or_default();
         self.total = self.total.plus(sum);
-        self.left_out.extend(LeftOut::in_report(before));
+        self.left_out.extend(SkippedTests::in_report(before));
         self.repeated.extend_by_report(before);
         true
     }
@@ -80,7 +80,7 @@ mod tests {
         let mut report = RunReport::default();
         report.add("rust", &cost, Count { passed: 7, failed: 1 }, None);
         report.add("readme", &cost, Count { passed: 0, failed: 1 }, Some("no server"));
-        report.left_out = LeftOut::because("no curl: none", 3);
+        report.left_out = SkippedTests::because("no curl: none", 3);
         report.repeated.extend("PASSED WHEN REPEATED a.py::test_a\n");
         let printed = format!("3 passed, 0 failed\n{}\nerror: b\n", report.text(&cost));
         assert!(printed.contains("\n7 passed, 2 failed\n"), "{printed}");

@@ -1,24 +1,24 @@
 //! The result of a step of `cargo xtask test`.
 
 use crate::count::Count;
-use crate::left_out::LeftOut;
-use crate::process::Recorded;
+use crate::left_out::SkippedTests;
+use crate::process::CommandOutput;
 
 /// The result of a step.
 pub(crate) enum StepResult {
     /// A single check, and whether it passed.
     Check(bool),
     /// The text that test runners printed.
-    Tests(Recorded),
+    Tests(CommandOutput),
     /// The number of tests that passed and failed.
     Counted(Count),
     /// All tests were left out.
-    LeftOut(LeftOut),
+    LeftOut(SkippedTests),
 }
 
 /// The tests that a runner printed. A runner that failed without a failed test, because of
 /// code that doesn't compile, counts as one failure. So does one that ran no test.
-pub(crate) fn counted(recorded: &Recorded) -> Count {
+pub(crate) fn counted(recorded: &CommandOutput) -> Count {
     let count = Count::in_text(&recorded.text);
     let silent_failure = !recorded.success && count.failed == 0;
     let nothing_ran = recorded.success && count == Count::default();
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     fn recorded(success: bool, text: &str) -> Count {
-        counted(&Recorded { success, text: text.to_owned() })
+        counted(&CommandOutput { success, text: text.to_owned() })
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::thread::{self, ScopedJoinHandle};
 use serde_json::Value;
 
 use crate::changed::Plan;
-use crate::left_out::LeftOut;
-use crate::process::{Recorded, cargo, command, output, record, run as run_command};
+use crate::left_out::SkippedTests;
+use crate::process::{CommandOutput, cargo, command, output, record, run as run_command};
 use crate::result::StepResult;
 use crate::{
     arrows, builds, fuzz, headers, loom, mutants as planted, onnxruntime, programs, pytest,
@@ -76,10 +76,10 @@ pub(crate) fn rust_tests(plan: Option<&Plan>) -> Result<StepResult, String> {
 
 /// The tests of some crates, built as those of the whole workspace: a crate that is built alone
 /// would have other features of its libraries.
-fn tests_of(plan: &Plan) -> Result<Recorded, String> {
+fn tests_of(plan: &Plan) -> Result<CommandOutput, String> {
     let options = ["test", "--workspace", "--locked", "--no-run", "--message-format=json"];
     let messages = output(cargo().args(options).args(["--lib", "--bins", "--tests"]))?;
-    let mut all = Recorded { success: true, text: String::new() };
+    let mut all = CommandOutput { success: true, text: String::new() };
     for (folder, program) in messages.lines().filter_map(test_program) {
         if folder.file_name().is_some_and(|name| plan.crates.contains(&*name.to_string_lossy())) {
             let mut tests = command(program);
@@ -117,7 +117,7 @@ pub(crate) fn readme() -> Result<StepResult, String> {
         .map_err(|error| format!("can't read '{}': {error}", path.display()))?;
     if !programs::has("curl") {
         let tests = document::tests(&document);
-        return Ok(StepResult::LeftOut(LeftOut::because("there is no curl", tests)));
+        return Ok(StepResult::LeftOut(SkippedTests::because("there is no curl", tests)));
     }
     let program = builds::programs()?.server();
     let library = onnxruntime::fetch()?;
@@ -168,7 +168,7 @@ fn simulate(first: u64, seeds: u64) -> Result<StepResult, String> {
         running.into_iter().map(ScopedJoinHandle::join).collect()
     });
     let lost = |_| String::from("the thread of a simulator panicked");
-    let all: Vec<Recorded> =
+    let all: Vec<CommandOutput> =
         all.into_iter().map(|one| one.map_err(lost)?).collect::<Result<_, _>>()?;
     Ok(StepResult::Check(all.iter().all(|one| one.success)))
 }
@@ -187,7 +187,7 @@ const COUNTED_WAYS: u64 = 8;
 pub(crate) fn instructions() -> Result<StepResult, String> {
     if !COUNTING.iter().all(|program| programs::has(program)) {
         let reason = "needs Debian's packages nghttp2-client and valgrind";
-        return Ok(StepResult::LeftOut(LeftOut::because(reason, COUNTED_WAYS)));
+        return Ok(StepResult::LeftOut(SkippedTests::because(reason, COUNTED_WAYS)));
     }
     run_command(cargo().args(["build", "--release", "--locked", "-p", "galatea"]))?;
     let mut count = command(pytest::python_for_tests()?);
@@ -205,7 +205,7 @@ pub(crate) fn fuzz_targets() -> Result<StepResult, String> {
     const SECONDS: &str = "10";
     if !programs::has("c++") {
         let reason = "there is no C++ compiler for the runtime of the fuzz targets";
-        return Ok(StepResult::LeftOut(LeftOut::because(reason, fuzz::count()?)));
+        return Ok(StepResult::LeftOut(SkippedTests::because(reason, fuzz::count()?)));
     }
     fuzz::run_all(SECONDS, programs::path_with(&["c++"])).map(StepResult::Counted)
 }

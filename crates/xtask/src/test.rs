@@ -3,7 +3,7 @@
 use crate::changed::Plan;
 use crate::cost::Start;
 use crate::count::Count;
-use crate::left_out::LeftOut;
+use crate::left_out::SkippedTests;
 use crate::report::RunReport;
 use crate::result::{StepResult, counted};
 use crate::{changed, lanes, programs, pytest, steps};
@@ -133,7 +133,7 @@ fn run_step(step: &TestStep, plan: Option<&Plan>, report: &mut RunReport) {
         Ok(StepResult::Check(passed)) => check(passed),
         Ok(StepResult::Counted(count)) => count,
         Ok(StepResult::Tests(recorded)) => {
-            report.left_out.extend(LeftOut::in_text(&recorded.text));
+            report.left_out.extend(SkippedTests::in_text(&recorded.text));
             report.repeated.extend(&recorded.text);
             counted(&recorded)
         }

@@ -12,7 +12,7 @@
 
 use super::samples::Samples;
 use super::scale;
-use super::spread::Spread;
+use super::spread::ExcessSpread;
 use crate::tuned::FORGET_EXECUTIONS;
 use crate::units::{RowRate, Rows};
 
@@ -30,7 +30,7 @@ pub(crate) struct Estimate {
 
 /// The rows that a batch must have to keep up with arrivals.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Rate {
+pub(crate) enum RequiredRows {
     /// The fewest rows that keep up.
     KeepsUp(Rows),
     /// No batch keeps up; this many rows come closest.
@@ -44,7 +44,7 @@ pub(crate) struct CostCurve {
     sizes: Vec<SizeClass>,
     /// The typical duration for each of `sizes`, ascending. Empty if nothing was executed.
     typical_ns: Vec<u64>,
-    spread: Spread,
+    spread: ExcessSpread,
     executions: u64,
 }
 
@@ -74,7 +74,7 @@ impl CostCurve {
         CostCurve {
             sizes: (0..=index_of(max_rows.as_u32())).map(class).collect(),
             typical_ns: Vec::new(),
-            spread: Spread::default(),
+            spread: ExcessSpread::default(),
             executions: 0,
         }
     }
@@ -107,18 +107,18 @@ impl CostCurve {
 
     /// The rows of a batch with which `lanes` instances keep up with the arrivals. None as long
     /// as nothing was executed.
-    pub(crate) fn rows_for_rate(&self, arriving: RowRate, lanes: usize) -> Option<Rate> {
+    pub(crate) fn rows_for_rate(&self, arriving: RowRate, lanes: usize) -> Option<RequiredRows> {
         let mut best: Option<(Rows, RowRate)> = None;
         for (size, typical_ns) in self.sizes.iter().zip(&self.typical_ns) {
             let rate = size.rows.on_each_of(lanes).per_ns((*typical_ns).max(1) as f64);
             if rate >= arriving {
-                return Some(Rate::KeepsUp(size.rows));
+                return Some(RequiredRows::KeepsUp(size.rows));
             }
             if best.is_none_or(|(_, most)| rate >= most) {
                 best = Some((size.rows, rate));
             }
         }
-        best.map(|(rows, _)| Rate::FallsBehind(rows))
+        best.map(|(rows, _)| RequiredRows::FallsBehind(rows))
     }
 
     fn index_of(&self, rows: Rows) -> usize {
@@ -291,9 +291,15 @@ mod tests {
         let per_second = RowRate::per_second;
         // 1 ms and 1 ms a row: 500 rows a second alone, 800 in fours.
         let curve = learned(4, &[(1, 2_000_000), (2, 3_000_000), (3, 4_000_000), (4, 5_000_000)]);
-        assert_eq!(curve.rows_for_rate(per_second(400.0), 1), Some(Rate::KeepsUp(Rows(1))));
-        assert_eq!(curve.rows_for_rate(per_second(700.0), 1), Some(Rate::KeepsUp(Rows(3))));
-        assert_eq!(curve.rows_for_rate(per_second(1500.0), 2), Some(Rate::KeepsUp(Rows(3))));
-        assert_eq!(curve.rows_for_rate(per_second(900.0), 1), Some(Rate::FallsBehind(Rows(4))));
+        assert_eq!(curve.rows_for_rate(per_second(400.0), 1), Some(RequiredRows::KeepsUp(Rows(1))));
+        assert_eq!(curve.rows_for_rate(per_second(700.0), 1), Some(RequiredRows::KeepsUp(Rows(3))));
+        assert_eq!(
+            curve.rows_for_rate(per_second(1500.0), 2),
+            Some(RequiredRows::KeepsUp(Rows(3)))
+        );
+        assert_eq!(
+            curve.rows_for_rate(per_second(900.0), 1),
+            Some(RequiredRows::FallsBehind(Rows(4)))
+        );
     }
 }

@@ -13,7 +13,7 @@ mod spread;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::curve::{CostCurve, Rate};
+pub(crate) use self::curve::{CostCurve, RequiredRows};
 pub(crate) use self::padded::PaddedCosts;
 use crate::units::{Length, Rows};
 

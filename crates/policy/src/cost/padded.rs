@@ -11,7 +11,7 @@
 //! to pay costs a few executions.
 
 use super::samples::Samples;
-use super::spread::Spread;
+use super::spread::ExcessSpread;
 use crate::tuned::{FORGET_EXECUTIONS_PADDED, LATEST_SHARE, MARGINAL, SHAPE_PRIOR};
 use crate::units::{Elements, Length, Rows};
 
@@ -32,7 +32,7 @@ pub(crate) struct PaddedCosts {
     /// The first and the last known class.
     known: Option<(usize, usize)>,
     shapes: Vec<ShapeFactor>,
-    spread: Spread,
+    spread: ExcessSpread,
     executions: u64,
 }
 
@@ -52,7 +52,7 @@ impl PaddedCosts {
             per_element: vec![0.0; CLASSES],
             known: None,
             shapes: vec![ShapeFactor { factor: 1.0, count: 0.0, latest: 0 }; OCTAVES * OCTAVES],
-            spread: Spread::default(),
+            spread: ExcessSpread::default(),
             executions: 0,
         }
     }

@@ -9,7 +9,7 @@ use crate::tuned::{BLOCK_EXECUTIONS, BLOCKS, EXCESS_AT_FIRST};
 /// second largest of the kept ones is what executions rarely exceed: one accident makes one
 /// block, so it changes nothing.
 #[derive(Clone, Debug)]
-pub(super) struct Spread {
+pub(super) struct ExcessSpread {
     /// The largest excess of each block, in thousandths of the estimate.
     blocks: [u32; BLOCKS],
     /// Executions of the block that is not complete, which is the first.
@@ -17,13 +17,13 @@ pub(super) struct Spread {
     cautious: u32,
 }
 
-impl Default for Spread {
+impl Default for ExcessSpread {
     fn default() -> Self {
-        Spread { blocks: [EXCESS_AT_FIRST; BLOCKS], count: 0, cautious: EXCESS_AT_FIRST }
+        ExcessSpread { blocks: [EXCESS_AT_FIRST; BLOCKS], count: 0, cautious: EXCESS_AT_FIRST }
     }
 }
 
-impl Spread {
+impl ExcessSpread {
     /// An execution took this long.
     pub(super) fn add(&mut self, took_ns: u64, expected_ns: u64) {
         let excess = took_ns.saturating_sub(expected_ns);
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn one_accident_changes_nothing_and_a_second_one_later_does() {
-        let mut spread = Spread::default();
-        let run = |spread: &mut Spread, count: u32, took_ns| {
+        let mut spread = ExcessSpread::default();
+        let run = |spread: &mut ExcessSpread, count: u32, took_ns| {
             (0..count).for_each(|_| spread.add(took_ns, 1_000));
         };
         run(&mut spread, 8 * BLOCK_EXECUTIONS, 1_020);
@@ -73,6 +73,6 @@ mod tests {
 
     #[test]
     fn at_first_executions_may_take_a_quarter_longer() {
-        assert_eq!(Spread::default().cautious(1_000), 1_250);
+        assert_eq!(ExcessSpread::default().cautious(1_000), 1_250);
     }
 }

@@ -3,9 +3,9 @@
 use std::ops::RangeBounds;
 
 use super::order::QueuePlace;
-use super::padded::Ahead;
+use super::padded::QueuedAhead;
 use super::{Costs, DeadlineChooser};
-use crate::cost::{CostCurve, Rate};
+use crate::cost::{CostCurve, RequiredRows};
 use crate::ids::RequestInfo;
 use crate::lane_pool::LanePool;
 use crate::time::Time;
@@ -13,7 +13,7 @@ use crate::tuned::LOOK_AHEAD;
 use crate::units::Rows;
 
 /// The load that a request finds.
-struct Load<'a> {
+struct QueueLoad<'a> {
     /// The durations of batches of such requests.
     curve: &'a CostCurve,
     /// When each instance is free, ascending, at least one.
@@ -24,7 +24,7 @@ struct Load<'a> {
     full_rows: Rows,
 }
 
-impl Load<'_> {
+impl QueueLoad<'_> {
     /// When a request with this many rows is typically answered if the rows ahead of it
     /// execute in full batches. None as long as no cost is known.
     fn answered_at(&self, rows: Rows) -> Option<Time> {
@@ -66,16 +66,16 @@ impl DeadlineChooser {
         let Costs::Alike(costs) = &self.costs else { return None };
         let curve = costs.curve(request.row_length())?;
         let passed_over = match curve.rows_for_rate(self.row_rate(now), self.lanes_free.len())? {
-            Rate::KeepsUp(_) => Rows(0),
+            RequiredRows::KeepsUp(_) => Rows(0),
             // What is too late for a full batch will be passed over.
-            Rate::FallsBehind(rows) => {
+            RequiredRows::FallsBehind(rows) => {
                 let full_ns = curve.estimate(rows)?.typical_ns;
                 self.rows_within(due_before(first_free.saturating_add(full_ns), place))
             }
         };
         let rows_ahead = self.rows_ahead(place).saturating_sub(passed_over);
         let full_rows = curve.rows_within(self.objective_ns)?;
-        let load = Load { curve, lanes_free: &self.lanes_free, rows_ahead, full_rows };
+        let load = QueueLoad { curve, lanes_free: &self.lanes_free, rows_ahead, full_rows };
         load.answered_at(request.rows())
     }
 
@@ -104,11 +104,11 @@ impl DeadlineChooser {
     }
 
     /// The same with their elements.
-    fn ahead(&self, place: QueuePlace) -> Ahead {
+    fn ahead(&self, place: QueuePlace) -> QueuedAhead {
         if self.counts_from_the_front(place) {
             return self.waiting_within(..place);
         }
-        let mut ahead = Ahead { rows: self.rows, elements: self.elements };
+        let mut ahead = QueuedAhead { rows: self.rows, elements: self.elements };
         ahead.remove(self.waiting_within(place..));
         ahead
     }
@@ -124,8 +124,8 @@ impl DeadlineChooser {
     }
 
     /// The same with their elements.
-    fn waiting_within(&self, part: impl RangeBounds<QueuePlace>) -> Ahead {
-        let mut within = Ahead::default();
+    fn waiting_within(&self, part: impl RangeBounds<QueuePlace>) -> QueuedAhead {
+        let mut within = QueuedAhead::default();
         for (_, index) in self.order.range(part).take(LOOK_AHEAD) {
             let waiting = self.entry(index);
             within.add(waiting.rows, waiting.length);

@@ -1,8 +1,8 @@
 //! The next batch of a model with deadlines: planned, and taken out of the queue.
 
 use super::order::QueuePlace;
-use super::padded::Demand;
-use super::plan::{BatchEnd, Choice, Planner, Waiting, Window};
+use super::padded::ArrivalLoad;
+use super::plan::{BatchEnd, PlannedBatch, Planner, WaitWindow, Waiting};
 use super::{Costs, DeadlineChooser, Entry, Running};
 use crate::batch::CloseReason;
 use crate::ids::InstanceId;
@@ -17,9 +17,9 @@ use crate::units::{RowRate, Rows, Speed};
 #[derive(Clone, Debug)]
 pub(super) enum NextBatch {
     /// Of requests of one class, in the order of service.
-    Alike(Choice),
+    Alike(PlannedBatch),
     /// Of requests of unequal lengths, with the reason why it has no more.
-    Padded(padding::Choice, CloseReason),
+    Padded(padding::PaddedChoice, CloseReason),
 }
 
 impl NextBatch {
@@ -46,7 +46,7 @@ impl DeadlineChooser {
         &mut self,
         now: Time,
         lanes: &LanePool,
-    ) -> Option<(NextBatch, Option<Window>)> {
+    ) -> Option<(NextBatch, Option<WaitWindow>)> {
         self.look_at_lanes(now, lanes);
         match &self.costs {
             Costs::Alike(_) => self.choose_alike(now),
@@ -54,7 +54,7 @@ impl DeadlineChooser {
         }
     }
 
-    fn choose_alike(&mut self, now: Time) -> Option<(NextBatch, Option<Window>)> {
+    fn choose_alike(&mut self, now: Time) -> Option<(NextBatch, Option<WaitWindow>)> {
         let Entry { place: first, class, length, .. } = *self.first()?;
         self.waiting.clear();
         for (place, index) in self.order.range(first..).take(LOOK_AHEAD) {
@@ -79,7 +79,7 @@ impl DeadlineChooser {
         Some((NextBatch::Alike(choice), window))
     }
 
-    fn choose_padded(&mut self, now: Time) -> Option<(NextBatch, Option<Window>)> {
+    fn choose_padded(&mut self, now: Time) -> Option<(NextBatch, Option<WaitWindow>)> {
         let demand = self.demand(now);
         let Costs::Padded(padded) = &mut self.costs else { return None };
         let (first, _) = self.order.first()?;
@@ -122,10 +122,10 @@ impl DeadlineChooser {
     }
 
     /// The work and the rows that arrive, and the speed of batches that keeps up with them.
-    pub(super) fn demand(&self, now: Time) -> Demand {
+    pub(super) fn demand(&self, now: Time) -> ArrivalLoad {
         let work = Speed(self.work_rate.per_second(now) * CATCH_UP / 1e9);
         let speed = work.on_each_of(self.lanes_free.len());
-        Demand { speed, work, rows: self.row_rate(now) }
+        ArrivalLoad { speed, work, rows: self.row_rate(now) }
     }
 
     /// The request that is served first.
@@ -143,7 +143,7 @@ impl DeadlineChooser {
                 let Costs::Padded(padded) = &mut self.costs else {
                     unreachable!("a padded batch was chosen by their costs")
                 };
-                let padding::Choice { rows, length, .. } = choice;
+                let padding::PaddedChoice { rows, length, .. } = choice;
                 let until = padded.costs.estimate(rows, length);
                 let until = until.map(|takes_ns| now.saturating_add(takes_ns as u64));
                 (padded.take(&choice), Running { since: now, until, length, rows })
@@ -156,7 +156,7 @@ impl DeadlineChooser {
         chosen
     }
 
-    fn close_alike(&self, choice: &Choice, now: Time) -> (Vec<SlabIndex>, Running) {
+    fn close_alike(&self, choice: &PlannedBatch, now: Time) -> (Vec<SlabIndex>, Running) {
         let Entry { place: first, class, length, .. } =
             *self.first().expect("the batch was chosen from the queue");
         let Costs::Alike(costs) = &self.costs else {

@@ -10,10 +10,10 @@
 //! batches than come of this, requests in front are passed over, as few as give such a batch.
 //! If the time of the instances is short, the fastest batch is executed, or waited for.
 
-use super::plan::Window;
+use super::plan::WaitWindow;
 use crate::cost::PaddedCosts;
 use crate::ids::ShapeClassId;
-use crate::padding::{Bounds, Choice, ChoiceEnd, Front, FrontRequest};
+use crate::padding::{BatchBounds, ChoiceEnd, Front, FrontRequest, PaddedChoice};
 use crate::queue::{DenseIndex, SlabIndex};
 use crate::time::Time;
 use crate::tuned::{LATEST_SHARE, PATIENCE, TRIES, WORTH_IT};
@@ -21,7 +21,7 @@ use crate::units::{Elements, Length, RowRate, Rows, Speed, Work};
 
 /// The load of the arriving requests.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Demand {
+pub(super) struct ArrivalLoad {
     /// The speed of batches that keeps up with the work that arrives.
     pub(super) speed: Speed,
     /// The speed of all instances together that keeps up with it.
@@ -32,19 +32,19 @@ pub(super) struct Demand {
 
 /// The requests that wait before another.
 #[derive(Copy, Clone, Default, Debug)]
-pub(super) struct Ahead {
+pub(super) struct QueuedAhead {
     pub(super) rows: Rows,
     /// Without padding.
     pub(super) elements: Elements,
 }
 
-impl Ahead {
+impl QueuedAhead {
     pub(super) fn add(&mut self, rows: Rows, length: Length) {
         self.rows += rows;
         self.elements += rows.of_length(length);
     }
 
-    pub(super) fn remove(&mut self, others: Ahead) {
+    pub(super) fn remove(&mut self, others: QueuedAhead) {
         self.rows -= others.rows;
         self.elements -= others.elements;
     }
@@ -61,7 +61,7 @@ struct FastestBatch {
 #[derive(Clone, Debug)]
 pub(super) struct PaddedBatches {
     pub(super) costs: PaddedCosts,
-    bounds: Bounds,
+    bounds: BatchBounds,
     objective_ns: u64,
     pub(super) front: Front,
     /// By how many batches each entry of the queue's slab was passed over.
@@ -74,7 +74,7 @@ impl PaddedBatches {
     pub(super) fn new(max_rows: Rows, budget: Elements, objective_ns: u64) -> Self {
         PaddedBatches {
             costs: PaddedCosts::new(),
-            bounds: Bounds::new(max_rows, budget),
+            bounds: BatchBounds::new(max_rows, budget),
             objective_ns,
             front: Front::default(),
             passed_over: Vec::new(),
@@ -112,7 +112,7 @@ impl PaddedBatches {
     pub(super) fn answered_at(
         &self,
         lanes_free: &[Time],
-        ahead: Ahead,
+        ahead: QueuedAhead,
         rows: Rows,
         length: Length,
     ) -> Option<Time> {
@@ -137,13 +137,13 @@ impl PaddedBatches {
     }
 
     /// The length of batches of these requests.
-    fn common_length(&self, requests: Ahead) -> Length {
+    fn common_length(&self, requests: QueuedAhead) -> Length {
         Length((requests.elements.per_row(requests.rows) * self.stretch) as u32)
     }
 
     /// The duration of the fastest batch of these requests, if even that one is too slow for the
     /// arriving work.
-    pub(super) fn falls_behind(&self, requests: Ahead, demand: &Demand) -> Option<u64> {
+    pub(super) fn falls_behind(&self, requests: QueuedAhead, demand: &ArrivalLoad) -> Option<u64> {
         let fastest = self.fastest(self.common_length(requests))?;
         (fastest.speed < demand.speed).then_some(fastest.takes_ns as u64)
     }
@@ -154,9 +154,9 @@ impl PaddedBatches {
         &mut self,
         now: Time,
         lanes_free: &[Time],
-        demand: &Demand,
+        demand: &ArrivalLoad,
         has_turn: bool,
-    ) -> (Choice, Option<Window>) {
+    ) -> (PaddedChoice, Option<WaitWindow>) {
         self.front.sort();
         let bounds = self.bounds.beginning(now);
         let next_free = lanes_free.get(1).copied().unwrap_or(Time::MAX);
@@ -195,7 +195,12 @@ impl PaddedBatches {
     }
 
     /// The batch with the first request that leaves the others their time.
-    fn choose_considerately(&self, bounds: &Bounds, now: Time, next_free: Time) -> Choice {
+    fn choose_considerately(
+        &self,
+        bounds: &BatchBounds,
+        now: Time,
+        next_free: Time,
+    ) -> PaddedChoice {
         let first = self.front.candidate_at(0).expect("the first request is a candidate");
         let mut choice = self.front.choose(&self.costs, bounds, first);
         let alone = &self.front.requests()[0];
@@ -235,7 +240,12 @@ impl PaddedBatches {
 
     /// The window of a batch that waits for more requests, if its deadlines allow it, and the
     /// speed that comes of it.
-    fn wait(&self, now: Time, choice: &Choice, demand: &Demand) -> Option<(Window, Speed)> {
+    fn wait(
+        &self,
+        now: Time,
+        choice: &PaddedChoice,
+        demand: &ArrivalLoad,
+    ) -> Option<(WaitWindow, Speed)> {
         let has_all = choice.end == ChoiceEnd::All && self.front.has_all(choice);
         if !has_all || demand.rows <= RowRate::ZERO {
             return None;
@@ -252,12 +262,12 @@ impl PaddedBatches {
         }
         let work = choice.work + demand.work.during(wait_ns);
         let closes = last_moment.min(now.saturating_add((wait_ns * PATIENCE) as u64 + 1));
-        let window = Window { closes, rows: choice.rows, wanted_rows: wanted };
+        let window = WaitWindow { closes, rows: choice.rows, wanted_rows: wanted };
         Some((window, work.over(wait_ns + takes_ns)))
     }
 
     /// The chosen requests, in the order of service.
-    pub(super) fn take(&mut self, choice: &Choice) -> Vec<SlabIndex> {
+    pub(super) fn take(&mut self, choice: &PaddedChoice) -> Vec<SlabIndex> {
         if choice.request_count() > 1 {
             let own: Elements = self.front.chosen(choice).map(FrontRequest::elements).sum();
             let stretch = choice.rows.of_length(choice.length).ratio_to(own);

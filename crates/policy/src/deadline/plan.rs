@@ -8,7 +8,7 @@
 //! the requests in front are passed over, as few as let the batch become as large as the
 //! load demands.
 
-use crate::cost::{CostCurve, Rate};
+use crate::cost::{CostCurve, RequiredRows};
 use crate::time::Time;
 use crate::tuned::{PATIENCE, WORTH_IT};
 use crate::units::{RowRate, Rows};
@@ -22,7 +22,7 @@ pub(super) struct Planner<'a> {
     /// The rows that arrive.
     pub(super) rate: RowRate,
     /// The rows of a batch that keeps up with them.
-    pub(super) needed: Rate,
+    pub(super) needed: RequiredRows,
     pub(super) max_rows: Rows,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Waiting {
 
 /// The next batch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Choice {
+pub(super) struct PlannedBatch {
     /// The number of requests in front that are passed over.
     pub(super) passed_over: usize,
     /// The number of requests in the batch, at least one.
@@ -48,7 +48,7 @@ pub(super) struct Choice {
 
 /// A free instance waits for more requests.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Window {
+pub(super) struct WaitWindow {
     /// When the batch closes as it is.
     pub(super) closes: Time,
     /// Rows that it has.
@@ -71,16 +71,20 @@ pub(super) enum BatchEnd {
 impl Planner<'_> {
     /// Chooses the next batch from the requests that can still be served, in the order of
     /// service, of which there is at least one.
-    pub(super) fn choose(&self, now: Time, waiting: &[Waiting]) -> (Choice, Option<Window>) {
+    pub(super) fn choose(
+        &self,
+        now: Time,
+        waiting: &[Waiting],
+    ) -> (PlannedBatch, Option<WaitWindow>) {
         match self.needed {
-            Rate::KeepsUp(rows) => (self.in_order(now, waiting, rows), None),
-            Rate::FallsBehind(rows) => self.for_most_rows(now, waiting, rows),
+            RequiredRows::KeepsUp(rows) => (self.in_order(now, waiting, rows), None),
+            RequiredRows::FallsBehind(rows) => self.for_most_rows(now, waiting, rows),
         }
     }
 
     /// While the instances keep up: the requests in front, unless others would be too late
     /// for it.
-    fn in_order(&self, now: Time, waiting: &[Waiting], needed: Rows) -> Choice {
+    fn in_order(&self, now: Time, waiting: &[Waiting], needed: Rows) -> PlannedBatch {
         let mut best = self.batch_from(now, waiting, 0);
         if best.rows >= needed || leaves_none(&best, waiting) || self.is_feasible(waiting) {
             return best;
@@ -104,7 +108,7 @@ impl Planner<'_> {
         now: Time,
         waiting: &[Waiting],
         wanted: Rows,
-    ) -> (Choice, Option<Window>) {
+    ) -> (PlannedBatch, Option<WaitWindow>) {
         let mut best = (self.batch_from(now, waiting, 0), None);
         let mut most = RowRate::ZERO;
         for passed_over in candidates(waiting) {
@@ -132,10 +136,10 @@ impl Planner<'_> {
     fn wait(
         &self,
         now: Time,
-        choice: &Choice,
+        choice: &PlannedBatch,
         waiting: &[Waiting],
         wanted: Rows,
-    ) -> Option<(Window, RowRate)> {
+    ) -> Option<(WaitWindow, RowRate)> {
         let wait_ns = self.rate.ns_for(wanted.saturating_sub(choice.rows));
         let takes = self.curve.estimate(wanted)?;
         let earliest = waiting[choice.passed_over..].iter().map(|one| one.deadline).min()?;
@@ -145,11 +149,11 @@ impl Planner<'_> {
         }
         let rate = wanted.per_ns(wait_ns + takes.typical_ns as f64);
         let closes = last_moment.min(now.saturating_add((wait_ns * PATIENCE) as u64 + 1));
-        Some((Window { closes, rows: choice.rows, wanted_rows: wanted }, rate))
+        Some((WaitWindow { closes, rows: choice.rows, wanted_rows: wanted }, rate))
     }
 
     /// The batch of all that fit, whatever their deadlines: as long as no cost is known.
-    pub(super) fn without_costs(max_rows: Rows, waiting: &[Waiting]) -> Choice {
+    pub(super) fn without_costs(max_rows: Rows, waiting: &[Waiting]) -> PlannedBatch {
         extend(max_rows, waiting, 0, |_, _| true)
     }
 
@@ -160,7 +164,7 @@ impl Planner<'_> {
         start: Time,
         waiting: &[Waiting],
         passed_over: usize,
-    ) -> Choice {
+    ) -> PlannedBatch {
         extend(self.max_rows, waiting, passed_over, |rows, deadline| {
             let takes = self.curve.estimate(rows).unwrap_or_default();
             start.saturating_add(takes.cautious_ns) <= deadline
@@ -187,7 +191,7 @@ impl Planner<'_> {
 }
 
 /// Returns true if no request waits behind the batch.
-fn leaves_none(choice: &Choice, waiting: &[Waiting]) -> bool {
+fn leaves_none(choice: &PlannedBatch, waiting: &[Waiting]) -> bool {
     choice.passed_over + choice.requests == waiting.len()
 }
 
@@ -204,8 +208,9 @@ fn extend(
     waiting: &[Waiting],
     passed_over: usize,
     fits: impl Fn(Rows, Time) -> bool,
-) -> Choice {
-    let mut choice = Choice { passed_over, requests: 0, rows: Rows(0), end: BatchEnd::NoneWaits };
+) -> PlannedBatch {
+    let mut choice =
+        PlannedBatch { passed_over, requests: 0, rows: Rows(0), end: BatchEnd::NoneWaits };
     let mut earliest = Time::MAX;
     for one in &waiting[passed_over..] {
         let rows = choice.rows + one.rows;

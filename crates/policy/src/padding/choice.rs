@@ -12,7 +12,7 @@ use crate::units::{Elements, Length, Rows, Speed, Work};
 
 /// The bounds of a batch, beside its costs.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct BatchBounds {
     max_rows: Rows,
     /// The most elements, with padding.
     budget: Elements,
@@ -22,20 +22,20 @@ pub(crate) struct Bounds {
     ends_by: Time,
 }
 
-impl Bounds {
+impl BatchBounds {
     /// The bounds of batches without deadlines.
     pub(crate) fn new(max_rows: Rows, budget: Elements) -> Self {
-        Bounds { max_rows, budget, begins: Time(0), ends_by: Time::MAX }
+        BatchBounds { max_rows, budget, begins: Time(0), ends_by: Time::MAX }
     }
 
     /// The bounds of a batch that begins now.
     pub(crate) fn beginning(self, now: Time) -> Self {
-        Bounds { begins: now, ..self }
+        BatchBounds { begins: now, ..self }
     }
 
     /// The bounds of a batch that must have ended by then if it has several requests.
     pub(crate) fn ending_by(self, time: Time) -> Self {
-        Bounds { ends_by: time, ..self }
+        BatchBounds { ends_by: time, ..self }
     }
 
     /// The most rows of batches of this length.
@@ -67,7 +67,7 @@ impl Candidate {
 
 /// The next batch: this part of the candidates.
 #[derive(Copy, Clone, PartialEq, Debug)]
-pub(crate) struct Choice {
+pub(crate) struct PaddedChoice {
     pub(super) first: usize,
     /// The last one, inclusively.
     pub(super) last: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Choice {
     pub(crate) end: ChoiceEnd,
 }
 
-impl Choice {
+impl PaddedChoice {
     /// Its typical duration.
     pub(crate) fn takes_ns(&self) -> u64 {
         self.work.ns_at(self.speed) as u64
@@ -112,7 +112,7 @@ pub(crate) enum ChoiceEnd {
 
 /// A batch on the way to the choice.
 #[derive(Copy, Clone, Debug)]
-struct Growing {
+struct GrowingBatch {
     first: usize,
     last: usize,
     rows: Rows,
@@ -129,12 +129,12 @@ struct Growing {
 /// Chooses among the candidates, which are sorted by length, the batch with this one.
 pub(super) fn choose(
     costs: &PaddedCosts,
-    bounds: &Bounds,
+    bounds: &BatchBounds,
     candidates: &[Candidate],
     chosen: usize,
-) -> Choice {
+) -> PaddedChoice {
     let one = &candidates[chosen];
-    let mut growing = Growing {
+    let mut growing = GrowingBatch {
         first: chosen,
         last: chosen,
         rows: one.rows,
@@ -182,15 +182,15 @@ pub(super) fn choose(
     best.choice(end)
 }
 
-impl Growing {
+impl GrowingBatch {
     /// The batch with one more request, or why that is not possible.
     fn with(
         &self,
         costs: &PaddedCosts,
-        bounds: &Bounds,
+        bounds: &BatchBounds,
         one: &Candidate,
         (first, last): (usize, usize),
-    ) -> Result<Growing, ChoiceEnd> {
+    ) -> Result<GrowingBatch, ChoiceEnd> {
         let rows = self.rows + one.rows;
         if rows > bounds.max_rows {
             return Err(ChoiceEnd::Rows);
@@ -215,22 +215,22 @@ impl Growing {
         }
         let work = self.work + Work::alone(alone_ns);
         let speed = work.over(takes_ns);
-        Ok(Growing { first, last, rows, length, earliest, own_elements, work, speed })
+        Ok(GrowingBatch { first, last, rows, length, earliest, own_elements, work, speed })
     }
 
     /// Why one more request, even of the best length, would not make the batch faster.
-    fn check_growth(&self, costs: &PaddedCosts, bounds: &Bounds) -> Result<(), ChoiceEnd> {
+    fn check_growth(&self, costs: &PaddedCosts, bounds: &BatchBounds) -> Result<(), ChoiceEnd> {
         let one = Candidate { rows: Rows(1), length: self.length, deadline: Time::MAX };
         let larger = self.with(costs, bounds, &one, (self.first, self.last))?;
         if larger.speed > self.speed { Ok(()) } else { Err(ChoiceEnd::Cost) }
     }
 
-    fn is(&self, other: &Growing) -> bool {
+    fn is(&self, other: &GrowingBatch) -> bool {
         (self.first, self.last) == (other.first, other.last)
     }
 
-    fn choice(&self, end: ChoiceEnd) -> Choice {
-        let Growing { first, last, rows, length, earliest, work, speed, .. } = *self;
-        Choice { first, last, rows, length, earliest, work, speed, end }
+    fn choice(&self, end: ChoiceEnd) -> PaddedChoice {
+        let GrowingBatch { first, last, rows, length, earliest, work, speed, .. } = *self;
+        PaddedChoice { first, last, rows, length, earliest, work, speed, end }
     }
 }

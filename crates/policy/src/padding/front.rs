@@ -1,6 +1,6 @@
 //! The requests in front of a queue, among which the next padded batch is chosen.
 
-use super::choice::{Bounds, Candidate, Choice, choose};
+use super::choice::{BatchBounds, Candidate, PaddedChoice, choose};
 use crate::cost::PaddedCosts;
 use crate::ids::ShapeClassId;
 use crate::queue::SlabIndex;
@@ -32,14 +32,14 @@ impl FrontRequest {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Front {
     requests: Vec<FrontRequest>,
-    sorted: Vec<Sorted>,
+    sorted: Vec<SortedPlace>,
     candidates: Vec<Candidate>,
     is_chosen: Vec<bool>,
 }
 
 /// The place of a request in front, sorted by length.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Sorted {
+struct SortedPlace {
     length: Length,
     /// Of equal lengths, the older one is nearer to the first request.
     tie: i32,
@@ -78,7 +78,7 @@ impl Front {
             }
             let tie = i32::try_from(place).unwrap_or(i32::MAX);
             let tie = if one.length < first.length { -tie } else { tie };
-            self.sorted.push(Sorted { length: one.length, tie, place });
+            self.sorted.push(SortedPlace { length: one.length, tie, place });
         }
         self.sorted.sort_unstable();
         self.candidates.clear();
@@ -95,22 +95,27 @@ impl Front {
     }
 
     /// The batch with this candidate.
-    pub(crate) fn choose(&self, costs: &PaddedCosts, bounds: &Bounds, chosen: usize) -> Choice {
+    pub(crate) fn choose(
+        &self,
+        costs: &PaddedCosts,
+        bounds: &BatchBounds,
+        chosen: usize,
+    ) -> PaddedChoice {
         choose(costs, bounds, &self.candidates, chosen)
     }
 
     /// Returns true if all candidates are in the batch.
-    pub(crate) fn has_all(&self, choice: &Choice) -> bool {
+    pub(crate) fn has_all(&self, choice: &PaddedChoice) -> bool {
         choice.request_count() == self.candidates.len()
     }
 
     /// The requests of the batch, by length.
-    pub(crate) fn chosen(&self, choice: &Choice) -> impl Iterator<Item = &FrontRequest> {
+    pub(crate) fn chosen(&self, choice: &PaddedChoice) -> impl Iterator<Item = &FrontRequest> {
         self.sorted[choice.first..=choice.last].iter().map(|one| &self.requests[one.place as usize])
     }
 
     /// The requests that are not in the batch.
-    pub(crate) fn left_out(&self, choice: &Choice) -> impl Iterator<Item = &FrontRequest> {
+    pub(crate) fn left_out(&self, choice: &PaddedChoice) -> impl Iterator<Item = &FrontRequest> {
         let (before, behind) = (&self.sorted[..choice.first], &self.sorted[choice.last + 1..]);
         let alike = before.iter().chain(behind).map(|one| &self.requests[one.place as usize]);
         let class = self.requests[0].class;
@@ -120,13 +125,13 @@ impl Front {
     /// All requests in front, in the order of service, and which of them the batch has.
     pub(super) fn with_choice(
         &mut self,
-        choice: &Choice,
+        choice: &PaddedChoice,
     ) -> impl Iterator<Item = (&FrontRequest, bool)> {
         self.mark(choice);
         self.requests.iter().zip(self.is_chosen.iter().copied())
     }
 
-    fn mark(&mut self, choice: &Choice) {
+    fn mark(&mut self, choice: &PaddedChoice) {
         self.is_chosen.clear();
         self.is_chosen.resize(self.requests.len(), false);
         for one in &self.sorted[choice.first..=choice.last] {
@@ -138,7 +143,7 @@ impl Front {
     /// younger one goes before.
     pub(crate) fn take(
         &mut self,
-        choice: &Choice,
+        choice: &PaddedChoice,
         mut passed_over: impl FnMut(SlabIndex),
     ) -> Vec<SlabIndex> {
         self.mark(choice);

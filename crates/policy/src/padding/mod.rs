@@ -19,9 +19,9 @@ mod patience;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::choice::{Bounds, Choice, ChoiceEnd};
+pub(crate) use self::choice::{BatchBounds, ChoiceEnd, PaddedChoice};
 pub(crate) use self::front::{Front, FrontRequest};
-use self::patience::{DueTime, Patience};
+use self::patience::{DelayLimit, DueTime};
 use crate::batch::CloseReason;
 use crate::batcher::{BatchDecision, Intake};
 use crate::cost::PaddedCosts;
@@ -47,7 +47,7 @@ pub(crate) struct PaddedChooser {
     running: BTreeMap<InstanceId, Running>,
     front: Front,
     /// The batch that was decided on last.
-    choice: Option<Choice>,
+    choice: Option<PaddedChoice>,
 }
 
 /// A waiting request's length, how many batches have passed it over, and when it is due.
@@ -68,7 +68,7 @@ struct Running {
 
 /// The requests that wait with those in front, but can't be chosen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Others {
+enum UnchosenRequests {
     None,
     OfOtherClasses,
     /// Some were not looked at.
@@ -163,8 +163,8 @@ impl PaddedChooser {
             ChoiceEnd::Rows => CloseReason::MaxSize,
             ChoiceEnd::Budget => CloseReason::Budget,
             ChoiceEnd::Cost | ChoiceEnd::Deadline => CloseReason::Cost,
-            ChoiceEnd::All if others == Others::Unseen => CloseReason::Cost,
-            ChoiceEnd::All if others == Others::OfOtherClasses => CloseReason::Shape,
+            ChoiceEnd::All if others == UnchosenRequests::Unseen => CloseReason::Cost,
+            ChoiceEnd::All if others == UnchosenRequests::OfOtherClasses => CloseReason::Shape,
             ChoiceEnd::All if self.max_queue_delay_ns == 0 => CloseReason::InstanceIdle,
             ChoiceEnd::All if delay_ns == 0 => CloseReason::Unloading,
             ChoiceEnd::All if is_over => CloseReason::Delay,
@@ -179,12 +179,12 @@ impl PaddedChooser {
     }
 
     /// The fastest batch with the first request that puts no request off too far.
-    fn choose(&mut self, now: Time, instances: usize) -> Choice {
+    fn choose(&mut self, now: Time, instances: usize) -> PaddedChoice {
         let first = self.front.candidate_at(0).expect("the first request is a candidate");
-        let bounds = Bounds::new(self.max_rows, self.budget).beginning(now);
+        let bounds = BatchBounds::new(self.max_rows, self.budget).beginning(now);
         let mut choice = self.front.choose(&self.costs, &bounds, first);
         for tries in (0..TRIES).rev() {
-            let mut patience = Patience::new(now, &self.costs, &choice, instances);
+            let mut patience = DelayLimit::new(now, &self.costs, &choice, instances);
             for (one, is_chosen) in self.front.with_choice(&choice) {
                 patience.look_at(&self.entries[one.index.index()].due_time, is_chosen);
             }
@@ -199,9 +199,9 @@ impl PaddedChooser {
     }
 
     /// Fills `front` with the requests that wait with the first one, in the order of service.
-    fn look_at_front(&mut self, queue: &PolicyQueue, first: SlabIndex) -> Others {
+    fn look_at_front(&mut self, queue: &PolicyQueue, first: SlabIndex) -> UnchosenRequests {
         let class = queue.get(first).shape_class;
-        let mut others = Others::None;
+        let mut others = UnchosenRequests::None;
         self.front.clear();
         let mut next = Some(first);
         while let Some(index) = next
@@ -217,10 +217,10 @@ impl PaddedChooser {
                 deadline: Time::MAX,
                 passed_over,
             }) {
-                return Others::Unseen;
+                return UnchosenRequests::Unseen;
             }
             if queued.shape_class != class {
-                others = Others::OfOtherClasses;
+                others = UnchosenRequests::OfOtherClasses;
             }
             next = queue.next_after(index);
         }
@@ -231,7 +231,7 @@ impl PaddedChooser {
     /// removed yet.
     pub(crate) fn close(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
         let choice = self.choice.take().expect("a batch was decided on");
-        let Choice { rows, length, .. } = choice;
+        let PaddedChoice { rows, length, .. } = choice;
         self.running.insert(instance, Running { since: now, rows, length });
         let entries = &mut self.entries;
         self.front.take(&choice, |index| entries[index.index()].passed_over += 1)

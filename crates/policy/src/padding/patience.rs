@@ -11,7 +11,7 @@
 //! long as its requests one by one. It may put off its own requests, as one that pays: where each
 //! execution costs the same, no larger batch would ever be tried otherwise.
 
-use super::choice::Choice;
+use super::choice::PaddedChoice;
 use crate::cost::PaddedCosts;
 use crate::time::Time;
 use crate::tuned::{GRACE, GRACE_FOR_GAIN, PAYS};
@@ -27,7 +27,7 @@ pub(crate) struct DueTime {
 }
 
 /// A batch beside the due times of the requests that wait.
-pub(super) struct Patience {
+pub(super) struct DelayLimit {
     now: Time,
     /// The duration of the batch, as far as that is known.
     takes_ns: u64,
@@ -44,15 +44,20 @@ pub(super) struct Patience {
     excess_ns: u64,
 }
 
-impl Patience {
+impl DelayLimit {
     /// A batch that begins now, on one of `instances`.
-    pub(super) fn new(now: Time, costs: &PaddedCosts, choice: &Choice, instances: usize) -> Self {
+    pub(super) fn new(
+        now: Time,
+        costs: &PaddedCosts,
+        choice: &PaddedChoice,
+        instances: usize,
+    ) -> Self {
         let is_known = costs.knows(choice.rows, choice.length);
         let takes_ns =
             if is_known { choice.takes_ns() } else { choice.work.one_by_one_ns() as u64 };
         let pays = is_known && choice.speed >= PAYS;
         let gain = if pays { choice.speed.gain() } else { 0.0 };
-        Patience {
+        DelayLimit {
             now,
             takes_ns,
             grace: GRACE + GRACE_FOR_GAIN * gain,
@@ -103,7 +108,7 @@ mod tests {
     /// The time by which a batch of the first two of these requests must end, if its size is not
     /// known. Each takes 10 alone, and was due at some time before 1,000.
     fn ends_by(due: [u64; 3]) -> Option<Time> {
-        let choice = Choice {
+        let choice = PaddedChoice {
             first: 0,
             last: 1,
             rows: Rows(2),
@@ -113,7 +118,7 @@ mod tests {
             speed: Speed(1.2),
             end: ChoiceEnd::All,
         };
-        let mut patience = Patience::new(Time(1_000), &PaddedCosts::new(), &choice, 1);
+        let mut patience = DelayLimit::new(Time(1_000), &PaddedCosts::new(), &choice, 1);
         for (place, due) in due.into_iter().enumerate() {
             let due_time = DueTime { arrived: Time(0), due: Time(due), alone_ns: 10 };
             patience.look_at(&due_time, place < 2);

@@ -11,7 +11,7 @@ use crate::time::Time;
 /// The eligible requests of one instance, and what its next batch waits for.
 #[derive(Clone, Debug)]
 pub(super) struct SequenceLane {
-    eligible: Eligible,
+    eligible: EligibleRequests,
     /// The reason for which its batch waits, as it was decided last.
     pub(super) waiting: Option<BatchWait>,
 }
@@ -25,7 +25,7 @@ pub(super) struct BatchWait {
 
 /// The eligible requests: at most one of each sequence.
 #[derive(Clone, Debug)]
-enum Eligible {
+enum EligibleRequests {
     Direct(DirectBatcher<RequestIndex>),
     Oldest { queue: Box<PolicyQueue>, batcher: DynamicBatcher },
 }
@@ -35,7 +35,7 @@ impl SequenceLane {
         let eligible = match strategy {
             SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots } => {
                 let delay_ns = *max_queue_delay_ns;
-                Eligible::Direct(DirectBatcher::new(delay_ns, *minimum_ready_slots))
+                EligibleRequests::Direct(DirectBatcher::new(delay_ns, *minimum_ready_slots))
             }
             SequenceStrategy::Oldest { preferred_batch_sizes, max_queue_delay_ns, .. } => {
                 let dynamic = DynamicSpec {
@@ -43,7 +43,7 @@ impl SequenceLane {
                     max_queue_delay_ns: *max_queue_delay_ns,
                     ..DynamicSpec::default()
                 };
-                Eligible::Oldest {
+                EligibleRequests::Oldest {
                     queue: Box::new(PolicyQueue::unlimited()),
                     batcher: DynamicBatcher::new(max_batch_size, &dynamic),
                 }
@@ -55,12 +55,12 @@ impl SequenceLane {
     /// Adds the eligible request of the sequence in that slot.
     pub(super) fn insert(&mut self, slot: Slot, index: RequestIndex, request: &Request, now: Time) {
         match &mut self.eligible {
-            Eligible::Direct(batcher) => {
+            EligibleRequests::Direct(batcher) => {
                 let Request { waits_since, shape_class, .. } = *request;
                 batcher
                     .insert(slot.number, ReadyRequest { request: index, waits_since, shape_class });
             }
-            Eligible::Oldest { queue, .. } => {
+            EligibleRequests::Oldest { queue, .. } => {
                 let info = RequestInfo {
                     key: request.key,
                     batch_size: 1,
@@ -79,8 +79,8 @@ impl SequenceLane {
     /// Removes the eligible request of the sequence in that slot.
     pub(super) fn remove(&mut self, slot: Slot, request: &Request) {
         match &mut self.eligible {
-            Eligible::Direct(batcher) => batcher.remove(slot.number),
-            Eligible::Oldest { queue, .. } => {
+            EligibleRequests::Direct(batcher) => batcher.remove(slot.number),
+            EligibleRequests::Oldest { queue, .. } => {
                 let waiting = queue.find(request.key).expect("an eligible request waits");
                 queue.take(waiting);
             }
@@ -89,8 +89,8 @@ impl SequenceLane {
 
     pub(super) fn decide(&mut self, now: Time, intake: Intake) -> BatchDecision {
         let decision = match &mut self.eligible {
-            Eligible::Direct(batcher) => batcher.decide(now, intake),
-            Eligible::Oldest { queue, batcher } => batcher.decide(queue, now, intake),
+            EligibleRequests::Direct(batcher) => batcher.decide(now, intake),
+            EligibleRequests::Oldest { queue, batcher } => batcher.decide(queue, now, intake),
         };
         self.waiting = match decision {
             BatchDecision::Wait { until, .. } => Some(BatchWait { until }),
@@ -102,8 +102,8 @@ impl SequenceLane {
     /// Removes and returns the batch that the decision closed; none is padding.
     pub(super) fn take(&mut self, requests: usize, known: &Requests) -> Vec<Option<RequestIndex>> {
         match &mut self.eligible {
-            Eligible::Direct(batcher) => batcher.take(),
-            Eligible::Oldest { queue, .. } => (0..requests)
+            EligibleRequests::Direct(batcher) => batcher.take(),
+            EligibleRequests::Oldest { queue, .. } => (0..requests)
                 .map(|_| {
                     let first = queue.first().expect("the batcher counted eligible requests");
                     known.find(queue.take(first).key)

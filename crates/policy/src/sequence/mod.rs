@@ -89,7 +89,7 @@ pub(crate) struct SequenceBatcher {
     dirty: BTreeSet<InstanceId>,
     /// When batches that wait to grow are dispatched as they are.
     wakeups: BTreeSet<(Time, InstanceId)>,
-    counts: Counts,
+    counts: RequestCounts,
     hold: Option<SequenceHold>,
     /// Counts arrivals, which break ties of deadlines.
     arrivals: u64,
@@ -126,7 +126,7 @@ enum SequenceState {
 
 /// Numbers of requests.
 #[derive(Copy, Clone, Debug, Default)]
-struct Counts {
+struct RequestCounts {
     queued_in_slots: usize,
     queued_in_backlog: usize,
     executing: usize,
@@ -168,7 +168,7 @@ impl SequenceBatcher {
             idle: Deadlines::default(),
             dirty: BTreeSet::new(),
             wakeups: BTreeSet::new(),
-            counts: Counts::default(),
+            counts: RequestCounts::default(),
             hold: (hold.in_slots > 0 || hold.in_backlog > 0).then_some(hold),
             arrivals: 0,
         }

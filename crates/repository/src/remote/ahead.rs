@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use galatea_stdx::Lock;
 
-use super::{CopiesUnderWay, Download};
+use super::{Download, InFlightCopies};
 
 /// The maximum number of bytes of a repository in a bucket that are copied before a thread
 /// waits for them.
@@ -20,7 +20,7 @@ use super::{CopiesUnderWay, Download};
 pub(super) const BUCKET_AHEAD_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy that can begin before a thread waits for it.
-pub(super) trait BeginsEarly: fmt::Debug + Send + Sync {
+pub(super) trait EarlyStart: fmt::Debug + Send + Sync {
     /// Begins if that is worthwhile and there is room for its bytes. Returns true if nothing is
     /// left to begin.
     fn begin_early(&self, reserve: &dyn Fn(u64) -> Option<Reservation>) -> bool;
@@ -34,14 +34,14 @@ pub(super) struct AheadQueue(Arc<Lock<AheadState>>);
 #[derive(Debug, Default)]
 struct AheadState {
     /// The copies that wait for room. Models that have been dropped by their turn are skipped.
-    waiting: VecDeque<Weak<dyn BeginsEarly>>,
+    waiting: VecDeque<Weak<dyn EarlyStart>>,
     /// The bytes of early copies that no thread has taken over yet.
     byte_size: u64,
 }
 
 impl AheadQueue {
     /// Copies a model's files early, as soon as there is room.
-    pub(super) fn add(&self, copy: Weak<dyn BeginsEarly>) {
+    pub(super) fn add(&self, copy: Weak<dyn EarlyStart>) {
         self.0.lock("queue a copy").waiting.push_back(copy);
         self.go_on();
     }
@@ -98,7 +98,7 @@ pub(super) enum EarlyCopy {
 /// A copy in progress.
 pub(super) struct BegunCopy {
     pub(super) downloads: Vec<Download>,
-    pub(super) under_way: CopiesUnderWay,
+    pub(super) under_way: InFlightCopies,
     pub(super) _reservation: Reservation,
 }
 

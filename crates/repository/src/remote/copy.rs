@@ -11,7 +11,7 @@ use galatea_infer::Status;
 use galatea_stdx::Lock;
 
 use super::ahead::BUCKET_AHEAD_BYTES_MAX;
-use super::ahead::{AheadQueue, BeginsEarly, BegunCopy, EarlyCopy, Reservation};
+use super::ahead::{AheadQueue, BegunCopy, EarlyCopy, EarlyStart, Reservation};
 use super::listing::{ModelListing, is_in_version};
 use super::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
 use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
@@ -147,7 +147,7 @@ impl ModelCopy {
     /// Begins to copy the missing files, now or when earlier copies have made room.
     /// [`ModelCopy::fetch`] reports failures.
     pub(crate) fn fetch_ahead(self: &Arc<Self>) {
-        let copy: Arc<dyn BeginsEarly> = self.clone();
+        let copy: Arc<dyn EarlyStart> = self.clone();
         self.ahead.add(Arc::downgrade(&copy));
     }
 
@@ -194,7 +194,7 @@ impl ModelCopy {
     }
 }
 
-impl BeginsEarly for ModelCopy {
+impl EarlyStart for ModelCopy {
     fn begin_early(&self, reserve: &dyn Fn(u64) -> Option<Reservation>) -> bool {
         let mut early = self.early.lock("begin a copy early");
         if !matches!(*early, EarlyCopy::NotBegun) {

@@ -78,7 +78,7 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     fn folders(&self) -> Result<Vec<String>, RemoteError>;
 
     /// Begins to copy objects to files, several at a time.
-    fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay;
+    fn begin(&self, downloads: Vec<Download>) -> InFlightCopies;
 
     /// The number of free bytes on a directory's file system, if known.
     fn free_bytes(&self, directory: &Path) -> Option<u64> {
@@ -89,7 +89,7 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
 
 /// Waits for copies in progress. The results are in the order of their [`Download`]s. Dropping this
 /// stops the copies, so that no more files are written.
-pub type CopiesUnderWay = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Send>;
+pub type InFlightCopies = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Send>;
 
 /// A listed object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use galatea_stdx::Lock;
 use super::ahead::AheadQueue;
 use super::copy::{CopySource, check_space};
 use super::listing::{self, ModelListing};
-use super::stamps::Stamps;
+use super::stamps::ObjectTimes;
 use super::{Download, ModelCopy, RemoteError, RemoteRepository, RemoteStore};
 use crate::temporary::TemporaryDirectories;
 
@@ -37,7 +37,7 @@ pub(crate) struct RemoteRoot {
 
 #[derive(Clone, Debug, Default)]
 struct KnownModel {
-    stamps: Stamps,
+    stamps: ObjectTimes,
     /// The copy, as long as a model that is loaded or about to be loaded uses it.
     copy: Weak<ModelCopy>,
 }
@@ -46,7 +46,7 @@ struct KnownModel {
 #[derive(Clone, Debug)]
 pub(crate) struct FoundModel {
     pub(crate) copy: Arc<ModelCopy>,
-    stamps: Stamps,
+    stamps: ObjectTimes,
 }
 
 impl FoundModel {

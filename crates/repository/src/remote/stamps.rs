@@ -14,13 +14,13 @@ use crate::version::version_number;
 
 /// The times of a model's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamps {
+pub(crate) struct ObjectTimes {
     files: BTreeMap<String, (ObjectState, i64)>,
     /// The times of removals, by the first part of the path.
     removals: BTreeMap<String, i64>,
 }
 
-impl Stamps {
+impl ObjectTimes {
     /// The next times, for the present listing.
     pub(crate) fn next(&self, listing: &ModelListing) -> Self {
         let newer = self.newest().saturating_add(1);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn every_change_is_newer_and_nothing_else_is() {
         let first = listing(&[("1/m", "a", 10), ("config.pbtxt", "c", 20), ("2/m", "b", 5)]);
-        let stamps = Stamps::default().next(&first);
+        let stamps = ObjectTimes::default().next(&first);
         let before = stamps.model_times(Some("config.pbtxt"));
         assert_eq!((before.newest, before.shared), (20, 0));
         assert_eq!(before.versions, [(1, 10), (2, 5)].into());

@@ -10,10 +10,10 @@ use galatea_stdx::Lock;
 
 use super::ahead::BUCKET_AHEAD_BYTES_MAX;
 use super::{
-    CopiesUnderWay, Download, ObjectState, RemoteConnector, RemoteError, RemoteObject,
+    Download, InFlightCopies, ObjectState, RemoteConnector, RemoteError, RemoteObject,
     RemoteRepository, RemoteStore,
 };
-use crate::testing::Scratch;
+use crate::testing::ScratchDirectory;
 use crate::{Lookup, ModelSource, Repository, Scan, ScanOptions};
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl RemoteStore for FakeStore {
         Ok(folders)
     }
 
-    fn begin(&self, downloads: Vec<Download>) -> CopiesUnderWay {
+    fn begin(&self, downloads: Vec<Download>) -> InFlightCopies {
         let mut memory = self.0.lock("copy objects");
         let mut copy = |download: &Download| {
             let path = &download.object.path;
@@ -126,14 +126,14 @@ impl RemoteConnector for FakeConnector {
 }
 
 struct World {
-    scratch: Scratch,
+    scratch: ScratchDirectory,
     store: FakeStore,
     repository: Repository,
 }
 
 impl World {
     fn new(objects: &[(&str, &str)]) -> Self {
-        let (scratch, store) = (Scratch::new(), FakeStore::default());
+        let (scratch, store) = (ScratchDirectory::new(), FakeStore::default());
         objects.iter().for_each(|(path, text)| store.put(path, text));
         let connector = Arc::new(FakeConnector(store.clone(), scratch.path().to_owned()));
         let repository = Repository::open_with(["s3://bucket/models"], Some(connector)).unwrap();

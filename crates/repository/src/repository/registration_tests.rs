@@ -1,12 +1,12 @@
 //! Registration of repositories, and the names that it maps to directories. A version's number
 //! identifies its directory.
 
-use crate::testing::Scratch;
+use crate::testing::ScratchDirectory;
 use crate::{Lookup, Repository, ScanOptions, ScanProblem};
 
 /// `empty`; `zero` with `m0/1`; `one` with `m0/2` and `m1/3`.
-fn scratch() -> Scratch {
-    let scratch = Scratch::new();
+fn scratch() -> ScratchDirectory {
+    let scratch = ScratchDirectory::new();
     std::fs::create_dir(scratch.path().join("empty")).unwrap();
     for path in ["zero/m0/1", "one/m0/2", "one/m1/3"] {
         std::fs::create_dir_all(scratch.path().join(path)).unwrap();
@@ -15,7 +15,7 @@ fn scratch() -> Scratch {
 }
 
 struct World {
-    scratch: Scratch,
+    scratch: ScratchDirectory,
     repository: Repository,
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::Symlinks;
-use crate::testing::Scratch;
+use crate::testing::ScratchDirectory;
 
 /// The result of a scan, as lines.
 fn describe(scan: &Scan) -> String {
@@ -24,21 +24,21 @@ fn describe(scan: &Scan) -> String {
     text
 }
 
-fn check_with(scratch: &Scratch, roots: &[&str], options: &ScanOptions, expected: &str) {
+fn check_with(scratch: &ScratchDirectory, roots: &[&str], options: &ScanOptions, expected: &str) {
     let paths = roots.iter().map(|root| scratch.path().join(root));
     let scan = Repository::open(paths).unwrap().scan(options);
     let found = describe(&scan).replace(&scratch.path().display().to_string(), "@");
     assert_eq!(found, expected);
 }
 
-fn check(scratch: &Scratch, roots: &[&str], expected: &str) {
+fn check(scratch: &ScratchDirectory, roots: &[&str], expected: &str) {
     check_with(scratch, roots, &ScanOptions::default(), expected);
 }
 
 #[test]
 // row: MR-01
 fn models_with_their_configurations_versions_and_files() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("r/README", "not a model");
     scratch.file("r/full/config.pbtxt", "max_batch_size: 8");
     scratch.file("r/full/labels.txt", "");
@@ -64,7 +64,7 @@ full: max_batch_size: 8
 #[test]
 // row: MR-02
 fn only_plain_numbers_are_versions() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     for version in ["0", "1", "01", "00", "1a", "-1", "+1", " 1", "9999999999999999999"] {
         scratch.file(&format!("r/m/{version}/f"), "");
     }
@@ -86,7 +86,7 @@ m: no config
 
 #[test]
 fn a_model_in_two_repositories_is_in_neither() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("a/twice/1/f", "");
     scratch.file("a/once/1/f", "");
     scratch.file("b/twice/1/f", "");
@@ -101,7 +101,7 @@ problem: failed to poll model 'twice': not unique across all model repositories
 
 #[test]
 fn a_custom_configuration_wins_where_it_exists() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("r/has/config.pbtxt", "default");
     scratch.file("r/has/configs/h100.pbtxt", "custom");
     scratch.file("r/lacks/config.pbtxt", "default");
@@ -111,7 +111,7 @@ fn a_custom_configuration_wins_where_it_exists() {
 
 #[test]
 fn cve_2026_47480_links_that_loop_or_break_are_problems_of_their_model() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("r/good/1/f", "");
     scratch.file("outside/config.pbtxt", "linked");
     for model in ["loop", "broken", "leaves", "harmless"] {
@@ -137,7 +137,7 @@ problem: failed to poll model 'self': can't open '@/r/self': Too many levels of 
 
 #[test]
 fn a_repository_that_is_replaced_is_read_anew() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("one/a/1/f", "");
     scratch.file("two/a/2/g", "");
     scratch.file("two/b/1/f", "");
@@ -163,7 +163,7 @@ fn a_repository_that_is_replaced_is_read_anew() {
 
 #[test]
 fn no_link_is_followed_if_links_are_forbidden() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("r/good/1/f", "");
     scratch.file("outside/1/f", "");
     symlink("../outside", scratch.path().join("r/linked")).unwrap();
@@ -180,7 +180,7 @@ fn no_link_is_followed_if_links_are_forbidden() {
 
 #[test]
 fn a_model_may_be_a_link_and_links_may_stay_in_the_repository() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("elsewhere/1/f", "");
     scratch.file("r/a/1/f", "");
     scratch.file("r/b/config.pbtxt", "b");
@@ -199,7 +199,7 @@ linked: no config
 
 #[test]
 fn a_directory_with_an_invalid_name_is_listed_as_a_problem() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("r/a\nE1121 forged/1/f", "");
     let repository = Repository::open([scratch.path().join("r")]).unwrap();
     let listed =
@@ -212,7 +212,7 @@ fn a_directory_with_an_invalid_name_is_listed_as_a_problem() {
 
 #[test]
 fn repositories_that_are_not_local_directories_are_refused() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("file", "");
     let open = |path: &str| {
         let error = Repository::open([path]).unwrap_err().to_string();
@@ -229,7 +229,7 @@ fn repositories_that_are_not_local_directories_are_refused() {
 
 #[test]
 fn models_of_a_repository_that_can_not_be_read_are_not_missing() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDirectory::new();
     scratch.file("models/m/config.pbtxt", "");
     let path = scratch.path().join("models");
     let repository = Repository::open([&path]).unwrap();

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::OnceLock;
 
-use super::Fault;
+use super::MemoryFault;
 
 use assembly::{galatea_shm_copy, galatea_shm_copy_end, galatea_shm_copy_step};
 
@@ -35,12 +35,16 @@ pub(super) fn prepare() -> io::Result<()> {
 ///
 /// As for that function.
 #[expect(unsafe_code, reason = "the copy reads and writes through addresses")]
-pub(super) unsafe fn copy(to: *mut u8, from: *const u8, byte_size: usize) -> Result<(), Fault> {
+pub(super) unsafe fn copy(
+    to: *mut u8,
+    from: *const u8,
+    byte_size: usize,
+) -> Result<(), MemoryFault> {
     // SAFETY: the caller promises that both sides are mapped. A page that is missing raises
     // SIGBUS at the one instruction that touches memory, which the handler ends. The direction
     // flag is clear, as the calling convention demands.
     let left = unsafe { galatea_shm_copy(to, from, byte_size) };
-    if left == 0 { Ok(()) } else { Err(Fault) }
+    if left == 0 { Ok(()) } else { Err(MemoryFault) }
 }
 
 fn handler_address() -> usize {

@@ -4,7 +4,7 @@
 #[cfg(not(target_arch = "x86_64"))]
 use std::io;
 
-use super::Fault;
+use super::MemoryFault;
 
 /// Prepares nothing.
 #[cfg(not(target_arch = "x86_64"))]
@@ -18,7 +18,11 @@ pub(crate) fn prepare() -> io::Result<()> {
 ///
 /// As for that function.
 #[expect(unsafe_code, reason = "no library has a safe function for it")]
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, byte_size: usize) -> Result<(), Fault> {
+pub(crate) unsafe fn copy(
+    to: *mut u8,
+    from: *const u8,
+    byte_size: usize,
+) -> Result<(), MemoryFault> {
     let mut done = 0_usize;
     while let Some(left) = byte_size.checked_sub(done).filter(|&left| left > 0) {
         let target = libc::iovec { iov_base: to.wrapping_add(done).cast(), iov_len: left };
@@ -29,7 +33,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, byte_size: usize) -> Res
         let copied = unsafe { libc::process_vm_readv(libc::getpid(), &target, 1, &source, 1, 0) };
         match usize::try_from(copied) {
             Ok(copied) if copied > 0 => done = done.saturating_add(copied),
-            Ok(_) | Err(_) => return Err(Fault),
+            Ok(_) | Err(_) => return Err(MemoryFault),
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ pub(crate) use kernel::copy as kernel_copy;
 
 /// The error that a part of the memory no longer exists.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault;
+pub(crate) struct MemoryFault;
 
 /// Prepares for copies. Must be called before the first region is mapped.
 pub(crate) fn prepare() -> std::io::Result<()> {
@@ -33,7 +33,11 @@ pub(crate) fn prepare() -> std::io::Result<()> {
 /// Both sides stay mapped throughout, as files or as our own memory. The bytes of `to` are not
 /// borrowed, and [`prepare`] has succeeded.
 #[expect(unsafe_code, reason = "the copy reads and writes through addresses")]
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, byte_size: usize) -> Result<(), Fault> {
+pub(crate) unsafe fn copy(
+    to: *mut u8,
+    from: *const u8,
+    byte_size: usize,
+) -> Result<(), MemoryFault> {
     // SAFETY: as the caller promises.
     unsafe { how::copy(to, from, byte_size) }
 }

@@ -10,7 +10,7 @@
 use std::fmt::{Debug, Write as _};
 use std::process::ExitCode;
 
-use galatea_sim::{ArrivalLaw, Cell, CellResult, CostCurve};
+use galatea_sim::{ArrivalLaw, CostCurve, GoodputCell, GoodputResult};
 use galatea_simulate::Report;
 
 /// The variation of durations, as in the table.
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(words: &[String]) -> Result<Cell, String> {
+fn parse(words: &[String]) -> Result<GoodputCell, String> {
     let [curve, law, load, objective, requests, overhead] = words else {
         return Err(String::from("takes CURVE LAW LOAD OBJECTIVE REQUESTS OVERHEAD ARRIVALS"));
     };
@@ -44,7 +44,7 @@ fn parse(words: &[String]) -> Result<Cell, String> {
         let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
         number.ok_or_else(|| format!("'{text}' is no positive number"))
     };
-    Ok(Cell {
+    Ok(GoodputCell {
         curve: by_name(&CostCurve::ALL, curve)?,
         law: by_name(&ArrivalLaw::ALL, law)?,
         load: number(load)?,
@@ -62,19 +62,19 @@ fn by_name<T: Copy + Debug>(all: &[T], name: &str) -> Result<T, String> {
     found.copied().ok_or_else(|| format!("'{name}' is none of {all:?}"))
 }
 
-fn show(cell: &Cell, arrivals: &str) -> Result<String, String> {
+fn show(cell: &GoodputCell, arrivals: &str) -> Result<String, String> {
     let mut times = String::new();
     for arrival in cell.arrivals() {
         let _ = writeln!(times, "{}", arrival.at_ns);
     }
     std::fs::write(arrivals, times).map_err(|error| format!("can't write {arrivals}: {error}"))?;
-    let bare = Cell { overhead_us: 0, ..*cell };
+    let bare = GoodputCell { overhead_us: 0, ..*cell };
     let result = bare.run();
     let longer = cell.run_beside(|setting| Some(setting) == result.best_setting.as_ref());
     Ok(to_json(&bare, &result, &longer))
 }
 
-fn to_json(cell: &Cell, result: &CellResult, longer: &CellResult) -> String {
+fn to_json(cell: &GoodputCell, result: &GoodputResult, longer: &GoodputResult) -> String {
     let (fixed_us, row_us) = cell.curve.microseconds();
     let (delay_us, preferred, timeout_us) =
         result.best_setting.as_ref().map_or((0, Vec::new(), 0), |best| {
@@ -95,7 +95,7 @@ fn to_json(cell: &Cell, result: &CellResult, longer: &CellResult) -> String {
     )
 }
 
-fn reports(result: &CellResult) -> String {
+fn reports(result: &GoodputResult) -> String {
     format!(
         "{{\"deadlines\":{},\"best\":{},\"plain\":{}}}",
         report(&result.deadlines),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use galatea_policy::{EnsembleGraph, EnsembleSpec, StepSpec, TensorIndex};
 
-use super::naive::{Flow, index};
+use super::naive::{Dataflow, index};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
@@ -118,7 +118,7 @@ fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
 
 /// Returns the reason if waves of different steps meet.
 fn mixed_waves(spec: &EnsembleSpec) -> Option<&'static str> {
-    let flow = Flow::of(spec);
+    let flow = Dataflow::of(spec);
     let meets = |tensors: &[TensorIndex]| {
         let sources: BTreeSet<usize> =
             tensors.iter().filter_map(|tensor| flow.sources[index(tensor.0)]).collect();

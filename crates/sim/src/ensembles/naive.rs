@@ -14,13 +14,13 @@ pub(super) fn index(number: u32) -> usize {
 
 /// The facts that follow from an ensemble's specification.
 #[derive(Clone, Debug)]
-pub(super) struct Flow {
+pub(super) struct Dataflow {
     spec: EnsembleSpec,
     /// For each tensor, the decoupled step that numbers its waves.
     pub(super) sources: Vec<Option<usize>>,
 }
 
-impl Flow {
+impl Dataflow {
     pub(super) fn of(spec: &EnsembleSpec) -> Self {
         let mut sources = vec![None; index(spec.tensors)];
         // Enough iterations for the longest path in any order of steps.
@@ -31,7 +31,7 @@ impl Flow {
                 step.outputs.iter().for_each(|output| sources[index(output.0)] = of_outputs);
             }
         }
-        Flow { spec: spec.clone(), sources }
+        Dataflow { spec: spec.clone(), sources }
     }
 
     fn source_of(&self, tensors: &[TensorIndex]) -> Option<usize> {
@@ -41,8 +41,8 @@ impl Flow {
 
 /// A request with its expected starts and responses.
 #[derive(Clone, Debug)]
-pub(super) struct Expected {
-    flow: Rc<Flow>,
+pub(super) struct ExpectedRequest {
+    flow: Rc<Dataflow>,
     requested: Vec<TensorIndex>,
     needed: BTreeSet<usize>,
     /// All tensors so far by wave; a tensor without waves is in wave 0.
@@ -56,8 +56,8 @@ pub(super) struct Expected {
 /// The inputs of a step, or the outputs of a response.
 pub(super) type Values = Vec<Option<u64>>;
 
-impl Expected {
-    pub(super) fn new(flow: Rc<Flow>, requested: &[TensorIndex]) -> Self {
+impl ExpectedRequest {
+    pub(super) fn new(flow: Rc<Dataflow>, requested: &[TensorIndex]) -> Self {
         let mut needed = BTreeSet::new();
         let mut tensors: BTreeSet<TensorIndex> = requested.iter().copied().collect();
         for _ in &flow.spec.steps {
@@ -68,7 +68,7 @@ impl Expected {
                 }
             }
         }
-        Expected {
+        ExpectedRequest {
             flow,
             requested: requested.to_vec(),
             needed,

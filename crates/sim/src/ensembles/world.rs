@@ -9,7 +9,7 @@ use galatea_policy::{
     StepIndex, TensorIndex,
 };
 
-use super::naive::{Expected, Flow, Value, Values, index};
+use super::naive::{Dataflow, ExpectedRequest, Value, Values, index};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
@@ -22,7 +22,7 @@ type RunCall = (usize, StepCallKey);
 struct EnsembleWorld<'a> {
     spec: &'a EnsembleSpec,
     graph: EnsembleGraph,
-    flow: Rc<Flow>,
+    flow: Rc<Dataflow>,
     gates: Option<Gates>,
     runs: Vec<Run>,
     values: u64,
@@ -41,7 +41,7 @@ struct Gates {
 
 struct Run {
     machine: EnsembleRun<Value>,
-    expected: Expected,
+    expected: ExpectedRequest,
     calls: BTreeMap<StepCallKey, CallRecord>,
     state: RunState,
     /// True if it has failed, so that only ends of calls may follow.
@@ -86,7 +86,7 @@ pub(super) fn run(spec: &EnsembleSpec, random: &mut Random) -> Check {
     let mut world = EnsembleWorld {
         spec,
         graph,
-        flow: Rc::new(Flow::of(spec)),
+        flow: Rc::new(Dataflow::of(spec)),
         gates,
         runs: Vec::new(),
         values: 0,
@@ -132,7 +132,7 @@ impl EnsembleWorld<'_> {
         if wanted.is_empty() {
             wanted.clone_from(&self.spec.outputs);
         }
-        let mut expected = Expected::new(self.flow.clone(), &wanted);
+        let mut expected = ExpectedRequest::new(self.flow.clone(), &wanted);
         let mut inputs = Vec::new();
         for tensor in &self.spec.inputs {
             let value = (!random.percent(20)).then(|| self.value());

@@ -5,4 +5,4 @@ mod checks;
 mod naive;
 mod world;
 
-pub use self::world::{Shares, check_sharing};
+pub use self::world::{BatchShares, check_sharing};

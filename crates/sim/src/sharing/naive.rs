@@ -9,7 +9,7 @@ use crate::check::{Check, ensure};
 #[derive(Clone, Debug, Default)]
 pub(super) struct NaiveLimiter {
     pub(super) capacities: BTreeMap<ResourceId, u64>,
-    holders: BTreeMap<PermitHolder, Known>,
+    holders: BTreeMap<PermitHolder, KnownHolder>,
     /// The largest share of the holders that got a permit, for each resource, without the
     /// two executions that count from the start.
     executed_share_max: BTreeMap<ResourceId, u64>,
@@ -17,7 +17,7 @@ pub(super) struct NaiveLimiter {
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownHolder {
     needs: BTreeMap<ResourceId, u64>,
     priority: u64,
     share: u64,
@@ -35,7 +35,7 @@ impl NaiveLimiter {
         priority: u32,
     ) {
         let priority = u64::from(priority.max(1));
-        let known = Known {
+        let known = KnownHolder {
             needs: needs.iter().copied().filter(|(_, count)| *count > 0).collect(),
             priority,
             share: 2 * priority,

@@ -67,9 +67,9 @@ struct SharingWorld {
 
 /// The numbers of batches that two busy models execute while they contend.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Shares(pub u64, pub u64);
+pub struct BatchShares(pub u64, pub u64);
 
-impl Shares {
+impl BatchShares {
     /// Lets two models of these priorities contend for one resource until one of them has no
     /// request left.
     pub fn of(priorities: [u32; 2]) -> Result<Self, String> {
@@ -94,7 +94,7 @@ impl Shares {
         while sharing.models.iter().all(|model| !model.open.is_empty()) {
             sharing.run_next()?;
         }
-        Ok(Shares(sharing.models[0].executed, sharing.models[1].executed))
+        Ok(BatchShares(sharing.models[0].executed, sharing.models[1].executed))
     }
 }
 

@@ -6,7 +6,7 @@ use galatea_policy::{
 };
 
 use super::behavior::ClientBehavior;
-use super::{Open, World};
+use super::{OpenRequest, World};
 use crate::keys::CorrelationId;
 use crate::random::Random;
 
@@ -118,7 +118,7 @@ impl World {
 
     /// Returns true if the request's sequence may have ended as idle: its client sent nothing for
     /// the idle time.
-    pub(super) fn was_idle(&self, refused: &Open) -> bool {
+    pub(super) fn was_idle(&self, refused: &OpenRequest) -> bool {
         let SchedulingMode::Sequence(settings) = &self.trace.setup.spec.mode else { return false };
         let idle_ns = settings.max_sequence_idle_ns;
         let since = self.harness.now().saturating_since(refused.last_activity);
@@ -127,7 +127,7 @@ impl World {
 
     /// A client learns that its sequence has ended.
     pub(super) fn drop_sequence(&mut self, key: RequestKey) {
-        if let Some(Open { client, sequence: Some(number), .. }) = self.open.get(&key) {
+        if let Some(OpenRequest { client, sequence: Some(number), .. }) = self.open.get(&key) {
             self.clients[*client].sequences.open.retain(|sequence| sequence.number != *number);
         }
     }

@@ -9,7 +9,7 @@ use galatea_policy::{
 
 use super::behavior::ClientBehavior;
 use super::client_sequences::{ClientSequences, random_client_sequences};
-use super::{Open, PlannedEvent, World};
+use super::{OpenRequest, PlannedEvent, World};
 use crate::keys::CorrelationId;
 use crate::random::Random;
 
@@ -89,8 +89,13 @@ impl World {
         };
         let sequence = step.and_then(|step| step.sequence);
         let last_activity = step.map_or(Time(0), |step| step.last_activity);
-        let open =
-            Open { client: index, number: self.sent, sequence, last_activity, iterations_left };
+        let open = OpenRequest {
+            client: index,
+            number: self.sent,
+            sequence,
+            last_activity,
+            iterations_left,
+        };
         self.open.insert(key, open);
         self.clients[index].open.insert(key);
         if self.is_iterative() {

@@ -108,7 +108,7 @@ struct Timing {
 
 /// A request that has not failed or finished.
 #[derive(Debug)]
-struct Open {
+struct OpenRequest {
     client: usize,
     /// Unique, also where keys are reused.
     number: u64,
@@ -126,7 +126,7 @@ struct World {
     trace: Trace,
     timing: Timing,
     clients: Vec<Client>,
-    open: BTreeMap<RequestKey, Open>,
+    open: BTreeMap<RequestKey, OpenRequest>,
     instances: Instances,
     keys: Keys,
     correlation_ids: CorrelationIds,

@@ -90,16 +90,16 @@ impl Drop for IoThread {
 /// A callback may wait for the reply to another request, whose thread must not be one that
 /// this thread has yet to wake.
 pub fn run_foreign<R>(foreign: impl FnOnce() -> R) -> R {
-    let _suspended = Suspended::begin();
+    let _suspended = SuspendedIoThread::begin();
     foreign()
 }
 
 /// The saved state of a thread that runs foreign code; dropping the value restores it.
-struct Suspended {
+struct SuspendedIoThread {
     before: ThreadState,
 }
 
-impl Suspended {
+impl SuspendedIoThread {
     fn begin() -> Self {
         let mut before = replace_state(ThreadState::default());
         let deferred = std::mem::take(&mut before.deferred);
@@ -108,7 +108,7 @@ impl Suspended {
     }
 }
 
-impl Drop for Suspended {
+impl Drop for SuspendedIoThread {
     fn drop(&mut self) {
         // Nothing is deferred: every wake batch that began meanwhile has ended.
         replace_state(std::mem::take(&mut self.before));

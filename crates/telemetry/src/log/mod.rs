@@ -85,7 +85,7 @@ enum Sink {
     Joined(Box<dyn Write + Send>),
 }
 
-struct Inner {
+struct LoggerShared {
     info: AtomicBool,
     warning: AtomicBool,
     error: AtomicBool,
@@ -112,7 +112,7 @@ fn open(path: PathBuf) -> io::Result<(PathBuf, File)> {
 /// A handle on the log. Clones write to the same place.
 #[derive(Clone)]
 pub struct Logger {
-    inner: Arc<Inner>,
+    inner: Arc<LoggerShared>,
 }
 
 impl fmt::Debug for Logger {
@@ -153,7 +153,7 @@ impl Logger {
 
     fn with_sink(options: LogOptions, sink: Sink) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LoggerShared {
                 info: AtomicBool::new(options.info),
                 warning: AtomicBool::new(options.warning),
                 error: AtomicBool::new(options.error),

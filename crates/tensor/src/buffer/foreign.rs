@@ -97,7 +97,7 @@ impl ForeignRegion {
     pub fn copy(&self) -> Result<Buffer, ForeignError> {
         let copied = self.memory.read(self.offset, self.byte_size)?;
         let Some(charge) = self.charge.clone() else { return Ok(Buffer::from_bytes(copied)) };
-        Ok(Buffer::from_bytes(Bytes::from_owner(Charged { copied, _charge: charge })).charged())
+        Ok(Buffer::from_bytes(Bytes::from_owner(ChargedCopy { copied, _charge: charge })).charged())
     }
 
     /// Copies the contents of a buffer to the beginning of the region. The caller must have checked
@@ -118,12 +118,12 @@ impl fmt::Debug for ForeignRegion {
 }
 
 /// A copy with the charge for it.
-struct Charged {
+struct ChargedCopy {
     copied: Bytes,
     _charge: Arc<dyn Any + Send + Sync>,
 }
 
-impl AsRef<[u8]> for Charged {
+impl AsRef<[u8]> for ChargedCopy {
     fn as_ref(&self) -> &[u8] {
         &self.copied
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use galatea_traffic::{Header, Line, RotatingFile};
 use serde_json::json;
 
-use self::stream::{Connection, Received};
+use self::stream::{Connection, ReceivedLine};
 use crate::Arguments;
 use crate::console::{Colours, Console, Format};
 
@@ -152,7 +152,8 @@ pub fn run(
         return Err(refusal(status, &connection.body(BODY_BYTES_MAX)?, options));
     }
     let is_stopped = stop_on_signal()?;
-    let mut recorded = Recorded { options, config, file: None, counts: RecordCounts::default() };
+    let mut recorded =
+        RecordingFiles { options, config, file: None, counts: RecordCounts::default() };
     let console = Console::progress(colours);
     let end = begin + options.duration;
     let mut shown = begin;
@@ -161,9 +162,9 @@ pub fn run(
     };
     while goes_on(&recorded.counts) {
         match connection.line(end)? {
-            Received::Line(line) => recorded.add(&line)?,
-            Received::Nothing => recorded.flush()?,
-            Received::End => break,
+            ReceivedLine::Line(line) => recorded.add(&line)?,
+            ReceivedLine::Nothing => recorded.flush()?,
+            ReceivedLine::End => break,
         }
         if shown.elapsed() >= PROGRESS_PAUSE {
             shown = Instant::now();
@@ -199,7 +200,7 @@ fn refusal(status: u16, body: &[u8], options: &RecordOptions) -> String {
 }
 
 /// The files that are written.
-struct Recorded<'a> {
+struct RecordingFiles<'a> {
     options: &'a RecordOptions,
     config: Option<serde_json::Value>,
     /// `None` before the first line.
@@ -207,7 +208,7 @@ struct Recorded<'a> {
     counts: RecordCounts,
 }
 
-impl Recorded<'_> {
+impl RecordingFiles<'_> {
     fn add(&mut self, text: &str) -> Result<(), String> {
         let line =
             Line::parse(text).map_err(|reason| format!("not a line of traffic: {reason}"))?;

@@ -40,7 +40,7 @@ enum Framing {
 
 /// The result of a wait for a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum ReceivedLine {
     Line(String),
     Nothing,
     End,
@@ -77,7 +77,7 @@ impl Connection {
             if Instant::now() >= deadline {
                 return Err(String::from("the server does not respond"));
             }
-            if self.fill()? == Filled::Closed {
+            if self.fill()? == ReadOutcome::Closed {
                 return Err(String::from("the server closed the connection"));
             }
         };
@@ -98,7 +98,7 @@ impl Connection {
             if self.body.len() > bytes_max || Instant::now() >= deadline {
                 return Err(String::from("the body of the response does not end"));
             }
-            if self.fill()? == Filled::Closed {
+            if self.fill()? == ReadOutcome::Closed {
                 self.framing = Framing::Ended;
             }
         }
@@ -106,43 +106,43 @@ impl Connection {
 
     /// The next line of the body, without its end; waits for it for a moment, and not after the
     /// deadline.
-    pub(crate) fn line(&mut self, deadline: Instant) -> Result<Received, String> {
+    pub(crate) fn line(&mut self, deadline: Instant) -> Result<ReceivedLine, String> {
         loop {
             self.decode()?;
             if let Some(at) = self.body.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.body.drain(..=at).take(at).collect();
                 let text = String::from_utf8(line);
-                return text.map(Received::Line).map_err(|error| error.to_string());
+                return text.map(ReceivedLine::Line).map_err(|error| error.to_string());
             }
             if self.framing == Framing::Ended {
-                return Ok(Received::End);
+                return Ok(ReceivedLine::End);
             }
             if self.body.len() > LINE_BYTES_MAX {
                 return Err(String::from("the server sent a line that is too long"));
             }
             match self.fill()? {
-                Filled::Some => {}
-                Filled::Nothing => return Ok(Received::Nothing),
-                Filled::Closed => self.framing = Framing::Ended,
+                ReadOutcome::Some => {}
+                ReadOutcome::Nothing => return Ok(ReceivedLine::Nothing),
+                ReadOutcome::Closed => self.framing = Framing::Ended,
             }
             if Instant::now() >= deadline {
-                return Ok(Received::Nothing);
+                return Ok(ReceivedLine::Nothing);
             }
         }
     }
 
-    fn fill(&mut self) -> Result<Filled, String> {
+    fn fill(&mut self) -> Result<ReadOutcome, String> {
         self.stream.set_read_timeout(Some(WAIT)).map_err(|error| error.to_string())?;
         let mut buffer = [0; 64 << 10];
         match self.stream.read(&mut buffer) {
-            Ok(0) => Ok(Filled::Closed),
+            Ok(0) => Ok(ReadOutcome::Closed),
             Ok(length) => {
                 self.raw.extend(buffer.iter().take(length));
-                Ok(Filled::Some)
+                Ok(ReadOutcome::Some)
             }
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
-                    Ok(Filled::Nothing)
+                    Ok(ReadOutcome::Nothing)
                 }
                 _ => Err(format!("the connection broke: {error}")),
             },
@@ -193,7 +193,7 @@ impl Connection {
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Filled {
+enum ReadOutcome {
     Some,
     Nothing,
     Closed,
@@ -251,9 +251,9 @@ mod tests {
         let mut lines = Vec::new();
         loop {
             match connection.line(Instant::now() + RESPONSE_TIME_MAX).unwrap() {
-                Received::Line(line) => lines.push(line),
-                Received::Nothing => {}
-                Received::End => return lines,
+                ReceivedLine::Line(line) => lines.push(line),
+                ReceivedLine::Nothing => {}
+                ReceivedLine::End => return lines,
             }
         }
     }

@@ -17,9 +17,9 @@ use galatea_simulate::{
 use galatea_traffic::Traffic;
 
 pub use self::options::SimulateOptions;
-use self::report::{Column, Comparison};
-pub(crate) use self::settings::Configured;
+use self::report::{Comparison, ReportColumn};
 pub use self::settings::SchedulingOf;
+pub(crate) use self::settings::SimulatedScheduler;
 use crate::console::{Colours, Console};
 
 /// The most requests that are simulated.
@@ -50,7 +50,7 @@ fn compare(options: &SimulateOptions, scheduling_of: SchedulingOf) -> Result<Com
         return Err(format!("more than {REQUESTS_MAX} requests would be simulated"));
     }
     let costs = LearnedCosts::new(&traffic.executions)?.with_shared_processors(options.processors);
-    let before = Configured::recorded(&traffic.header, scheduling_of)?;
+    let before = SimulatedScheduler::recorded(&traffic.header, scheduling_of)?;
     let mut after = match &options.config {
         Some(path) => before.clone().with_file(path)?,
         None => before.clone(),
@@ -70,7 +70,7 @@ fn compare(options: &SimulateOptions, scheduling_of: SchedulingOf) -> Result<Com
         }),
         None => found.map(|clients| clients.times(load.load)),
     };
-    let run = |configured: &Configured, load, clients: Option<&Clients>| {
+    let run = |configured: &SimulatedScheduler, load, clients: Option<&Clients>| {
         run_one(configured, &traffic, load, &costs, clients)
     };
     let (configured, simulated) =
@@ -78,16 +78,16 @@ fn compare(options: &SimulateOptions, scheduling_of: SchedulingOf) -> Result<Com
     let recorded = recorded(&traffic, deadline_ns);
     let clients = [&own, &own, &asked].map(|clients| clients.as_ref().map(|clients| clients.count));
     Ok(Comparison {
-        recorded: Column::new(before.clone(), 1.0, clients[0], recorded),
-        configured: Column::new(before.clone(), 1.0, clients[1], configured),
-        simulated: Column::new(after, load.load, clients[2], simulated),
+        recorded: ReportColumn::new(before.clone(), 1.0, clients[0], recorded),
+        configured: ReportColumn::new(before.clone(), 1.0, clients[1], configured),
+        simulated: ReportColumn::new(after, load.load, clients[2], simulated),
         learned: costs.sizes(),
         traffic,
     })
 }
 
 fn run_one(
-    configured: &Configured,
+    configured: &SimulatedScheduler,
     traffic: &Traffic,
     load: LoadOptions,
     costs: &LearnedCosts,

@@ -1,6 +1,6 @@
 //! The arguments of `galatea simulate`.
 
-use super::settings::Changes;
+use super::settings::SchedulingChanges;
 use crate::Arguments;
 use crate::console::Format;
 
@@ -19,7 +19,7 @@ pub struct SimulateOptions {
     pub(super) files: Vec<String>,
     pub(super) load: f64,
     repeat: Option<u32>,
-    pub(super) changes: Changes,
+    pub(super) changes: SchedulingChanges,
     deadline_us: Option<u64>,
     pub(super) processors: u32,
     /// Clients that wait for their answers; 0 if none does, and none if the recording decides.
@@ -46,7 +46,7 @@ impl SimulateOptions {
         let small = |name: &str, least: u64, most: u64| -> Result<Option<u32>, String> {
             Ok(number(name, least, most)?.and_then(|value| u32::try_from(value).ok()))
         };
-        let changes = Changes {
+        let changes = SchedulingChanges {
             instances: small("instances", 1, INSTANCES_MAX)?,
             max_batch: small("max-batch", 0, BATCH_MAX)?,
             delay_us: number("delay", 0, TIME_MAX)?,

@@ -7,7 +7,7 @@ use galatea_simulate::Report;
 use galatea_traffic::Traffic;
 use serde_json::{Map, Value, json};
 
-use super::settings::Configured;
+use super::settings::SimulatedScheduler;
 use crate::console::{Console, Format, Style, bar};
 
 const NS_PER_MS: f64 = 1e6;
@@ -25,17 +25,17 @@ const BAR_COLUMNS: usize = 24;
 const SIZES_MAX: usize = 24;
 
 /// A report with the settings that it is of.
-pub(super) struct Column {
-    configured: Configured,
+pub(super) struct ReportColumn {
+    configured: SimulatedScheduler,
     load: f64,
     /// Number of clients that wait for their answers, if they do.
     clients: Option<u32>,
     report: Report,
 }
 
-impl Column {
+impl ReportColumn {
     pub(super) const fn new(
-        configured: Configured,
+        configured: SimulatedScheduler,
         load: f64,
         clients: Option<u32>,
         report: Report,
@@ -49,9 +49,9 @@ pub(super) struct Comparison {
     pub(super) traffic: Traffic,
     /// Number of recorded executions by rows.
     pub(super) learned: BTreeMap<u32, usize>,
-    pub(super) recorded: Column,
-    pub(super) configured: Column,
-    pub(super) simulated: Column,
+    pub(super) recorded: ReportColumn,
+    pub(super) configured: ReportColumn,
+    pub(super) simulated: ReportColumn,
 }
 
 impl Comparison {
@@ -154,7 +154,7 @@ impl Comparison {
             let _ = writeln!(text, "{title}");
         }
         for name in names {
-            let count = |column: &Column| of(&column.report).get(name).copied().unwrap_or(0);
+            let count = |column: &ReportColumn| of(&column.report).get(name).copied().unwrap_or(0);
             let cells = columns.map(|column| format!("{:>20}", count(column)));
             let _ = writeln!(text, "  {name:<14}{}", cells.concat());
         }
@@ -177,7 +177,7 @@ impl Comparison {
 }
 
 /// A row's name, and its cell in a column.
-type SimulatedRow = (&'static str, fn(&Column) -> String);
+type SimulatedRow = (&'static str, fn(&ReportColumn) -> String);
 
 const ROWS: [SimulatedRow; 14] = [
     ("load", |column| format!("{}", column.load)),
@@ -198,11 +198,11 @@ const ROWS: [SimulatedRow; 14] = [
     ("busy instances", |column| format!("{:.2}", column.report.busy_instances())),
 ];
 
-fn ms(column: &Column, share: f64) -> String {
+fn ms(column: &ReportColumn, share: f64) -> String {
     format!("{:.3}", float(column.report.quantile_ns(share)) / NS_PER_MS)
 }
 
-impl Column {
+impl ReportColumn {
     fn to_json(&self) -> Value {
         let report = &self.report;
         let ms = |share: f64| float(report.quantile_ns(share)) / NS_PER_MS;

@@ -17,7 +17,7 @@ pub type SchedulingOf = fn(&ModelSpec) -> SchedulingSpec;
 
 /// A scheduler with its instances.
 #[derive(Clone, Debug)]
-pub(crate) struct Configured {
+pub(crate) struct SimulatedScheduler {
     /// The model's configuration.
     draft: ConfigDraft,
     pub(crate) scheduling: SchedulingSpec,
@@ -29,7 +29,7 @@ pub(crate) struct Configured {
 
 /// Settings that replace those of a configuration.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct SchedulingChanges {
     pub(crate) instances: Option<u32>,
     pub(crate) max_batch: Option<u32>,
     pub(crate) delay_us: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct Changes {
     pub(crate) objective_us: Option<u64>,
 }
 
-impl Configured {
+impl SimulatedScheduler {
     /// The settings of the server whose traffic this is.
     pub(super) fn recorded(header: &Header, scheduling_of: SchedulingOf) -> Result<Self, String> {
         let config = match &header.config {
@@ -118,7 +118,7 @@ impl Configured {
         }
     }
 
-    pub(super) fn change(&mut self, changes: &Changes) -> Result<(), String> {
+    pub(super) fn change(&mut self, changes: &SchedulingChanges) -> Result<(), String> {
         self.instances = changes.instances.unwrap_or(self.instances);
         if let Some(max_batch) = changes.max_batch {
             self.scheduling.max_batch_size = max_batch;
@@ -137,7 +137,7 @@ impl Configured {
         Ok(())
     }
 
-    fn apply(&mut self, changes: &Changes) {
+    fn apply(&mut self, changes: &SchedulingChanges) {
         let (mut dynamic, mut objective_ns) = match &self.scheduling.mode {
             SchedulingMode::Dynamic(dynamic) => (dynamic.clone(), None),
             SchedulingMode::Deadline(deadline) => {
@@ -180,7 +180,7 @@ impl Configured {
     }
 }
 
-impl Changes {
+impl SchedulingChanges {
     /// Returns true if there is something that only a batcher has.
     const fn needs_batcher(&self) -> bool {
         self.delay_us.is_some()

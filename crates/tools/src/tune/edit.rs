@@ -13,7 +13,7 @@ use super::candidate::{
 
 /// The text of a configuration, and what it changes in words.
 #[derive(Debug)]
-pub(super) struct Edited {
+pub(super) struct EditedConfig {
     pub(super) text: String,
     pub(super) changes: Vec<String>,
 }
@@ -24,7 +24,7 @@ pub(super) fn edit(
     file: Option<&str>,
     own: &Value,
     candidate: &Candidate,
-) -> Result<Edited, String> {
+) -> Result<EditedConfig, String> {
     let config = candidate.apply(own);
     let whole = ConfigDraft::from_json("the best configuration", &config.to_string());
     let whole = whole.map_err(|errors| errors.to_string())?;
@@ -41,11 +41,11 @@ pub(super) fn edit(
             edited == file.changed_as(&Settings::new(own), Settings::new(&config))
         });
         if edited {
-            return Ok(Edited { text: text.as_str().to_owned(), changes });
+            return Ok(EditedConfig { text: text.as_str().to_owned(), changes });
         }
         changes.push(String::from("the file is written anew, without its comments"));
     }
-    Ok(Edited { text: whole.to_pbtxt(), changes })
+    Ok(EditedConfig { text: whole.to_pbtxt(), changes })
 }
 
 /// Takes the preferred size out of a configuration that the server put there, as its file has

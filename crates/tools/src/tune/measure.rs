@@ -23,7 +23,7 @@ const DOUBTFUL_ROW_FACTOR: f64 = 4.0;
 const DOUBTFUL_NS: f64 = 100_000.0;
 
 /// The measurements with some instances and threads.
-pub(super) struct Measured {
+pub(super) struct MeasuredResources {
     pub(super) resources: Resources,
     pub(super) costs: LearnedCosts,
     /// The sizes and how long an execution typically takes.
@@ -42,7 +42,7 @@ pub(super) fn measure(
     shapes: &Shapes,
     resources: Resources,
     sizes: &[u32],
-) -> Result<Measured, String> {
+) -> Result<MeasuredResources, String> {
     let largest = sizes.last().copied().unwrap_or(1);
     server.load(&with_resources(&server.config, resources, largest))?;
     let recorder = server.record()?;
@@ -77,7 +77,7 @@ fn settle(
     resources: Resources,
     sizes: &[u32],
     record: impl Fn(&[u32]) -> Result<Vec<RecordedExecution>, String>,
-) -> Result<Measured, String> {
+) -> Result<MeasuredResources, String> {
     let mut executions = record(sizes)?;
     let mut remarks = Vec::new();
     for attempt in 1.. {
@@ -93,7 +93,7 @@ fn settle(
                 )
             });
             remarks.extend(unsettled);
-            return Ok(Measured { resources, costs, curve, remarks });
+            return Ok(MeasuredResources { resources, costs, curve, remarks });
         }
         remarks.extend(doubtful.iter().map(|(rows, why)| format!("{rows} rows again: {why}")));
         let again: Vec<u32> = doubtful.into_iter().map(|(rows, _)| rows).collect();

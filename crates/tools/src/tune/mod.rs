@@ -24,12 +24,12 @@ use galatea_load::{Interface, Sample, Shapes, interface};
 use serde_json::Value;
 
 use self::candidate::{Candidate, Resources, instances, resources};
-use self::measure::{Measured, measure, sizes};
+use self::measure::{MeasuredResources, measure, sizes};
 use self::objective::Objective;
 use self::report::TuneReport;
-use self::search::{Found, Search};
+use self::search::{Search, SimulatedCandidate};
 use self::server::TunedServer;
-use self::verify::{Verification, Verified};
+use self::verify::{CheckedCandidate, Verification};
 use crate::Arguments;
 use crate::console::{Colours, Console, Format};
 use crate::simulate::SchedulingOf;
@@ -197,7 +197,7 @@ fn tune(
     let searched = search_all(search, &measured, options.allows_smaller, console)?;
     let (count, smaller) = (searched.count, searched.smaller.clone());
     let checked = check_best(options, &server, &sample, searched, console)?;
-    let found = Tuned { measured, simulated: count, smaller, checked, file };
+    let found = TuningResult { measured, simulated: count, smaller, checked, file };
     TuneReport::new(options, &server, found)
 }
 
@@ -209,13 +209,13 @@ fn row_shapes(model: &Interface, sample: &Sample) -> Shapes {
 }
 
 /// The findings of a run.
-struct Tuned {
-    measured: Vec<Measured>,
+struct TuningResult {
+    measured: Vec<MeasuredResources>,
     simulated: usize,
     /// The best of those with smaller batches, which were not allowed.
-    smaller: Option<Found>,
+    smaller: Option<SimulatedCandidate>,
     /// The best first.
-    checked: Vec<Verified>,
+    checked: Vec<CheckedCandidate>,
     /// The file of the configuration without tuning.
     file: Option<String>,
 }
@@ -244,7 +244,7 @@ fn measure_all(
     server: &TunedServer,
     model: &Interface,
     console: Console,
-) -> Result<Vec<Measured>, String> {
+) -> Result<Vec<MeasuredResources>, String> {
     let processors = processors();
     let has_threads = server.config["backend"] == "onnxruntime";
     let most = options.instances.unwrap_or(processors);
@@ -281,31 +281,34 @@ fn usual(config: &Value) -> Candidate {
 }
 
 /// The measurements with the configuration's own instances.
-fn usual_costs<'a>(config: &Value, measured: &'a [Measured]) -> Result<&'a Measured, String> {
+fn usual_costs<'a>(
+    config: &Value,
+    measured: &'a [MeasuredResources],
+) -> Result<&'a MeasuredResources, String> {
     let resources = usual_resources(config);
     let found = measured.iter().find(|one| one.resources == resources);
     found.ok_or_else(|| String::from("the configuration's own instances were not measured"))
 }
 
 /// The candidates that the search found.
-struct Searched {
-    best: Vec<Found>,
+struct SearchResult {
+    best: Vec<SimulatedCandidate>,
     count: usize,
     /// The best of those with smaller batches, if they are not allowed and one is better.
-    smaller: Option<Found>,
+    smaller: Option<SimulatedCandidate>,
     /// The configuration without tuning.
-    usual: Found,
+    usual: SimulatedCandidate,
 }
 
 /// Simulates every candidate, and returns the best few of different settings.
 fn search_all(
     mut search: Search<'_>,
-    measured: &[Measured],
+    measured: &[MeasuredResources],
     allows_smaller: bool,
     console: Console,
-) -> Result<Searched, String> {
+) -> Result<SearchResult, String> {
     let config = search.config;
-    let all: Vec<(Candidate, &Measured)> = measured
+    let all: Vec<(Candidate, &MeasuredResources)> = measured
         .iter()
         .flat_map(|one| search.candidates(one).into_iter().map(move |candidate| (candidate, one)))
         .collect();
@@ -321,8 +324,9 @@ fn search_all(
         console.show(&format!("simulating {} of {}", number + 1, all.len()));
         found.push(search.evaluate(*candidate, measured)?);
     }
-    let is_tried = |one: &Found| allows_smaller || one.candidate.keeps(config);
-    let (found, smaller): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_tried);
+    let is_tried = |one: &SimulatedCandidate| allows_smaller || one.candidate.keeps(config);
+    let (found, smaller): (Vec<SimulatedCandidate>, Vec<SimulatedCandidate>) =
+        found.into_iter().partition(is_tried);
     // Of equal ones, the one with less of everything.
     let best = best_few(found);
     let least = best.iter().map(|one| one.score).fold(0.0, f64::max) * GAIN_MIN;
@@ -333,15 +337,15 @@ fn search_all(
     if matches!(search.objective, Objective::Goodput { .. }) {
         usual.rate = best.iter().map(|found| found.rate).fold(usual.rate, f64::max);
     }
-    Ok(Searched { best, count: all.len(), smaller, usual })
+    Ok(SearchResult { best, count: all.len(), smaller, usual })
 }
 
 /// The best few: those of all instances and threads first that are best with theirs.
-fn best_few(mut found: Vec<Found>) -> Vec<Found> {
+fn best_few(mut found: Vec<SimulatedCandidate>) -> Vec<SimulatedCandidate> {
     found.sort_by(|one, other| other.score.total_cmp(&one.score));
     let least = found.first().map_or(0.0, |best| best.score * PROMISING_SHARE);
     let mut seen: BTreeMap<Resources, usize> = BTreeMap::new();
-    let mut ranked: Vec<(usize, Found)> = found
+    let mut ranked: Vec<(usize, SimulatedCandidate)> = found
         .into_iter()
         .filter(|one| one.score >= least)
         .map(|one| {
@@ -362,9 +366,9 @@ fn check_best(
     options: &TuneOptions,
     server: &TunedServer,
     sample: &Sample,
-    searched: Searched,
+    searched: SearchResult,
     console: Console,
-) -> Result<Vec<Verified>, String> {
+) -> Result<Vec<CheckedCandidate>, String> {
     let verification = Verification {
         server,
         objective: options.objective,
@@ -385,7 +389,7 @@ fn check_best(
 }
 
 /// The score by which configurations are compared: what gains little is not worth a change.
-fn rank(one: &Verified) -> f64 {
+fn rank(one: &CheckedCandidate) -> f64 {
     if one.is_default { one.score * GAIN_MIN } else { one.score }
 }
 
@@ -425,7 +429,7 @@ mod tests {
         let one = |instances, max_batch, score| {
             let resources = Resources { instances, threads: None };
             let candidate = Candidate { resources, max_batch, delay_us: 0, objective_us: None };
-            Found { candidate, score, rate: 0.0 }
+            SimulatedCandidate { candidate, score, rate: 0.0 }
         };
         let many = (1..=9).map(|size| one(1, size, 100.0 + f64::from(size)));
         let few = best_few(many.chain((2..=6).map(|instances| one(instances, 1, 90.0))).collect());
@@ -452,8 +456,8 @@ mod tests {
         let of = |score, is_default| {
             let resources = Resources { instances: 1, threads: None };
             let candidate = Candidate { resources, max_batch: 1, delay_us: 0, objective_us: None };
-            let found = Found { candidate, score, rate: 0.0 };
-            Verified { found, score, latency: None, is_default, remark: None }
+            let found = SimulatedCandidate { candidate, score, rate: 0.0 };
+            CheckedCandidate { found, score, latency: None, is_default, remark: None }
         };
         assert!(rank(&of(100.0, true)) > rank(&of(101.0, false)));
         assert!(rank(&of(100.0, true)) < rank(&of(103.0, false)));

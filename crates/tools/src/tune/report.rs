@@ -6,11 +6,11 @@ use galatea_config::ConfigDraft;
 use serde_json::{Value, json};
 
 use super::candidate::Resources;
-use super::edit::{Edited, edit};
-use super::measure::Measured;
+use super::edit::{EditedConfig, edit};
+use super::measure::MeasuredResources;
 use super::server::TunedServer;
-use super::verify::Verified;
-use super::{TuneOptions, Tuned};
+use super::verify::CheckedCandidate;
+use super::{TuneOptions, TuningResult};
 use crate::console::Format;
 
 const NS_PER_MS: f64 = 1e6;
@@ -23,11 +23,11 @@ pub(super) struct TuneReport {
     curves: Vec<Curve>,
     simulated: usize,
     /// The best first.
-    checked: Vec<Verified>,
+    checked: Vec<CheckedCandidate>,
     /// Further remarks.
     notes: Vec<String>,
     /// The configuration that is best.
-    pub(super) edited: Edited,
+    pub(super) edited: EditedConfig,
 }
 
 /// The cost of executions with some instances and threads.
@@ -37,7 +37,7 @@ struct Curve {
 }
 
 impl Curve {
-    fn new(measured: &Measured) -> Self {
+    fn new(measured: &MeasuredResources) -> Self {
         Self { resources: measured.resources, sizes: measured.curve.clone() }
     }
 }
@@ -46,9 +46,9 @@ impl TuneReport {
     pub(super) fn new(
         options: &TuneOptions,
         server: &TunedServer,
-        found: Tuned,
+        found: TuningResult,
     ) -> Result<Self, String> {
-        let Tuned { measured, simulated, smaller, checked, file } = found;
+        let TuningResult { measured, simulated, smaller, checked, file } = found;
         let best = checked.first().ok_or("nothing was checked")?;
         if best.score <= 0.0 {
             return Err(unreachable_objective(&measured, &checked));
@@ -125,7 +125,7 @@ impl TuneReport {
             let Resources { instances, threads } = curve.resources;
             json!({ "instances": instances, "threads": threads, "ms": sizes })
         };
-        let checked = |one: &Verified| {
+        let checked = |one: &CheckedCandidate| {
             let candidate = &one.found.candidate;
             json!({
                 "is_default": one.is_default,
@@ -154,7 +154,7 @@ impl TuneReport {
     }
 }
 
-fn name(one: &Verified) -> String {
+fn name(one: &CheckedCandidate) -> String {
     if one.is_default {
         return String::from("as it is without tuning");
     }
@@ -162,7 +162,7 @@ fn name(one: &Verified) -> String {
 }
 
 /// The configuration as it is: its file, or what the server made without one.
-fn unchanged(file: Option<String>, config: &Value) -> Result<Edited, String> {
+fn unchanged(file: Option<String>, config: &Value) -> Result<EditedConfig, String> {
     let text = match file {
         Some(text) => text,
         None => {
@@ -170,10 +170,10 @@ fn unchanged(file: Option<String>, config: &Value) -> Result<Edited, String> {
             draft.map_err(|errors| errors.to_string())?.to_pbtxt()
         }
     };
-    Ok(Edited { text, changes: Vec::new() })
+    Ok(EditedConfig { text, changes: Vec::new() })
 }
 
-fn unreachable_objective(measured: &[Measured], checked: &[Verified]) -> String {
+fn unreachable_objective(measured: &[MeasuredResources], checked: &[CheckedCandidate]) -> String {
     let costs = measured.iter().filter_map(|one| one.curve.first()).map(|(_, ns)| ms(*ns));
     let least = costs.fold(f64::INFINITY, f64::min);
     let usual = checked.iter().find(|one| one.is_default).and_then(|one| one.remark.as_ref());

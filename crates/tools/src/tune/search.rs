@@ -7,9 +7,9 @@ use galatea_simulate::{Arrival, Report, simulate};
 use serde_json::Value;
 
 use super::candidate::{Candidate, has_objective, has_preferred_sizes};
-use super::measure::Measured;
+use super::measure::MeasuredResources;
 use super::objective::Objective;
-use crate::simulate::{Configured, SchedulingOf};
+use crate::simulate::{SchedulingOf, SimulatedScheduler};
 
 /// Number of requests of a simulation.
 const REQUESTS: f64 = 3_000.0;
@@ -27,7 +27,7 @@ const SEED: u64 = 7;
 
 /// A candidate with what its simulation says.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct SimulatedCandidate {
     pub(super) candidate: Candidate,
     /// Rows per second, as the objective counts them.
     pub(super) score: f64,
@@ -51,7 +51,7 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// The candidates with these instances and threads.
-    pub(super) fn candidates(&self, measured: &Measured) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, measured: &MeasuredResources) -> Vec<Candidate> {
         let limit_us = self.objective.limit().map_or(u128::MAX, |limit| limit.as_micros());
         let resources = measured.resources;
         let mut all = Vec::new();
@@ -85,8 +85,8 @@ impl Search<'_> {
     pub(super) fn evaluate(
         &self,
         candidate: Candidate,
-        measured: &Measured,
-    ) -> Result<Found, String> {
+        measured: &MeasuredResources,
+    ) -> Result<SimulatedCandidate, String> {
         self.evaluate_config(candidate, &candidate.apply(self.config), measured)
     }
 
@@ -95,8 +95,8 @@ impl Search<'_> {
         &self,
         candidate: Candidate,
         config: &Value,
-        measured: &Measured,
-    ) -> Result<Found, String> {
+        measured: &MeasuredResources,
+    ) -> Result<SimulatedCandidate, String> {
         let configured = self.configured(&config.to_string())?;
         let rows = f64::from(self.rows);
         let run = |rate: f64| self.run(&configured, measured, rate);
@@ -114,25 +114,30 @@ impl Search<'_> {
                 (rate, rate)
             }
         };
-        Ok(Found { candidate, score: score * rows, rate })
+        Ok(SimulatedCandidate { candidate, score: score * rows, rate })
     }
 
-    fn configured(&self, config: &str) -> Result<Configured, String> {
-        Configured::of_json("a configuration to try", config, self.scheduling_of)
+    fn configured(&self, config: &str) -> Result<SimulatedScheduler, String> {
+        SimulatedScheduler::of_json("a configuration to try", config, self.scheduling_of)
     }
 
     /// The requests per second that a candidate serves when there are always more.
     pub(super) fn saturated(
         &self,
         candidate: Candidate,
-        measured: &Measured,
+        measured: &MeasuredResources,
     ) -> Result<f64, String> {
         let config = candidate.apply(self.config).to_string();
         let configured = self.configured(&config)?;
         Ok(self.run(&configured, measured, f64::INFINITY).throughput())
     }
 
-    fn run(&self, configured: &Configured, measured: &Measured, rate: f64) -> Report {
+    fn run(
+        &self,
+        configured: &SimulatedScheduler,
+        measured: &MeasuredResources,
+        rate: f64,
+    ) -> Report {
         let deadline_ns =
             self.objective.limit().and_then(|limit| u64::try_from(limit.as_nanos()).ok());
         let times = if rate.is_finite() {
@@ -177,7 +182,7 @@ mod tests {
     use super::*;
 
     /// 2 ms and 0.5 ms a row, so that full batches of eight do 1333 rows a second.
-    fn measured() -> Measured {
+    fn measured() -> MeasuredResources {
         let one = |rows: u32| RecordedExecution {
             rows,
             busy: 1,
@@ -188,10 +193,10 @@ mod tests {
         let costs = LearnedCosts::new(&sizes.map(one)).unwrap();
         let curve = sizes.iter().map(|rows| (*rows, 0)).collect();
         let resources = Resources { instances: 1, threads: None };
-        Measured { resources, costs, curve, remarks: Vec::new() }
+        MeasuredResources { resources, costs, curve, remarks: Vec::new() }
     }
 
-    fn best(objective: &str) -> Found {
+    fn best(objective: &str) -> SimulatedCandidate {
         best_of(objective, &config(1, &json!({})), &Shapes::new())
     }
 
@@ -203,14 +208,14 @@ mod tests {
         })
     }
 
-    fn best_of(objective: &str, config: &Value, shapes: &Shapes) -> Found {
+    fn best_of(objective: &str, config: &Value, shapes: &Shapes) -> SimulatedCandidate {
         let objective = Objective::parse(objective).unwrap();
         let scheduling_of = galatea_dispatch::scheduling;
         let capacity = 1333.0;
         let search = Search { objective, scheduling_of, rows: 1, shapes, config, capacity };
         let measured = measured();
         let found = search.candidates(&measured).into_iter();
-        let mut found: Vec<Found> =
+        let mut found: Vec<SimulatedCandidate> =
             found.map(|one| search.evaluate(one, &measured).unwrap()).collect();
         found.sort_by(|one, other| other.score.total_cmp(&one.score));
         found.swap_remove(0)

@@ -11,7 +11,7 @@ use galatea_traffic::{Line, RecordedExecution};
 use serde_json::{Value, json};
 
 use crate::bench::local::LocalServer;
-use crate::record::stream::{Connection, Received};
+use crate::record::stream::{Connection, ReceivedLine};
 
 /// The time that a model may take to load.
 const LOAD_TIME_MAX: Duration = Duration::from_mins(10);
@@ -104,13 +104,13 @@ fn read(
 ) -> Result<(), String> {
     while !is_over.load(Ordering::Acquire) {
         match connection.line(Instant::now() + RECORDING_PAUSE)? {
-            Received::Line(text) => {
+            ReceivedLine::Line(text) => {
                 if let Line::Execution(execution) = Line::parse(&text)? {
                     let _ = executions.send(execution);
                 }
             }
-            Received::Nothing => {}
-            Received::End => break,
+            ReceivedLine::Nothing => {}
+            ReceivedLine::End => break,
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use galatea_load::{Level, Sample, TimedMeasurement, poisson, run_level, run_time
 use serde_json::Value;
 
 use super::objective::Objective;
-use super::search::Found;
+use super::search::SimulatedCandidate;
 use super::server::TunedServer;
 
 /// The most connections.
@@ -23,8 +23,8 @@ const SEED: u64 = 11;
 
 /// The result of a server with a configuration, by the objective.
 #[derive(Clone, Debug)]
-pub(super) struct Verified {
-    pub(super) found: Found,
+pub(super) struct CheckedCandidate {
+    pub(super) found: SimulatedCandidate,
     /// Rows per second.
     pub(super) score: f64,
     /// The latency at that rate that the objective is about, or the median.
@@ -37,14 +37,14 @@ pub(super) struct Verified {
 
 /// A score in requests per second, and the latency that belongs to it.
 #[derive(Clone, Debug, PartialEq)]
-struct Scored {
+struct Score {
     rate: f64,
     latency: Option<Duration>,
     /// Why the rate is 0.
     remark: Option<String>,
 }
 
-impl Scored {
+impl Score {
     fn new(rate: f64, latency: Option<Duration>, why: impl FnOnce() -> String) -> Self {
         Self { rate, latency, remark: (rate <= 0.0).then(why) }
     }
@@ -63,10 +63,10 @@ impl Verification<'_> {
     /// Checks a configuration. `found` says at which rate to begin.
     pub(super) fn verify(
         &self,
-        found: Found,
+        found: SimulatedCandidate,
         config: &Value,
         is_default: bool,
-    ) -> Result<Verified, String> {
+    ) -> Result<CheckedCandidate, String> {
         self.server.load(config)?;
         let scored = match self.objective {
             Objective::Throughput => self.saturate(&found)?,
@@ -75,13 +75,13 @@ impl Verification<'_> {
                 descend(found.rate / STEP, share, limit, |rate| self.send(rate))?
             }
         };
-        let Scored { rate, latency, remark } = scored;
+        let Score { rate, latency, remark } = scored;
         let score = rate * f64::from(self.rows);
-        Ok(Verified { found, score, latency, is_default, remark })
+        Ok(CheckedCandidate { found, score, latency, is_default, remark })
     }
 
     /// Always twice as many requests as can be executed at a time.
-    fn saturate(&self, found: &Found) -> Result<Scored, String> {
+    fn saturate(&self, found: &SimulatedCandidate) -> Result<Score, String> {
         let batches = u64::from(found.candidate.resources.instances) * 2;
         let requests = u64::from(found.candidate.max_batch.max(1).div_ceil(self.rows.max(1)));
         let level = Level {
@@ -94,17 +94,17 @@ impl Verification<'_> {
         let measured = run_level(level, || (), |_, _| ())?;
         let reason = || measured.failures.keys().next().map_or("no answer came", String::as_str);
         let why = || format!("no request was answered: {}", reason());
-        Ok(Scored::new(measured.rate(), measured.latency(0.5), why))
+        Ok(Score::new(measured.rate(), measured.latency(0.5), why))
     }
 
     /// More requests than can be served: those answered in time count.
-    fn overload(&self, rate: f64, limit: Duration) -> Result<Scored, String> {
+    fn overload(&self, rate: f64, limit: Duration) -> Result<Score, String> {
         let measured = self.send(rate)?;
         #[expect(clippy::cast_precision_loss, reason = "a run has few responses")]
         let in_time = measured.within(limit) as f64;
         let latency = measured.latency(0.5);
         let why = || format!("none of them came in time; half took {}", longer_than(latency));
-        Ok(Scored::new(in_time / measured.elapsed.max(self.duration).as_secs_f64(), latency, why))
+        Ok(Score::new(in_time / measured.elapsed.max(self.duration).as_secs_f64(), latency, why))
     }
 
     fn send(&self, rate: f64) -> Result<TimedMeasurement, String> {
@@ -120,7 +120,7 @@ fn descend(
     share: f64,
     limit: Duration,
     mut send: impl FnMut(f64) -> Result<TimedMeasurement, String>,
-) -> Result<Scored, String> {
+) -> Result<Score, String> {
     let mut remark = String::from("the simulation finds no rate at which it is");
     for _ in 0..STEPS {
         if rate < 1.0 {
@@ -129,7 +129,7 @@ fn descend(
         let measured = send(rate)?;
         let latency = measured.latency(share);
         if measured.failed() == 0 && latency.is_some_and(|latency| latency <= limit) {
-            return Ok(Scored::new(rate, latency, String::new));
+            return Ok(Score::new(rate, latency, String::new));
         }
         let percent = share * 100.0;
         remark = format!("p{percent:.0} at {rate:.1} requests/s: {}", longer_than(latency));
@@ -138,7 +138,7 @@ fn descend(
         }
         rate *= STEP;
     }
-    Ok(Scored::new(0.0, None, || format!("not within {limit:?} at any rate tried; {remark}")))
+    Ok(Score::new(0.0, None, || format!("not within {limit:?} at any rate tried; {remark}")))
 }
 
 fn longer_than(latency: Option<Duration>) -> String {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::context::SpanContext;
 use super::ids::{NumberSource, SpanNumber, TraceNumber};
-use crate::event::{Activity, Event, Subject};
+use crate::event::{Event, Subject, TraceActivity};
 
 /// The facts about a request that a collector gets in addition to its records.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub(crate) fn spans_of(
     events: Vec<Event>,
     numbers: &NumberSource,
 ) -> Vec<Span> {
-    let mut builder = Builder {
+    let mut builder = SpanBuilder {
         client,
         numbers,
         spans: Vec::new(),
@@ -93,7 +93,7 @@ pub(crate) fn spans_of(
     for event in events {
         match event {
             Event::Begin { trace, subject } => drop(builder.subjects.insert(trace, subject)),
-            Event::Time { trace: _, activity: Activity::Door(name), ns } => {
+            Event::Time { trace: _, activity: TraceActivity::Door(name), ns } => {
                 builder.add_event(0, name.to_owned(), ns);
             }
             Event::Time { trace, activity, ns } => builder.pass(trace, &activity, ns),
@@ -105,7 +105,7 @@ pub(crate) fn spans_of(
     builder.spans
 }
 
-struct Builder<'a> {
+struct SpanBuilder<'a> {
     client: &'a ClientSpan,
     numbers: &'a NumberSource,
     spans: Vec<Span>,
@@ -113,28 +113,28 @@ struct Builder<'a> {
     subjects: HashMap<u64, Subject>,
 }
 
-impl Builder<'_> {
-    fn pass(&mut self, trace: u64, activity: &Activity, ns: u64) {
+impl SpanBuilder<'_> {
+    fn pass(&mut self, trace: u64, activity: &TraceActivity, ns: u64) {
         let name = activity.name();
         match activity {
-            Activity::Point("REQUEST_START") => self.begin_request(trace, ns),
-            Activity::Point("COMPUTE_START") => {
+            TraceActivity::Point("REQUEST_START") => self.begin_request(trace, ns),
+            TraceActivity::Point("COMPUTE_START") => {
                 self.begin(trace, trace, String::from("compute"), self.numbers.span(), ns);
             }
-            Activity::Custom(_) => {
+            TraceActivity::Custom(_) => {
                 if let Some(begun) = name.strip_suffix("_START").filter(|rest| !rest.is_empty()) {
                     self.begin(trace, trace, begun.to_owned(), self.numbers.span(), ns);
                 }
             }
-            Activity::Point(_) | Activity::Door(_) => {}
+            TraceActivity::Point(_) | TraceActivity::Door(_) => {}
         }
         if let Some(OpenSpan::Span(place)) = self.top(trace) {
             self.add_event(place, name.to_owned(), ns);
         }
         let ends = match activity {
-            Activity::Point(name) => matches!(*name, "REQUEST_END" | "COMPUTE_END"),
-            Activity::Custom(name) => name.len() > "_END".len() && name.ends_with("_END"),
-            Activity::Door(_) => false,
+            TraceActivity::Point(name) => matches!(*name, "REQUEST_END" | "COMPUTE_END"),
+            TraceActivity::Custom(name) => name.len() > "_END".len() && name.ends_with("_END"),
+            TraceActivity::Door(_) => false,
         };
         if ends {
             self.end(trace, ns);

@@ -37,15 +37,15 @@ fn begin(trace: u64, parent: u64, model: &str, id: &str) -> Event {
 }
 
 fn point(trace: u64, name: &'static str, ns: u64) -> Event {
-    Event::Time { trace, activity: Activity::Point(name), ns }
+    Event::Time { trace, activity: TraceActivity::Point(name), ns }
 }
 
 fn custom(trace: u64, name: &str, ns: u64) -> Event {
-    Event::Time { trace, activity: Activity::Custom(name.into()), ns }
+    Event::Time { trace, activity: TraceActivity::Custom(name.into()), ns }
 }
 
 fn door(name: &'static str, ns: u64) -> Event {
-    Event::Time { trace: 1, activity: Activity::Door(name), ns }
+    Event::Time { trace: 1, activity: TraceActivity::Door(name), ns }
 }
 
 #[test]

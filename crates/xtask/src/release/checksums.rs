@@ -12,14 +12,14 @@ pub(crate) const FILE: &str = "SHA256SUMS";
 
 /// A file of a release.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Summed {
+pub(crate) struct ChecksummedFile {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     sha256: String,
 }
 
 /// The files in a folder, by their names.
-pub(crate) fn of_folder(folder: &Path) -> Result<Vec<Summed>, String> {
+pub(crate) fn of_folder(folder: &Path) -> Result<Vec<ChecksummedFile>, String> {
     let failed = |error: io::Error| format!("can't read '{}': {error}", folder.display());
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -29,7 +29,7 @@ pub(crate) fn of_folder(folder: &Path) -> Result<Vec<Summed>, String> {
             let mut hash = Sha256::new();
             let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut hash));
             let bytes = copied.map_err(|error| format!("can't read '{name}': {error}"))?;
-            files.push(Summed { name, bytes, sha256: in_hexadecimal(&hash.finalize()) });
+            files.push(ChecksummedFile { name, bytes, sha256: in_hexadecimal(&hash.finalize()) });
         }
     }
     files.sort();
@@ -37,7 +37,7 @@ pub(crate) fn of_folder(folder: &Path) -> Result<Vec<Summed>, String> {
 }
 
 /// The file with the hashes, which has none of itself.
-pub(crate) fn write(files: &[Summed]) -> String {
+pub(crate) fn write(files: &[ChecksummedFile]) -> String {
     let files = files.iter().filter(|file| file.name != FILE);
     files.map(|file| format!("{}  {}\n", file.sha256, file.name)).collect()
 }

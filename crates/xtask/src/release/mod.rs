@@ -15,7 +15,7 @@ use crate::image::{self, Builder};
 use crate::process::{command, output, run as run_command};
 use crate::target::Target;
 use crate::{sbom, wheel, workspace};
-use options::{Options, WhichImage};
+use options::{ImageDemand, Options};
 
 /// The version that is released.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -104,12 +104,12 @@ impl Commit {
 
 /// The program that builds the image; otherwise the reason for which there is none.
 fn choose_builder(options: &Options) -> Result<(Option<Builder>, Option<String>), String> {
-    if options.image == WhichImage::None {
+    if options.image == ImageDemand::None {
         return Ok((None, Some(String::from("it was not asked for"))));
     }
     match Builder::find(&Target::host()) {
         Ok(builder) => Ok((Some(builder), None)),
-        Err(reason) if options.image == WhichImage::IfPossible => Ok((None, Some(reason))),
+        Err(reason) if options.image == ImageDemand::IfPossible => Ok((None, Some(reason))),
         Err(reason) => Err(reason),
     }
 }

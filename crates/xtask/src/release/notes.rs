@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::checksums::{FILE, Summed};
+use super::checksums::{ChecksummedFile, FILE};
 
 /// The name of the section of what is not released yet.
 const UNRELEASED: &str = "Unreleased";
@@ -47,12 +47,12 @@ pub(crate) fn write(
     version: &str,
     commit: &str,
     changes: &str,
-    files: &[Summed],
+    files: &[ChecksummedFile],
     image_left_out: Option<&str>,
 ) -> String {
     let mut notes = format!("# Galatea {version}\n\nMade from the commit {commit}.\n\n");
     let _ = write!(notes, "{changes}\n\n## Files\n\n| file | bytes | content |\n|---|---|---|\n");
-    for Summed { name, bytes, .. } in files {
+    for ChecksummedFile { name, bytes, .. } in files {
         let _ = writeln!(notes, "| `{name}` | {bytes} | {} |", content(name));
     }
     if let Some(reason) = image_left_out {

@@ -7,7 +7,7 @@ use crate::target::Target;
 
 /// The will to have an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhichImage {
+pub(crate) enum ImageDemand {
     /// The release fails without it.
     Needed,
     /// It is left out where no program builds images, and the release says so.
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     pub(crate) is_draft: bool,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) targets: Vec<Target>,
-    pub(crate) image: WhichImage,
+    pub(crate) image: ImageDemand,
     pub(crate) base: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Options {
             is_draft: false,
             folder: None,
             targets: Vec::new(),
-            image: WhichImage::IfPossible,
+            image: ImageDemand::IfPossible,
             base: None,
         };
         loop {
@@ -55,11 +55,11 @@ impl Options {
                     rest
                 }
                 ["--image", rest @ ..] => {
-                    options.image = WhichImage::Needed;
+                    options.image = ImageDemand::Needed;
                     rest
                 }
                 ["--without-image", rest @ ..] => {
-                    options.image = WhichImage::None;
+                    options.image = ImageDemand::None;
                     rest
                 }
                 ["--base", base, rest @ ..] => {
@@ -88,7 +88,7 @@ mod tests {
     fn without_options_everything_that_is_possible_is_released() {
         let options = Options::parse(&[]).unwrap();
         assert!(!options.is_draft);
-        assert_eq!(options.image, WhichImage::IfPossible);
+        assert_eq!(options.image, ImageDemand::IfPossible);
         assert_eq!(options.targets, [Target::host()]);
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let options = Options::parse(&[&arm[..], &arm[..], &["--image", "--draft"]].concat());
         let options = options.unwrap();
         assert_eq!(options.targets, [Target::named(arm[1]).unwrap()]);
-        assert_eq!(options.image, WhichImage::Needed);
+        assert_eq!(options.image, ImageDemand::Needed);
         assert!(options.is_draft);
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::mask::{Language, Masked, mask, without_tests};
+use super::mask::{Language, MaskedSource, mask, without_tests};
 use crate::workspace;
 
 /// Folders that hold nothing of ours, or what others wrote.
@@ -22,7 +22,7 @@ pub(super) struct File {
     /// As it is.
     pub(super) text: String,
     /// Without literals and comments.
-    pub(super) masked: Masked,
+    pub(super) masked: MaskedSource,
 }
 
 impl File {

@@ -18,7 +18,7 @@ pub(super) enum Language {
 
 /// A text in the two forms that checks read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Masked {
+pub(super) struct MaskedSource {
     /// Without string literals: code and comments.
     pub(super) words: String,
     /// Without string literals and comments.
@@ -42,16 +42,16 @@ enum Region {
 }
 
 /// Blanks the literals and comments of a source.
-pub(super) fn mask(language: Language, text: &str) -> Masked {
+pub(super) fn mask(language: Language, text: &str) -> MaskedSource {
     if language == Language::Text {
-        return Masked { words: text.to_owned(), code: text.to_owned() };
+        return MaskedSource { words: text.to_owned(), code: text.to_owned() };
     }
     let mut lexer = Lexer {
         language,
         characters: text.chars().collect(),
         at: 0,
         region: Region::Code,
-        masked: Masked::default(),
+        masked: MaskedSource::default(),
     };
     while lexer.at < lexer.characters.len() {
         lexer.step();
@@ -64,7 +64,7 @@ struct Lexer {
     characters: Vec<char>,
     at: usize,
     region: Region,
-    masked: Masked,
+    masked: MaskedSource,
 }
 
 impl Lexer {

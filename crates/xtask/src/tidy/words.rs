@@ -19,13 +19,13 @@ enum Form {
 }
 
 /// A word that isn't used, and the one that is.
-struct Dropped {
+struct ReplacedWord {
     form: Form,
     instead: &'static str,
 }
 
-const fn dropped(form: Form, instead: &'static str) -> Dropped {
-    Dropped { form, instead }
+const fn dropped(form: Form, instead: &'static str) -> ReplacedWord {
+    ReplacedWord { form, instead }
 }
 
 /// Subjects whose originals may be called so, because they aren't Triton.
@@ -57,7 +57,7 @@ const ORIGINALS: &[&str] = &[
     "values",
 ];
 
-const DROPPED: &[Dropped] = &[
+const DROPPED: &[ReplacedWord] = &[
     dropped(Form::Phrase(&["the", "original"], ORIGINALS), "Triton"),
     dropped(Form::Phrase(&["the", "originals"], &[]), "Triton's"),
     dropped(Form::Word("contestant"), "Triton, implementation"),
@@ -123,7 +123,7 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
 /// The different tokens so far, with the forms that each begins. Files share most of them, and hardly
 /// any begins what is dropped.
 #[derive(Default)]
-struct KnownTokens<'a>(HashMap<&'a str, Vec<&'static Dropped>>);
+struct KnownTokens<'a>(HashMap<&'a str, Vec<&'static ReplacedWord>>);
 
 impl<'a> KnownTokens<'a> {
     fn search(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use galatea_infer::CorrelationId;
 use galatea_policy::InstanceId;
-use galatea_traffic::{Executed, Line, RecordedExecution, RecordedRequest};
+use galatea_traffic::{Line, RecordedExecution, RecordedRequest, RequestExecution};
 
 use super::recorder::{EndKind, EndedRequest, Execution, TakenRecords};
 
@@ -54,7 +54,7 @@ impl TakenTraffic {
         let (status, executed) = match &ended.end {
             EndKind::Refused(reason) => (reason.name(), None),
             EndKind::Executed(execution) => {
-                let executed = Executed {
+                let executed = RequestExecution {
                     execution: execution.number,
                     compute_ns: execution.duration_ns,
                     batch: execution.rows,

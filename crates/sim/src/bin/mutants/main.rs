@@ -27,16 +27,18 @@ use list::Mutant;
 use options::Options;
 
 /// The time for which the simulator looks for a bug.
-struct Effort {
+struct SearchEffort {
     /// The simulator's arguments.
     arguments: [&'static str; 2],
     /// A bug may also show by never ending: the simulator ends before this without a bug.
     time_max: Duration,
 }
 
-const WHOLE: Effort = Effort { arguments: ["--seeds", "3000"], time_max: Duration::from_secs(240) };
+const WHOLE: SearchEffort =
+    SearchEffort { arguments: ["--seeds", "3000"], time_max: Duration::from_secs(240) };
 
-const SAMPLE: Effort = Effort { arguments: ["--seconds", "20"], time_max: Duration::from_secs(40) };
+const SAMPLE: SearchEffort =
+    SearchEffort { arguments: ["--seconds", "20"], time_max: Duration::from_secs(40) };
 
 fn main() -> ExitCode {
     match Options::read(std::env::args().skip(1)).and_then(|options| examine(&options)) {
