@@ -1,6 +1,7 @@
 //! Shared parts of the targets: doors in front of a model that returns its inputs, and the
 //! memory that an input takes.
 
+mod forests;
 mod memory;
 
 use std::io::{ErrorKind, Read, Write};
@@ -16,6 +17,7 @@ use galatea_control::{ArchiveLayout, ArchiveInspector};
 use galatea_infer::{Pass, api};
 use tokio::runtime::{Builder, Handle};
 
+pub use self::forests::read_and_predict;
 pub use self::memory::bounded_by_length;
 
 /// A door that listens, on a thread of its own, to the end of the process.

@@ -12,11 +12,12 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// Calls a function with an input, and panics if that takes too much memory. Targets that call
 /// it have one thread.
-pub fn bounded_by_length(text: &str, read: impl FnOnce(&str)) {
+pub fn bounded_by_length<T: AsRef<[u8]> + ?Sized>(input: &T, read: impl FnOnce(&T)) {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
-    read(text);
+    read(input);
     let taken = ALLOCATOR.peak_usage().saturating_sub(before);
-    let most = text.len() * PER_BYTE_MAX + BYTES_MAX;
-    assert!(taken <= most, "{taken} bytes were taken for {}", text.len());
+    let length = input.as_ref().len();
+    let most = length * PER_BYTE_MAX + BYTES_MAX;
+    assert!(taken <= most, "{taken} bytes were taken for {length}");
 }

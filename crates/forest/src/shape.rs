@@ -3,7 +3,7 @@
 use crate::{Postprocessor, ReadError};
 
 /// The most outputs of one row, over all targets.
-const OUTPUTS_MAX: usize = 1 << 16;
+const OUTPUTS_MAX: usize = 1 << 15;
 /// The most features. The two highest bits of a node's feature are flags.
 const FEATURES_MAX: u32 = 1 << 30;
 

@@ -72,7 +72,7 @@ impl LearnerHeader {
 }
 
 /// The most targets, of which a file with more is refused by the check of outputs.
-const TARGETS_MAX: u32 = 1 << 17;
+const TARGETS_MAX: u32 = 1 << 16;
 
 fn read_document(document: &Value) -> Result<Forest, ReadError> {
     // A pickled or checkpointed model wraps the document.

@@ -156,7 +156,7 @@ fn groups_are_classes_or_targets() {
         "XGBoost does not support multi-target models for multi-class classification",
     );
     let many = ("\"num_class\": \"0\"", "\"num_class\": \"2000000000\"");
-    check_error(&[many], "2000000000 outputs for each row are more than 65536");
+    check_error(&[many], "2000000000 outputs for each row are more than 32768");
 }
 
 #[test]
