@@ -113,12 +113,11 @@ impl CallTemplate {
             return Backpressure::default();
         }
         let run: Arc<dyn ResponseCongestion> = run.clone();
-        let backpressure = self.request.backpressure.clone().with(run);
+        let backpressure = self.request.backpressure.clone().with_point(run);
         match &ensemble.gates {
             None => backpressure,
-            Some(gates) => {
-                backpressure.with(Arc::new(DownstreamCongestion { gates: gates.clone(), step }))
-            }
+            Some(gates) => backpressure
+                .with_point(Arc::new(DownstreamCongestion { gates: gates.clone(), step })),
         }
     }
 }

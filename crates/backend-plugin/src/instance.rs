@@ -81,7 +81,7 @@ pub(crate) struct InstanceCount {
 
 impl InstanceCount {
     /// Counts an instance until the returned value is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> InstanceLife {
+    pub(crate) fn count_instance(self: &Arc<Self>) -> InstanceLife {
         *self.count.lock("count an instance") += 1;
         InstanceLife(self.clone())
     }

@@ -58,7 +58,8 @@ struct PluginModel {
 
 impl ModelTrait for PluginModel {
     fn create_instance(&self, at: &Placement) -> Result<Box<dyn InstanceTrait>, Status> {
-        let instance = PluginInstance::initialize(self.model.clone(), at, self.count.begin())?;
+        let instance =
+            PluginInstance::initialize(self.model.clone(), at, self.count.count_instance())?;
         let mut instances = self.instances.lock("add an instance");
         instances.retain(|one| one.strong_count() > 0);
         instances.push(instance.downgrade());

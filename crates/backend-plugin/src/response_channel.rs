@@ -185,7 +185,7 @@ impl ResponseChannel {
     pub(crate) fn send(&self, result: ResponseResult, is_final: bool) -> Result<(), Status> {
         if self.enqueue_response(result, is_final)? {
             // A plug-in that sends many responses must not outrun a slow receiver.
-            self.backpressure.wait(&self.cancel);
+            self.backpressure.wait_until_relieved(&self.cancel);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub(crate) struct SharedStateMemory(Lock<BTreeMap<usize, Weak<HostBuffer>>>);
 impl SharedStateMemory {
     /// The memory that contains these bytes. If they are elsewhere, memory with a copy of them,
     /// because other readers may share those bytes.
-    pub(crate) fn of(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
+    pub(crate) fn memory_of(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
         let found = self.find(bytes).filter(|found| found.byte_size() == bytes.len());
         found.or_else(|| self.keep(HostBuffer::copy_of(bytes)?))
     }
@@ -88,9 +88,9 @@ mod tests {
     fn a_fixed_state_has_memory_of_its_size() {
         let states = SharedStateMemory::default();
         let bytes = [1, 2, 3];
-        let first = states.of(&bytes).unwrap();
+        let first = states.memory_of(&bytes).unwrap();
         assert!(!std::ptr::eq(first.first(3), &raw const bytes[..]) && first.byte_size() == 3);
-        assert!(Arc::ptr_eq(&states.of(first.first(3)).unwrap(), &first));
-        assert!(!Arc::ptr_eq(&states.of(first.first(2)).unwrap(), &first));
+        assert!(Arc::ptr_eq(&states.memory_of(first.first(3)).unwrap(), &first));
+        assert!(!Arc::ptr_eq(&states.memory_of(first.first(2)).unwrap(), &first));
     }
 }

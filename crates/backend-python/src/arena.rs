@@ -100,7 +100,7 @@ impl Arena {
     }
 
     /// Keeps the memory that the block at this offset describes until the block is released.
-    pub(crate) fn keep(&self, offset: u64, memory: Buffer) {
+    pub(crate) fn keep_until_release(&self, offset: u64, memory: Buffer) {
         self.blocks.lock("keep what a block describes").described.insert(offset, memory);
     }
 

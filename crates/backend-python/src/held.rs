@@ -295,7 +295,7 @@ impl HeldRequests {
 
     /// Records that the worker is gone: no requests are held any more, and the held ones are
     /// returned.
-    pub(crate) fn close(&self, reason: &Status) -> Vec<HeldRequest> {
+    pub(crate) fn close_and_take(&self, reason: &Status) -> Vec<HeldRequest> {
         let mut held = self.held.lock("fail what the worker held");
         held.gone.get_or_insert_with(|| reason.clone());
         let left = held.by_key.drain().map(|(_, one)| one).collect();

@@ -115,7 +115,11 @@ impl WorkerSockets {
 
     /// Waits until the second socket is readable, and meanwhile sends the unsent bytes of both
     /// sockets.
-    pub(crate) fn wait(&self, process: Option<&OwnedFd>, timeout: Duration) -> SocketEvents {
+    pub(crate) fn wait_for_events(
+        &self,
+        process: Option<&OwnedFd>,
+        timeout: Duration,
+    ) -> SocketEvents {
         self.wait_for(PollFlags::empty(), process, timeout)
     }
 

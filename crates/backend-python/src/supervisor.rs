@@ -278,7 +278,7 @@ impl SupervisedInstance {
         loop {
             self.act(&mut running);
             let state = self.state.lock("plan");
-            let (wait, wakeup) = (state.life.wait(), state.life.next_wakeup());
+            let (wait, wakeup) = (state.life.awaited_events(), state.life.next_wakeup());
             let has_actions = !state.actions.is_empty();
             drop(state);
             if has_actions {
@@ -315,7 +315,7 @@ impl SupervisedInstance {
     /// Reads the worker's messages.
     fn listen(&self, running: &mut RunningWorker, timeout: Duration) {
         let RunningWorker { worker, process, others, .. } = running;
-        let events = worker.link.wait(process.handle.as_ref(), timeout);
+        let events = worker.link.wait_for_events(process.handle.as_ref(), timeout);
         if events.is_idle {
             worker.trim();
         }
@@ -388,7 +388,7 @@ impl SupervisedInstance {
     /// Waits, unless the instance is ending.
     fn pause(&self, pause: Duration) {
         let state = self.state.lock("wait before another start");
-        if state.life.wait() == WorkerWait::Pause {
+        if state.life.awaited_events() == WorkerWait::Pause {
             drop(self.changed.wait_timeout(state, pause));
         }
     }

@@ -119,7 +119,7 @@ impl Arenas {
     ) -> Result<ContentPlace<'a>, Status> {
         let (description, memory) = self.gpus.describe(region)?;
         let offset = self.inputs.store(&description.encode())?;
-        self.inputs.keep(offset, Buffer::from_device(memory));
+        self.inputs.keep_until_release(offset, Buffer::from_device(memory));
         stored.push(offset);
         Ok(ContentPlace::Device(offset, galatea_stdx::len64(region.byte_size)))
     }

@@ -48,11 +48,11 @@ impl Runtime {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        self.begin(future).wait()
+        self.spawn(future).wait()
     }
 
     /// Starts a future.
-    pub(crate) fn begin<T: Send + 'static>(
+    pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> RunningFuture<T> {
@@ -132,7 +132,7 @@ mod tests {
         let (begun, has_begun) = mpsc::sync_channel(1);
         let used = Arc::new(());
         let in_future = used.clone();
-        let under_way = runtime.begin(async move {
+        let under_way = runtime.spawn(async move {
             begun.send(()).unwrap();
             pending::<()>().await;
             drop(in_future);

@@ -229,7 +229,7 @@ impl RemoteStore for BucketStore {
         let (_, store) = self.store.lock("take the object store").clone();
         let folder = self.origin.address.folder.clone();
         let (permits, orders) = (self.permits.clone(), downloads.clone());
-        let under_way = self.runtime.begin(async move {
+        let under_way = self.runtime.spawn(async move {
             let copies = orders.into_iter().map(|order| {
                 let (store, permits) = (store.clone(), permits.clone());
                 let path = format!("{folder}/{}", order.object.path);

@@ -34,7 +34,8 @@ pub fn trace_change(request: &message::TraceSettingRequest) -> Result<Option<Tra
         };
     }
     change.rate = field(request, "trace_rate", |text| trace_fields::unsigned("trace_rate", text))?;
-    change.count = field(request, "trace_count", |text| trace_fields::count(text, " "))?;
+    change.count =
+        field(request, "trace_count", |text| trace_fields::parse_trace_count(text, " "))?;
     change.log_frequency =
         field(request, "log_frequency", |text| trace_fields::unsigned("log_frequency", text))?;
     Ok(Some(change))

@@ -62,7 +62,7 @@ pub fn decode_trace_change(body: &[u8], limits: &Limits) -> Result<TraceChange, 
     Ok(TraceChange {
         levels: levels(fields.levels)?,
         rate: number(fields.rate, |text| trace_fields::unsigned("trace_rate", text))?,
-        count: number(fields.count, |text| trace_fields::count(text, ""))?,
+        count: number(fields.count, |text| trace_fields::parse_trace_count(text, ""))?,
         log_frequency: number(fields.log_frequency, |text| {
             trace_fields::unsigned("log_frequency", text)
         })?,

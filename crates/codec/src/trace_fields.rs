@@ -15,7 +15,7 @@ pub fn unsigned(field: &str, value: &str) -> Result<u32, Status> {
 }
 
 /// Reads `trace_count`. The protocols differ in what comes before the value in an error.
-pub fn count(value: &str, before_value: &str) -> Result<i32, Status> {
+pub fn parse_trace_count(value: &str, before_value: &str) -> Result<i32, Status> {
     let count = number("trace_count", value, -1, i64::from(i32::MAX))?;
     if count < -1 {
         return Err(Status::invalid_argument(format!(
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn counts_are_at_least_minus_one() {
-        assert_eq!(count("-1", ""), Ok(-1));
-        let error = count("-2", " ").unwrap_err();
+        assert_eq!(parse_trace_count("-1", ""), Ok(-1));
+        let error = parse_trace_count("-2", " ").unwrap_err();
         let text = "Unable to parse 'trace_count'. Expecting value >= -1, got: -2";
         assert_eq!(error.message(), text);
-        let error = count("-9999999999", "").unwrap_err();
+        let error = parse_trace_count("-9999999999", "").unwrap_err();
         let range = "value is out of range [ -1, 2147483647 ], got: -9999999999";
         assert_eq!(error.message(), format!("Unable to parse 'trace_count', {range}"));
     }

@@ -33,7 +33,7 @@ pub(crate) fn history(history: &History) -> Bytes {
 }
 
 /// The last five seconds of the history.
-pub(crate) fn sample(history: &History) -> Bytes {
+pub(crate) fn latest_history(history: &History) -> Bytes {
     event("sample", &history.last())
 }
 

@@ -111,7 +111,7 @@ impl Dashboard {
     /// Ends the streams of all watchers permanently, because the server is stopping.
     pub fn end(&self) {
         self.sampler.end();
-        self.watchers.end();
+        self.watchers.end_streams();
     }
 }
 

@@ -60,7 +60,7 @@ impl Watchers {
         // or on its own.
         let mut history = self.history.lock("take a sample");
         history.add(&statistics, held);
-        self.publish(&frame::sample(&history));
+        self.publish(&frame::latest_history(&history));
     }
 
     /// Adds a watcher, and starts the task if it is the first.
@@ -103,13 +103,13 @@ impl Watchers {
     }
 
     /// Removes a watcher that has left.
-    pub(crate) fn leave(&self, number: u64) {
+    pub(crate) fn remove_watcher(&self, number: u64) {
         let slot = self.state.lock("remove a watcher").slots.remove(&number);
         drop(slot);
     }
 
     /// Ends all streams permanently.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end_streams(&self) {
         self.state.lock("end the streams").has_ended = true;
         self.dismiss();
     }
@@ -183,7 +183,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.watchers.leave(self.number);
+        self.watchers.remove_watcher(self.number);
     }
 }
 
@@ -352,7 +352,7 @@ mod tests {
         let watched = Watched::new(FakeWatch::default());
         let mut watcher = watched.watch().unwrap();
         next(&mut watcher).await;
-        watched.watchers.end();
+        watched.watchers.end_streams();
         assert_eq!(next(&mut watcher).await, None);
         assert_eq!(watched.watch().unwrap_err().message(), "Server exiting");
         watched.idle().await;

@@ -173,7 +173,7 @@ impl Device {
     ///
     /// The driver's error.
     pub fn memory(&self) -> Result<MemoryUse, Error> {
-        let entered = self.0.enter()?;
+        let entered = self.0.make_current()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: Both pointers are to locals; the context is current.
         let code = unsafe { self.0.driver.cuMemGetInfo_v2(&raw mut free, &raw mut total) };
@@ -197,7 +197,7 @@ impl Device {
             return Ok(false);
         }
         let other = peer.0.context()?;
-        let entered = self.0.enter()?;
+        let entered = self.0.make_current()?;
         // SAFETY: The context of the peer is alive: `peer` holds it.
         let code = unsafe { driver.cuCtxEnablePeerAccess(other, 0) };
         drop(entered);
@@ -210,7 +210,7 @@ impl Device {
 
 impl State {
     /// Makes the device's context current on this thread.
-    pub(crate) fn enter(&self) -> Result<CurrentContextGuard<'_>, Error> {
+    pub(crate) fn make_current(&self) -> Result<CurrentContextGuard<'_>, Error> {
         if let Some(text) = self.lost.get() {
             return Err(Error::Lost { device: self.info.number, text: text.clone() });
         }
@@ -264,7 +264,7 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take()
-            && let Ok(entered) = self.enter()
+            && let Ok(entered) = self.make_current()
         {
             // SAFETY: The pool's memory was allocated once, and all that used it held this
             // device.

@@ -349,7 +349,7 @@ fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Devi
 fn allocate_pool(device: &Device, bytes: u64) -> Result<(), Error> {
     let size = usize::try_from(bytes).unwrap_or(usize::MAX);
     let state = &device.0;
-    let entered = state.enter()?;
+    let entered = state.make_current()?;
     let mut address = 0;
     // SAFETY: The pointer is to a local; the context is current.
     let code = unsafe { state.driver.cuMemAlloc_v2(&raw mut address, size) };

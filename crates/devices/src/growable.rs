@@ -47,7 +47,7 @@ impl Device {
     pub fn reserve(&self, bytes: usize) -> Result<GrowableBuffer, Error> {
         let state = &self.0;
         let what = MemAllocationProp::of_device(state.raw);
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         let (mut can, mut block, mut address) = (0, 0, 0);
         // SAFETY: All pointers are to locals.
         unsafe {
@@ -130,7 +130,7 @@ impl Reserved {
     /// Maps memory behind the block with this index.
     fn block_at(&self, index: usize) -> Result<Block, Error> {
         let state = &self.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         let what = MemAllocationProp::of_device(state.raw);
         let location = MemLocation { kind: 1, number: state.raw };
         let access = MemAccessDesc { location, flags: 3 };
@@ -173,7 +173,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let Ok(entered) = self.device.0.enter() else { return };
+        let Ok(entered) = self.device.0.make_current() else { return };
         let blocks = std::mem::take(self.blocks.get_mut());
         for (index, block) in blocks.iter().enumerate() {
             self.release(index, block);

@@ -39,7 +39,7 @@ impl PinnedPool {
     /// Creates a pool of this size that all devices can copy from and to.
     pub(crate) fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
         let state = &device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         let mut start: *mut c_void = std::ptr::null_mut();
         let flags = driver::HOST_ALLOC_PORTABLE;
         // SAFETY: The pointer is to a local; a context is current.
@@ -80,7 +80,7 @@ impl Drop for PinnedPool {
     fn drop(&mut self) {
         // Without a context, nothing is released: the device is lost, and the process will end
         // soon.
-        let Ok(entered) = self.device.0.enter() else { return };
+        let Ok(entered) = self.device.0.make_current() else { return };
         // SAFETY: The memory was allocated once, and its parts held the pool.
         let _ = unsafe { self.device.0.driver.cuMemFreeHost(self.start.as_ptr().cast()) };
         drop(entered);

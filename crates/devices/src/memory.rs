@@ -62,7 +62,7 @@ impl Device {
     /// or the memory is shorter than `bytes`.
     pub fn open(&self, handle: &IpcHandle, bytes: usize) -> Result<DeviceBuffer, Error> {
         let state = &self.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         let mut address = 0;
         let handle = IpcMemHandle { reserved: *handle };
         let flags = driver::IPC_LAZY_PEER_ACCESS;
@@ -101,7 +101,7 @@ impl DeviceBuffer {
 
     pub(crate) fn allocate(device: &Device, bytes: usize) -> Result<Self, Error> {
         let state = &device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         let mut address = 0;
         // SAFETY: The pointer is to a local; the context is current. The driver allocates
         // no empty memory.
@@ -173,7 +173,7 @@ impl DeviceBuffer {
     pub fn ipc_handle(&self) -> Result<(IpcHandle, usize), Error> {
         let (base, _) = self.allocation()?;
         let state = &self.memory.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         let mut handle = IpcMemHandle { reserved: [0; 64] };
         // SAFETY: The pointer is to a local; the memory is alive.
         let code = unsafe { state.driver.cuIpcGetMemHandle(&raw mut handle, base) };
@@ -186,7 +186,7 @@ impl DeviceBuffer {
     /// The start and length of the allocation that this memory is part of.
     fn allocation(&self) -> Result<(u64, usize), Error> {
         let state = &self.memory.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: Both pointers are to locals; the memory is alive.
         let code = unsafe {
@@ -210,7 +210,7 @@ impl Drop for Memory {
             }
             Origin::Allocated | Origin::Opened => {
                 // A lost device has no memory to release.
-                let Ok(entered) = state.enter() else { return };
+                let Ok(entered) = state.make_current() else { return };
                 // SAFETY: The address is the driver's, and is released once. Work that
                 // uses the memory holds it.
                 let _ = unsafe {

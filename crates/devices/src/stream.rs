@@ -69,7 +69,7 @@ impl Device {
     ///
     /// The driver's error.
     pub fn stream_with_priority(&self, priority: i32) -> Result<Stream, Error> {
-        let entered = self.0.enter()?;
+        let entered = self.0.make_current()?;
         let mut raw = std::ptr::null_mut();
         // As in Triton, the stream synchronizes with the default stream, because libraries that
         // don't know about streams use that one.
@@ -112,7 +112,7 @@ impl Stream {
         let (address, length) = (bytes.as_ptr().addr(), bytes.len());
         // SAFETY: Both memories have this length; the stream keeps their owners.
         unsafe { self.copy_raw(to.address(), address_of_host(address), length) }?;
-        self.keep(Box::new((from, to.clone())));
+        self.keep_until_done(Box::new((from, to.clone())));
         Ok(())
     }
 
@@ -149,7 +149,7 @@ impl Stream {
             // SAFETY: Both memories have this length. The stream keeps the source; the
             // destination is held until the copy is done: see `PendingCopyTargets` and `DownloadBuffers`.
             unsafe { self.copy_raw(address_of_host(address), from.address(), length) }?;
-            self.keep(Box::new(from.clone()));
+            self.keep_until_done(Box::new(from.clone()));
         }
         let event = self.record()?;
         Ok(DownloadBuffers { event, buffers: std::mem::take(&mut targets.buffers) })
@@ -167,7 +167,7 @@ impl Stream {
         }
         // SAFETY: Both memories have this length; the stream keeps both.
         unsafe { self.copy_raw(to.address(), from.address(), from.len()) }?;
-        self.keep(Box::new((from.clone(), to.clone())));
+        self.keep_until_done(Box::new((from.clone(), to.clone())));
         Ok(())
     }
 
@@ -181,12 +181,12 @@ impl Stream {
             return Ok(());
         }
         let state = &self.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         // SAFETY: The memory has this length, and the stream keeps it.
         let code = unsafe { state.driver.cuMemsetD8Async(to.address(), value, to.len(), self.raw) };
         drop(entered);
         state.check("cuMemsetD8Async", code)?;
-        self.keep(Box::new(to.clone()));
+        self.keep_until_done(Box::new(to.clone()));
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Stream {
             return Ok(());
         }
         let state = &self.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         // SAFETY: The caller keeps the contract; the stream is alive.
         let code = unsafe { state.driver.cuMemcpyAsync(to, from, bytes, self.raw) };
         drop(entered);
@@ -213,7 +213,7 @@ impl Stream {
     }
 
     /// Holds a value until all currently queued work is done.
-    pub fn keep(&self, value: Box<dyn Any + Send>) {
+    pub fn keep_until_done(&self, value: Box<dyn Any + Send>) {
         let mut kept = self.kept.borrow_mut();
         kept.recent.push(value);
         let many = kept.recent.len() >= KEPT_WITHOUT_EVENT_MAX;
@@ -233,7 +233,7 @@ impl Stream {
         self.release_done();
         let event = StreamEvent::new(&self.device)?;
         let state = &self.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         // SAFETY: StreamEvent and stream are alive and of one device.
         let code = unsafe { state.driver.cuEventRecord(event.0.raw, self.raw) };
         drop(entered);
@@ -254,12 +254,12 @@ impl Stream {
     /// The driver's error.
     pub fn wait_for(&self, event: &StreamEvent) -> Result<(), Error> {
         let state = &self.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         // SAFETY: StreamEvent and stream are alive.
         let code = unsafe { state.driver.cuStreamWaitEvent(self.raw, event.0.raw, 0) };
         drop(entered);
         state.check("cuStreamWaitEvent", code)?;
-        self.keep(Box::new(event.clone()));
+        self.keep_until_done(Box::new(event.clone()));
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let state = &self.device.0;
-        if let Ok(entered) = state.enter() {
+        if let Ok(entered) = state.make_current() {
             // SAFETY: The stream is alive, and is destroyed once. What its work uses is
             // dropped after it.
             unsafe {
@@ -308,7 +308,7 @@ impl Drop for Stream {
 
 impl StreamEvent {
     fn new(device: &Device) -> Result<Self, Error> {
-        let entered = device.0.enter()?;
+        let entered = device.0.make_current()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: The pointer is to a local; the context is current.
         let code = unsafe { device.0.driver.cuEventCreate(&raw mut raw, driver::EVENT_FLAGS) };
@@ -324,7 +324,7 @@ impl StreamEvent {
     /// If the work failed, which means that the device is lost.
     pub fn is_done(&self) -> Result<bool, Error> {
         let state = &self.0.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         // SAFETY: The event is alive.
         let code = unsafe { state.driver.cuEventQuery(self.0.raw) };
         drop(entered);
@@ -341,7 +341,7 @@ impl StreamEvent {
     /// If the work failed, which means that the device is lost.
     pub fn wait(&self) -> Result<(), Error> {
         let state = &self.0.device.0;
-        let entered = state.enter()?;
+        let entered = state.make_current()?;
         // SAFETY: The event is alive.
         let code = unsafe { state.driver.cuEventSynchronize(self.0.raw) };
         drop(entered);
@@ -358,7 +358,7 @@ impl StreamEvent {
 impl Drop for RawEvent {
     fn drop(&mut self) {
         let state = &self.device.0;
-        if let Ok(entered) = state.enter() {
+        if let Ok(entered) = state.make_current() {
             // SAFETY: The event is destroyed once; the driver keeps what work still needs.
             let _ = unsafe { state.driver.cuEventDestroy_v2(self.raw) };
             drop(entered);
@@ -436,7 +436,7 @@ impl Drop for PendingCopyTargets<'_> {
         if !self.buffers.is_empty() {
             // A copy was refused after others had already been queued.
             let state = &self.stream.device.0;
-            if let Ok(entered) = state.enter() {
+            if let Ok(entered) = state.make_current() {
                 // SAFETY: The stream is alive.
                 let _ = unsafe { state.driver.cuStreamSynchronize(self.stream.raw) };
                 drop(entered);

@@ -25,7 +25,11 @@ impl ModelDeadlines {
     }
 
     /// The earliest deadline of a request that arrived at this time.
-    pub(crate) fn of(&self, request: &InferenceRequest, arrival: Instant) -> Deadline {
+    pub(crate) fn earliest_deadline(
+        &self,
+        request: &InferenceRequest,
+        arrival: Instant,
+    ) -> Deadline {
         let mut deadline = request.deadline;
         if request.timeout_microseconds > 0 {
             let timeout = Duration::from_micros(request.timeout_microseconds);
@@ -54,7 +58,7 @@ impl ModelDeadlines {
     }
 
     /// The deadline, if the model uses deadlines.
-    pub(crate) fn shown(&self, request: &InferenceRequest) -> Option<Instant> {
+    pub(crate) fn reported_deadline(&self, request: &InferenceRequest) -> Option<Instant> {
         request.deadline.at().filter(|_| self.matter)
     }
 }
@@ -80,7 +84,7 @@ mod tests {
                     timeout_microseconds: timeout * 1000,
                     ..InferenceRequest::default()
                 };
-                let found = model(objective.map(MS)).of(&request, arrival).at();
+                let found = model(objective.map(MS)).earliest_deadline(&request, arrival).at();
                 assert_eq!(found.map(|at| at - arrival), expected.map(MS), "{request:?}");
             };
         check(None, 0, None, None);

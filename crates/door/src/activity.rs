@@ -161,7 +161,7 @@ impl Activity {
     ///
     /// If another connection has taken this one's place in the meantime, so that this one must be
     /// closed.
-    pub fn end(&self) -> Result<(), Overdue> {
+    pub fn end_wait(&self) -> Result<(), Overdue> {
         let served = ActivityState::Serving.bits();
         match ActivityState::of(self.state.swap(served, Ordering::AcqRel)) {
             ActivityState::Evicted => {
@@ -257,7 +257,7 @@ impl Activity {
         })
         .await?;
         if has_begun {
-            self.end()?;
+            self.end_wait()?;
         }
         Ok(done)
     }
@@ -345,7 +345,7 @@ mod tests {
         };
         assert_eq!(wait(&it, true, evict), Some(false));
         it.begin_wait(AwaitedStep::Body, Tick(8));
-        assert!(it.end().is_err() && it.is_over());
+        assert!(it.end_wait().is_err() && it.is_over());
     }
 
     #[test]

@@ -64,10 +64,10 @@ impl<T: Send + 'static> CompletionQueue<T> {
     async fn run(self: Arc<Self>) {
         let _ = self.thread.set(std::thread::current().id());
         poll_fn(|context| {
-            self.inbox.begin(context.waker());
+            self.inbox.register_reader(context.waker());
             // Uses fresh memory each time, so that a burst leaves none allocated.
             let mut completions = VecDeque::new();
-            self.inbox.take(&mut completions);
+            self.inbox.drain_into(&mut completions);
             completions.into_iter().for_each(Completion::deliver);
             if !self.inbox.try_sleep() {
                 context.waker().wake_by_ref();

@@ -115,12 +115,12 @@ impl Door {
     /// A door without limits.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(DoorOptions::default())
+        Self::with_options(DoorOptions::default())
     }
 
     /// A door with these options.
     #[must_use]
-    pub fn with(options: DoorOptions) -> Self {
+    pub fn with_options(options: DoorOptions) -> Self {
         Self { phase: PhaseSender::new(), connections: Arc::default(), tls: None, options }
     }
 

@@ -40,7 +40,7 @@ impl TaskTracker {
     }
 
     /// Begins an entry. If there are too many, the oldest one is given up.
-    pub(crate) fn begin(self: &Arc<Self>) -> TaskEntry {
+    pub(crate) fn track(self: &Arc<Self>) -> TaskEntry {
         let (sender, given_up) = oneshot::channel();
         let mut open = self.open.lock("begin another");
         let number = open.begun;
@@ -80,14 +80,14 @@ mod tests {
     #[test]
     fn the_oldest_makes_room() {
         let all = Arc::new(TaskTracker::new(2));
-        let mut first = all.begin();
-        let mut second = all.begin();
+        let mut first = all.track();
+        let mut second = all.track();
         assert!(!is_given_up(&mut first) && !is_given_up(&mut second));
-        let mut third = all.begin();
+        let mut third = all.track();
         assert!(is_given_up(&mut first));
         assert!(!is_given_up(&mut second) && !is_given_up(&mut third));
         drop(second);
-        let mut fourth = all.begin();
+        let mut fourth = all.track();
         assert!(!is_given_up(&mut third) && !is_given_up(&mut fourth));
         drop((first, third, fourth));
         assert!(all.open.lock("check").in_progress.is_empty());

@@ -100,8 +100,8 @@ fn evict_oldest(idle: &mut [(Tick, WatchedConnection)], count: usize) -> usize {
 pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<ConnectionSlots> {
     let mut places = ConnectionSlots::default();
     for limit in limits {
-        let has_place = places.take(&limit.count)
-            || limit.make_room(Instant::now()) && places.take(&limit.count);
+        let has_place = places.take_slot(&limit.count)
+            || limit.make_room(Instant::now()) && places.take_slot(&limit.count);
         if !has_place {
             return None;
         }

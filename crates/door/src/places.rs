@@ -35,7 +35,7 @@ pub(crate) struct ConnectionSlots {
 
 impl ConnectionSlots {
     /// Takes a place, if one is free.
-    pub(crate) fn take(&mut self, count: &Arc<SlotCount>) -> bool {
+    pub(crate) fn take_slot(&mut self, count: &Arc<SlotCount>) -> bool {
         let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let one_more = |taken: usize| (taken < count.max).then(|| taken.saturating_add(1));
         let has_place = count.taken.fetch_update(ordering, failure, one_more).is_ok();

@@ -33,10 +33,10 @@ impl Refusals {
 
     /// Sends `text` and closes the connection, in a task of the current runtime.
     pub(crate) fn refuse(&self, stream: TcpStream, text: &'static [u8]) {
-        if !tell(&stream, text) {
+        if !send_refusal(&stream, text) {
             return;
         }
-        let mut entry = self.0.begin();
+        let mut entry = self.0.track();
         tokio::spawn(async move {
             let mut stream = stream;
             tokio::select! {
@@ -53,7 +53,7 @@ impl Refusals {
 ///
 /// The socket is new and has room for a short text. Its runtime may not know that yet, so it is
 /// bypassed.
-pub(crate) fn tell(stream: &TcpStream, text: &[u8]) -> bool {
+pub(crate) fn send_refusal(stream: &TcpStream, text: &[u8]) -> bool {
     let socket = SockRef::from(stream);
     let is_told = !text.is_empty() && matches!(socket.send(text), Ok(sent) if sent == text.len());
     is_told && socket.shutdown(Shutdown::Write).is_ok()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 use crate::limit::ConnectionLimit;
-use crate::refusal::{read_what_is_there, tell};
+use crate::refusal::{read_what_is_there, send_refusal};
 
 /// The pause during which a connection that makes room closes.
 const CLOSING_PAUSE: Duration = Duration::from_millis(2);
@@ -63,7 +63,7 @@ impl DescriptorShortage {
         }
         // Another thread may take the descriptor first.
         if let Ok(Ok((stream, _))) = tokio::time::timeout(PAUSE, listener.accept()).await
-            && tell(&stream, text)
+            && send_refusal(&stream, text)
         {
             tokio::time::sleep(PAUSE).await;
             read_what_is_there(&stream);

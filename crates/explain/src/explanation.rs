@@ -116,9 +116,9 @@ impl Explanation {
     }
 
     /// Records that the request passed a mark.
-    pub fn mark(&self, mark: Milestone, at: Instant) {
+    pub fn set_milestone(&self, mark: Milestone, at: Instant) {
         let at = self.since_begin(at);
-        self.update(|facts| facts.mark(mark, at));
+        self.update(|facts| facts.set_milestone(mark, at));
     }
 
     /// Changes the facts.
@@ -132,7 +132,7 @@ impl Explanation {
         let bytes = outputs.iter().map(|output| len64(output.data.len()));
         let bytes = bytes.fold(0, u64::saturating_add);
         self.update(|facts| facts.output_bytes = bytes);
-        self.mark(Milestone::Delivered, at);
+        self.set_milestone(Milestone::Delivered, at);
     }
 
     /// The explanation so far; `None` if no model has received the request.
@@ -164,7 +164,7 @@ impl TraceCompanion for Explanation {
             subject.model_name.clone_into(&mut facts.model);
             facts.version = subject.model_version;
         });
-        self.mark(Milestone::Arrived, at);
+        self.set_milestone(Milestone::Arrived, at);
     }
 
     fn child(&self) -> Option<Arc<dyn TraceCompanion>> {
@@ -201,7 +201,7 @@ impl RequestObserver for ExplainingObserver {
             (Milestone::Ended, Some(execution.end)),
         ] {
             if let Some(at) = at {
-                self.explanation.mark(mark, at);
+                self.explanation.set_milestone(mark, at);
             }
         }
         self.inner.succeeded(batch_size, times, execution);
@@ -212,7 +212,7 @@ impl RequestObserver for ExplainingObserver {
     }
 
     fn responding(&self, times: &AdmissionTimes) {
-        self.explanation.mark(Milestone::Answered, Instant::now());
+        self.explanation.set_milestone(Milestone::Answered, Instant::now());
         self.inner.responding(times);
     }
 }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_request_that_no_model_received_is_not_explained() {
         let (explanation, now) = begin();
-        explanation.mark(Milestone::Received, now);
+        explanation.set_milestone(Milestone::Received, now);
         assert_eq!(explanation.text(), None);
         let trace = Trace::accompanied(None, explanation.clone());
         trace.begin(&SUBJECT, now);
@@ -284,7 +284,7 @@ mod tests {
         }
         let (explanation, now) = begin();
         let ms = std::time::Duration::from_millis;
-        explanation.mark(Milestone::Started, now);
+        explanation.set_milestone(Milestone::Started, now);
         let observer = ExplainingObserver::before(explanation.clone(), Arc::new(Unobserved));
         let summary = ExecutionSummary {
             start: now,

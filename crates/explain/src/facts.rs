@@ -188,7 +188,7 @@ impl RequestFacts {
     }
 
     /// Records that the request passed a mark; only the first time counts.
-    pub fn mark(&mut self, mark: Milestone, at: u64) {
+    pub fn set_milestone(&mut self, mark: Milestone, at: u64) {
         if let Some(place) = self.marks.get_mut(mark.index()) {
             place.get_or_insert(at);
         }

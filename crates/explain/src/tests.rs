@@ -9,7 +9,7 @@ fn facts(marks: &[(Milestone, u64)]) -> RequestFacts {
     let mut facts = RequestFacts::default();
     (facts.model, facts.version) = (String::from("m"), 1);
     for (mark, ms) in marks {
-        facts.mark(*mark, ms * MS);
+        facts.set_milestone(*mark, ms * MS);
     }
     facts
 }
@@ -96,7 +96,7 @@ fn times_of_backends_stay_within_their_execution() {
 #[test]
 fn only_the_first_time_counts() {
     let mut facts = facts(&[(Milestone::Closed, 3)]);
-    facts.mark(Milestone::Closed, 9 * MS);
+    facts.set_milestone(Milestone::Closed, 9 * MS);
     assert_eq!(facts.at(Milestone::Closed), Some(3 * MS));
 }
 
@@ -156,7 +156,7 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
             naive.pass(now);
             let wait = naive.wait.unwrap_or(WaitReason::Instance);
             clock.set(now, wait);
-            sums.pass(now, u64::try_from(naive.waiting.len()).unwrap(), wait);
+            sums.add_time(now, u64::try_from(naive.waiting.len()).unwrap(), wait);
             match numbers.below(5) {
                 0 | 1 => {
                     clock.arrive(now, next_key);
@@ -174,23 +174,23 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
                     let is_split = numbers.below(2) == 0;
                     let key = naive.waiting.keys().next().copied();
                     take(&mut clock, &mut naive, now, key, &mut all);
-                    clock.close(now, is_split);
+                    clock.close_batch(now, is_split);
                     naive.waiting.values_mut().for_each(|(_, behind)| *behind = is_split);
                     let left = u64::try_from(naive.waiting.len()).unwrap();
-                    sums.close(if is_split { left } else { 0 });
+                    sums.count_batch(if is_split { left } else { 0 });
                 }
                 _ => {
                     let last = naive.waiting.keys().next_back().copied();
                     take(&mut clock, &mut naive, now, last, &mut all);
                     // Requests that leave before the others were behind the split too.
                     let behind = naive.waiting.values().filter(|(_, behind)| *behind).count();
-                    sums.close(u64::try_from(behind).unwrap());
+                    sums.count_batch(u64::try_from(behind).unwrap());
                 }
             }
         }
         naive.pass(now + 1);
         let keys: Vec<u64> = naive.waiting.keys().copied().collect();
-        sums.pass(
+        sums.add_time(
             now + 1,
             u64::try_from(keys.len()).unwrap(),
             naive.wait.unwrap_or(WaitReason::Instance),
@@ -213,7 +213,7 @@ fn take(
 ) {
     let Some(key) = key else { return };
     let (expected, _) = naive.waiting.remove(&key).unwrap();
-    assert_eq!(clock.leave(now, key), Some(expected), "request {key} at {now}");
-    assert_eq!(clock.leave(now, key), None);
-    WaitReason::ALL.into_iter().for_each(|wait| all.add(wait, expected.of(wait)));
+    assert_eq!(clock.remove_request(now, key), Some(expected), "request {key} at {now}");
+    assert_eq!(clock.remove_request(now, key), None);
+    WaitReason::ALL.into_iter().for_each(|wait| all.add(wait, expected.time_of(wait)));
 }

@@ -70,7 +70,7 @@ pub struct WaitTimes([u64; WaitReason::COUNT]);
 impl WaitTimes {
     /// The time spent on a reason.
     #[must_use]
-    pub fn of(&self, wait: WaitReason) -> u64 {
+    pub fn time_of(&self, wait: WaitReason) -> u64 {
         self.0.get(wait as usize).copied().unwrap_or_default()
     }
 
@@ -91,7 +91,7 @@ impl WaitTimes {
     fn since(&self, before: &Self) -> Self {
         let mut grown = Self::default();
         for wait in WaitReason::ALL {
-            grown.add(wait, self.of(wait).saturating_sub(before.of(wait)));
+            grown.add(wait, self.time_of(wait).saturating_sub(before.time_of(wait)));
         }
         grown
     }
@@ -155,11 +155,11 @@ impl WaitClock {
     }
 
     /// Closes a batch; `is_split` tells whether it ended early because of a shape.
-    pub fn close(&mut self, now: u64, is_split: bool) {
+    pub fn close_batch(&mut self, now: u64, is_split: bool) {
         self.pass(now);
         for key in std::mem::take(&mut self.newcomers) {
             let Some(waiting) = self.waiting.get_mut(&key) else { continue };
-            let behind = self.sums.since(&waiting.before).of(WaitReason::Shape);
+            let behind = self.sums.since(&waiting.before).time_of(WaitReason::Shape);
             waiting.own.add(WaitReason::Instance, behind);
             // The time deducted here was never this request's.
             waiting.before.add(WaitReason::Shape, behind);
@@ -168,7 +168,7 @@ impl WaitClock {
     }
 
     /// Removes a request from the queue and returns its waits; `None` if it is unknown.
-    pub fn leave(&mut self, now: u64, key: u64) -> Option<WaitTimes> {
+    pub fn remove_request(&mut self, now: u64, key: u64) -> Option<WaitTimes> {
         self.pass(now);
         let QueuedWait { before, own } = self.waiting.remove(&key)?;
         let mut waited = self.sums.since(&before);
@@ -178,7 +178,7 @@ impl WaitClock {
             waited.add(WaitReason::Instance, behind);
         }
         for wait in WaitReason::ALL {
-            waited.add(wait, own.of(wait));
+            waited.add(wait, own.time_of(wait));
         }
         Some(waited)
     }
@@ -216,7 +216,7 @@ impl QueueWaits {
     }
 
     /// Counts time until now in which this many requests waited, all for the same reason.
-    pub fn pass(&mut self, now: u64, waiting: u64, wait: WaitReason) {
+    pub fn add_time(&mut self, now: u64, waiting: u64, wait: WaitReason) {
         let ns = now.saturating_sub(self.now);
         self.now = self.now.max(now);
         let behind = if wait == WaitReason::Instance { self.behind_split.min(waiting) } else { 0 };
@@ -225,7 +225,7 @@ impl QueueWaits {
     }
 
     /// Closes a batch; `split` is the number of requests that it left behind because of a shape.
-    pub const fn close(&mut self, split: u64) {
+    pub const fn count_batch(&mut self, split: u64) {
         self.behind_split = split;
     }
 }

@@ -98,7 +98,7 @@ impl Certificates {
 }
 
 /// Follows changes of the files.
-pub(crate) async fn follow(mut certificates: Vec<Certificates>) -> Infallible {
+pub(crate) async fn reload_changed(mut certificates: Vec<Certificates>) -> Infallible {
     let Some(logger) = certificates.first().map(|first| first.logger.clone()) else {
         return std::future::pending().await;
     };

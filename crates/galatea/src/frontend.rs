@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use crate::certificates;
 use crate::doors::{DoorSetup, OpenDoors, SharedByDoors};
 use crate::environment::CloudVariables;
-use crate::error_paths::served;
+use crate::error_paths::door_services;
 use crate::in_process::{InProcessServer, parse};
 use crate::startup::poll_gauges;
 use crate::workers::Workers;
@@ -56,7 +56,7 @@ impl InProcessServer {
             ledger: &shared.ledger,
             workers: &workers,
             server: &self.server,
-            served: served(&self.server, &settings, &self.environment.temporary_folder),
+            served: door_services(&self.server, &settings, &self.environment.temporary_folder),
             regions: shared.regions.clone(),
             grpc_delays: self.environment.grpc_delays,
             clouds: &CloudVariables::default(),
@@ -67,7 +67,7 @@ impl InProcessServer {
         };
         let mut doors = doors.open()?;
         if let Some(worker) = workers.handles().first() {
-            worker.spawn(certificates::follow(doors.take_certificates()));
+            worker.spawn(certificates::reload_changed(doors.take_certificates()));
             let (exporter, is_allowed) = (self.exporter.clone(), settings.metrics.allow);
             worker.spawn(async move { poll_gauges(&exporter, is_allowed).await });
         }

@@ -94,7 +94,7 @@
 //! - **A load ends in step 4.** `Plan::publish` and `give_up_loads` take the manager's lock:
 //!   versions that were published first are withdrawn in step 6, later ones are abandoned.
 //! - **An order or a scan goes on after step 4.** `Plan::set_desired` takes no model in, and
-//!   `Driver::wait` fails. What a scan no longer finds may still go out of service.
+//!   `Driver::wait_until` fails. What a scan no longer finds may still go out of service.
 //! - **A version is retired while another is destroyed.** The end of an ensemble retires the
 //!   versions that it pinned, and the end of a version its agents. `Reaper` counts those before
 //!   it counts off what held them, so `wait_idle` never reads zero in between.

@@ -165,7 +165,7 @@ pub(crate) fn run(
         ledger: &ledger,
         workers: &workers,
         server: &server,
-        served: error_paths::served(&server, &settings, &temporary_folder),
+        served: error_paths::door_services(&server, &settings, &temporary_folder),
         regions: make::regions(&settings, &devices, &logger),
         grpc_delays,
         clouds: &clouds,
@@ -180,7 +180,7 @@ pub(crate) fn run(
     })?;
     watch.serving(&server, &doors.addresses(&settings), &logger);
     // Connections that are made while requests drain get the newest certificates too.
-    runtime.spawn(certificates::follow(doors.take_certificates()));
+    runtime.spawn(certificates::reload_changed(doors.take_certificates()));
     let trimming = memory::trim_after_bursts(allocator, ledger.clone(), logger.clone());
     let outcome = runtime.block_on(async {
         let signal = tokio::select! {

@@ -107,7 +107,7 @@ pub(crate) fn send_failure(
 /// Adds the explanation of a request; the connection's thread is about to send it.
 fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<Explanation>>) {
     let Some(explanation) = explanation else { return };
-    explanation.mark(Milestone::TakenUp, Instant::now());
+    explanation.set_milestone(Milestone::TakenUp, Instant::now());
     let value = explanation.text().and_then(|text| HeaderValue::try_from(text.json).ok());
     if let Some(value) = value {
         headers.insert(EXPLAIN, value);

@@ -88,7 +88,7 @@ impl ResponseSink for CallSink {
             drop(SendTrace::begin(trace.clone()));
         }
         if let Some(explanation) = &self.form.explanation {
-            explanation.mark(Milestone::Encoded, Instant::now());
+            explanation.set_milestone(Milestone::Encoded, Instant::now());
         }
         // By the time a client has its response, its regions must be out of use.
         self.form.replaced = ReplacedOutputs::default();

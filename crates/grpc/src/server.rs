@@ -71,7 +71,7 @@ pub fn start(
     control: Arc<dyn ServerControl>,
     options: GrpcOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with(options.door.clone()).with_tls(options.tls.clone());
+    let door = Door::with_options(options.door.clone()).with_tls(options.tls.clone());
     let message_pool = Arc::new(MessagePool::new(options.ledger.clone()));
     let context = Arc::new(DoorContext {
         service,

@@ -142,7 +142,9 @@ impl HyperStream {
         let is_done = self.waiting.is_some_and(|waiting| done.contains(&waiting));
         if is_done {
             self.waiting = None;
-            self.activity.end().map_err(|Overdue| io::Error::from(ErrorKind::ConnectionAborted))?;
+            self.activity
+                .end_wait()
+                .map_err(|Overdue| io::Error::from(ErrorKind::ConnectionAborted))?;
         }
         Ok(())
     }

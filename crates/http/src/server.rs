@@ -31,7 +31,7 @@ pub fn start(
     control: Arc<dyn ServerControl>,
     options: HttpOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with(options.door.clone()).with_tls(options.tls.clone());
+    let door = Door::with_options(options.door.clone()).with_tls(options.tls.clone());
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options, Dialect::KServe);
     door.listen(workers, listener, Http1::new(api))
@@ -48,7 +48,7 @@ pub fn start_metrics(
     render: Arc<dyn Fn() -> String + Send + Sync>,
     options: DoorOptions,
 ) -> io::Result<RunningDoor> {
-    Door::with(options).listen(workers, listener, Http1::new(Metrics::new(render)))
+    Door::with_options(options).listen(workers, listener, Http1::new(Metrics::new(render)))
 }
 
 /// Opens the door for SageMaker.
@@ -63,7 +63,7 @@ pub fn start_sagemaker(
     control: Arc<dyn ServerControl>,
     options: SageMakerOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with(options.http.door.clone());
+    let door = Door::with_options(options.http.door.clone());
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options.http, Dialect::SageMaker);
     door.listen(workers, listener, Http1::new(SageMaker::new(api, options)))
@@ -81,7 +81,7 @@ pub fn start_vertex_ai(
     control: Arc<dyn ServerControl>,
     options: VertexAiOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with(options.http.door.clone());
+    let door = Door::with_options(options.http.door.clone());
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options.http, Dialect::VertexAi);
     door.listen(workers, listener, Http1::new(VertexAi::new(api, options)))

@@ -45,7 +45,7 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 impl Backpressure {
     /// Adds a point where responses may pile up.
     #[must_use]
-    pub fn with(mut self, point: Arc<dyn ResponseCongestion>) -> Self {
+    pub fn with_point(mut self, point: Arc<dyn ResponseCongestion>) -> Self {
         self.points.push(point);
         self
     }
@@ -71,7 +71,7 @@ impl Backpressure {
 
     /// Blocks until no point is congested, the request is cancelled, or `WAIT_MAX` has passed: for
     /// backends with a thread of their own, before they compute the next response.
-    pub fn wait(&self, cancel: &CancelToken) {
+    pub fn wait_until_relieved(&self, cancel: &CancelToken) {
         if !self.is_congested() {
             return;
         }
@@ -139,7 +139,8 @@ mod tests {
 
     fn backpressure_of_two() -> (Backpressure, [Arc<Buffer>; 2]) {
         let points: [Arc<Buffer>; 2] = Default::default();
-        let backpressure = Backpressure::default().with(points[0].clone()).with(points[1].clone());
+        let backpressure =
+            Backpressure::default().with_point(points[0].clone()).with_point(points[1].clone());
         (backpressure, points)
     }
 
@@ -171,10 +172,10 @@ mod tests {
     #[test]
     fn a_waiting_thread_resumes_when_the_point_is_free_or_the_request_cancelled() {
         let (backpressure, [point, _]) = backpressure_of_two();
-        backpressure.wait(&CancelToken::new());
+        backpressure.wait_until_relieved(&CancelToken::new());
         point.fill();
         let waiting = backpressure.clone();
-        let thread = std::thread::spawn(move || waiting.wait(&CancelToken::new()));
+        let thread = std::thread::spawn(move || waiting.wait_until_relieved(&CancelToken::new()));
         while point.0.lock().unwrap().1.is_empty() {
             std::thread::yield_now();
         }
@@ -184,6 +185,6 @@ mod tests {
         point.fill();
         let cancelled = CancelToken::new();
         cancelled.cancel();
-        backpressure.wait(&cancelled);
+        backpressure.wait_until_relieved(&cancelled);
     }
 }

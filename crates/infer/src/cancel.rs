@@ -34,7 +34,7 @@
 //!    check the flag before the batch (`OnnxInstance::execute`), compiled backends ask
 //!    `TRITONBACKEND_RequestIsCancelled`, a worker gets the frame `CANCELLED` for `is_cancelled()`.
 //!    An iterative request is not executed again (`RequestState::Cancelled`). A decoupled model
-//!    that waits for a slow client resumes ([`Backpressure::wait`](crate::Backpressure::wait); in a
+//!    that waits for a slow client resumes ([`Backpressure::wait_until_relieved`](crate::Backpressure::wait); in a
 //!    worker, when it gets its frame); the decision to stop is the model's.
 //! 6. **A long run is terminated if all clients have disconnected.** `LaneWatch` checks an
 //!    execution on a lane's thread every 0.1 s, unless the execution is certainly short, or

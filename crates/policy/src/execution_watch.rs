@@ -33,7 +33,7 @@ pub struct WatchResult {
 
 impl CancellationWatch {
     /// An execution begins. Returns when to look at it, unless an alarm is set already.
-    pub fn begin(&mut self, now: Time) -> Option<Time> {
+    pub fn begin_execution(&mut self, now: Time) -> Option<Time> {
         assert!(self.begun.is_none(), "an instance executes one batch at a time");
         self.begun = Some(now);
         let has_alarm = std::mem::replace(&mut self.has_alarm, true);
@@ -42,14 +42,14 @@ impl CancellationWatch {
 
     /// The execution is over. Returns whether it was told to end, which must be taken back.
     #[must_use]
-    pub fn end(&mut self) -> bool {
+    pub fn end_execution(&mut self) -> bool {
         self.begun = None;
         std::mem::take(&mut self.is_terminated)
     }
 
     /// The alarm fired. `are_all_cancelled` is about the requests of the execution in
     /// progress.
-    pub fn look(&mut self, now: Time, are_all_cancelled: bool) -> WatchResult {
+    pub fn check_cancelled(&mut self, now: Time, are_all_cancelled: bool) -> WatchResult {
         let Some(begun) = self.begun else {
             self.has_alarm = false;
             return WatchResult { terminates: false, next: None };
@@ -79,33 +79,33 @@ mod tests {
     #[test]
     fn an_execution_without_clients_is_ended_until_it_is_over() {
         let mut watch = CancellationWatch::default();
-        assert_eq!(watch.begin(at(5)), Some(at(105)));
-        assert_eq!(watch.look(at(105), false), look(false, Some(at(205))));
-        assert_eq!(watch.look(at(210), true), look(true, Some(at(310))));
-        assert_eq!(watch.look(at(310), true), look(true, Some(at(410))));
-        assert!(watch.end());
+        assert_eq!(watch.begin_execution(at(5)), Some(at(105)));
+        assert_eq!(watch.check_cancelled(at(105), false), look(false, Some(at(205))));
+        assert_eq!(watch.check_cancelled(at(210), true), look(true, Some(at(310))));
+        assert_eq!(watch.check_cancelled(at(310), true), look(true, Some(at(410))));
+        assert!(watch.end_execution());
         // The next execution is another one.
-        assert_eq!(watch.begin(at(400)), None);
-        assert!(!watch.end());
+        assert_eq!(watch.begin_execution(at(400)), None);
+        assert!(!watch.end_execution());
     }
 
     #[test]
     fn a_short_execution_is_left_alone() {
         let mut watch = CancellationWatch::default();
-        assert_eq!(watch.begin(at(0)), Some(at(100)));
-        assert!(!watch.end());
+        assert_eq!(watch.begin_execution(at(0)), Some(at(100)));
+        assert!(!watch.end_execution());
         // The alarm of the first one finds another, which has not lasted long.
-        assert_eq!(watch.begin(at(60)), None);
-        assert_eq!(watch.look(at(100), true), look(false, Some(at(160))));
-        assert_eq!(watch.look(at(160), true), look(true, Some(at(260))));
+        assert_eq!(watch.begin_execution(at(60)), None);
+        assert_eq!(watch.check_cancelled(at(100), true), look(false, Some(at(160))));
+        assert_eq!(watch.check_cancelled(at(160), true), look(true, Some(at(260))));
     }
 
     #[test]
     fn an_idle_instance_has_no_alarm() {
         let mut watch = CancellationWatch::default();
-        assert_eq!(watch.begin(at(0)), Some(at(100)));
-        assert!(!watch.end());
-        assert_eq!(watch.look(at(100), true), look(false, None));
-        assert_eq!(watch.begin(at(150)), Some(at(250)));
+        assert_eq!(watch.begin_execution(at(0)), Some(at(100)));
+        assert!(!watch.end_execution());
+        assert_eq!(watch.check_cancelled(at(100), true), look(false, None));
+        assert_eq!(watch.begin_execution(at(150)), Some(at(250)));
     }
 }

@@ -17,7 +17,7 @@ impl DispatchHold {
     }
 
     /// A request was queued.
-    pub(crate) fn count(&mut self) {
+    pub(crate) fn count_queued(&mut self) {
         match self {
             DispatchHold::Released => {}
             DispatchHold::Missing(missing) if *missing <= 1 => *self = DispatchHold::Released,

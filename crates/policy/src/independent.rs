@@ -147,7 +147,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
             }
         };
         match entered {
-            Ok(()) => self.hold.count(),
+            Ok(()) => self.hold.count_queued(),
             Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
         }
     }
@@ -174,11 +174,11 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     }
 
     /// The instance has finished its batch.
-    pub(crate) fn finish(&mut self, id: InstanceId, now: Time) {
+    pub(crate) fn finish_batch(&mut self, id: InstanceId, now: Time) {
         match &mut self.chooser {
             Chooser::Rows(_) => {}
-            Chooser::Padded(padded) => padded.finish(id, now),
-            Chooser::Deadlines(deadlines) => deadlines.finish(id, now),
+            Chooser::Padded(padded) => padded.finish_batch(id, now),
+            Chooser::Deadlines(deadlines) => deadlines.finish_batch(id, now),
         }
     }
 
@@ -188,8 +188,8 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         let (rows, length) = (Rows(u64::from(rows)), Length(length));
         match &mut self.chooser {
             Chooser::Rows(_) => {}
-            Chooser::Padded(padded) => padded.learn(rows, length, duration_ns),
-            Chooser::Deadlines(deadlines) => deadlines.learn(rows, length, duration_ns),
+            Chooser::Padded(padded) => padded.learn_duration(rows, length, duration_ns),
+            Chooser::Deadlines(deadlines) => deadlines.learn_duration(rows, length, duration_ns),
         }
     }
 
@@ -265,8 +265,8 @@ impl<S: BatchStrategy> IndependentRequests<S> {
                 }
                 Vec::new()
             }
-            Chooser::Padded(padded) => padded.close(now, instance),
-            Chooser::Deadlines(deadlines) => deadlines.close(now, instance),
+            Chooser::Padded(padded) => padded.close_batch(now, instance),
+            Chooser::Deadlines(deadlines) => deadlines.close_batch(now, instance),
         };
         entries.extend(chosen.into_iter().map(|index| BatchEntry::Request(self.take(index))));
         Batch::new(entries, rows, reason)

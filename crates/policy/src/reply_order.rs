@@ -77,7 +77,7 @@ impl<T> ReplyOrder<T> {
     /// # Panics
     ///
     /// If it was started before.
-    pub fn start(&mut self, number: ReplyNumber) {
+    pub fn start_request(&mut self, number: ReplyNumber) {
         let replies = HeldReplies { held: VecDeque::new(), progress: ReplyProgress::Silent };
         let previous = self.started.insert(number, replies);
         assert!(previous.is_none(), "{number:?} was started twice");
@@ -152,7 +152,7 @@ mod tests {
             let number = ReplyNumber(operation[1..].parse().unwrap());
             let mut now: Vec<&str> = match &operation[..1] {
                 "s" => {
-                    order.start(number);
+                    order.start_request(number);
                     Vec::new()
                 }
                 "w" => {
@@ -204,7 +204,7 @@ mod tests {
     fn take_all_returns_every_held_reply() {
         let mut order = ReplyOrder::default();
         for number in 0..3 {
-            order.start(ReplyNumber(number));
+            order.start_request(ReplyNumber(number));
         }
         for (number, reply) in [(2, "d"), (1, "a"), (1, "b"), (1, "c")] {
             assert_eq!(order.add_reply(ReplyNumber(number), reply, ReplyKind::More), None);
@@ -217,7 +217,7 @@ mod tests {
     fn no_entry_remains_after_the_last_reply() {
         let mut order = ReplyOrder::default();
         for number in 0..4 {
-            order.start(ReplyNumber(number));
+            order.start_request(ReplyNumber(number));
         }
         for number in (0..4).rev() {
             assert_eq!(order.add_reply(ReplyNumber(number), number, ReplyKind::Last), None);
@@ -230,8 +230,8 @@ mod tests {
     #[should_panic(expected = "answered after its end")]
     fn a_reply_after_the_last_is_refused() {
         let mut order = ReplyOrder::default();
-        order.start(ReplyNumber(0));
-        order.start(ReplyNumber(1));
+        order.start_request(ReplyNumber(0));
+        order.start_request(ReplyNumber(1));
         let _ = order.add_reply(ReplyNumber(1), (), ReplyKind::Last);
         let _ = order.add_reply(ReplyNumber(1), (), ReplyKind::Last);
     }

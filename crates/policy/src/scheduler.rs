@@ -228,7 +228,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         let removal = self.lanes.release(id, self.now, out);
         report_removal(removal, id, out);
         match &mut self.queue {
-            RequestQueue::Independent(independent) => independent.finish(id, self.now),
+            RequestQueue::Independent(independent) => independent.finish_batch(id, self.now),
             RequestQueue::Sequences(sequences) => sequences.mark_dirty(id),
         }
     }

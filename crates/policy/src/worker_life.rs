@@ -173,7 +173,7 @@ impl WorkerLife {
 
     /// The events that the driver waits for.
     #[must_use]
-    pub const fn wait(&self) -> WorkerWait {
+    pub const fn awaited_events(&self) -> WorkerWait {
         match self.state {
             WorkerState::Serving { .. } | WorkerState::Finalizing { .. } => WorkerWait::Messages,
             WorkerState::Ending { .. } => WorkerWait::Exit,
@@ -399,7 +399,7 @@ mod tests {
             pauses.push(pause);
             assert_eq!(actions.contains(&Start), pause == 0);
             script.after(pause * 1_000_000, Tick);
-            assert_eq!(script.life.wait(), WorkerWait::Start);
+            assert_eq!(script.life.awaited_events(), WorkerWait::Start);
             script.after(0, Started);
         }
         assert_eq!(
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(script.after(FINALIZE_NS, Tick), [Terminate]);
         assert_eq!(script.after(TERMINATION_NS, Tick), [Kill]);
         assert_eq!(script.after(0, Exited), [GiveUp]);
-        assert_eq!(script.life.wait(), WorkerWait::Over);
+        assert_eq!(script.life.awaited_events(), WorkerWait::Over);
     }
 
     #[test]

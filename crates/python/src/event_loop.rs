@@ -19,7 +19,7 @@ pub(crate) struct LoopEvent {
 impl LoopEvent {
     /// Tells the loop about a request's response. Never blocks: a counter that is already nonzero
     /// wakes the loop as well.
-    pub(crate) fn tell(&self, request: u64) {
+    pub(crate) fn notify(&self, request: u64) {
         let is_first = {
             let mut arrived = self.arrived.lock("tell of a response");
             arrived.push(request);

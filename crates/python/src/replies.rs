@@ -69,13 +69,13 @@ impl Replies {
     }
 
     /// Notifies an event loop once, when a part is available.
-    pub(crate) fn tell(&self, event: Arc<LoopEvent>, request: u64) {
+    pub(crate) fn notify_loop(&self, event: Arc<LoopEvent>, request: u64) {
         let mut state = self.state.lock("wait for a reply in a loop");
         if state.parts.is_empty() {
             state.waiting = Some((event, request));
         } else {
             drop(state);
-            event.tell(request);
+            event.notify(request);
         }
     }
 }
@@ -85,7 +85,7 @@ impl Wake for Replies {
         let waiting = self.state.lock("wake who waits").waiting.take();
         self.arrived.notify_all();
         if let Some((event, request)) = waiting {
-            event.tell(request);
+            event.notify(request);
         }
     }
 }

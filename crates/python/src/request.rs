@@ -145,7 +145,7 @@ impl Request {
 
     /// Wakes an event loop when the next response is available.
     fn tell(&self, py: Python<'_>, waker: &EventLoopWaker, number: u64) {
-        py.detach(|| self.replies.tell(waker.event.clone(), number));
+        py.detach(|| self.replies.notify_loop(waker.event.clone(), number));
     }
 
     /// Cancels the request. Its final response still arrives.

@@ -76,7 +76,7 @@ impl Replies {
 
     fn start(&mut self, number: u64) -> Check {
         let _ = write!(self.log, " start {number}");
-        self.order.start(ReplyNumber(number));
+        self.order.start_request(ReplyNumber(number));
         let request = self.request(number);
         request.started = true;
         request.sent_before = request.sent;

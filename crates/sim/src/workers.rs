@@ -85,7 +85,7 @@ impl WorkerWorld {
         }
         self.send(WorkerEvent::Stop)?;
         for _ in 0..STEPS_TO_END_MAX {
-            if self.life.wait() == WorkerWait::Over {
+            if self.life.awaited_events() == WorkerWait::Over {
                 ensure!(matches!(self.process, Process::None), "it is over and a process is left");
                 return Ok(());
             }
@@ -298,7 +298,7 @@ impl WorkerWorld {
 
     /// Checks that the life's account of itself fits the world.
     fn check_state(&self) -> Check {
-        let (status, wait) = (self.life.status(), self.life.wait());
+        let (status, wait) = (self.life.status(), self.life.awaited_events());
         let expected = match &self.process {
             _ if self.is_stopped => WorkerStatus::Stopped,
             Process::Lives(worker) if worker.lost.is_none() => WorkerStatus::Serving,

@@ -6,7 +6,7 @@
 //!
 //! The reader is either a task or a thread:
 //!
-//! - A task calls [`Inbox::begin`] at the beginning of its poll, [`Inbox::take`] for the items, and
+//! - A task calls [`Inbox::register_reader`] at the beginning of its poll, [`Inbox::drain_into`] for the items, and
 //!   [`Inbox::try_sleep`] at the end, which refuses if something has arrived meanwhile.
 //! - A thread calls [`Inbox::recv`], which waits.
 //!
@@ -141,7 +141,7 @@ impl<T> Inbox<T> {
     }
 
     /// Records that the reader is running, as a task that `waker` wakes.
-    pub fn begin(&self, waker: &Waker) {
+    pub fn register_reader(&self, waker: &Waker) {
         let mut state = self.state.lock("begin to read");
         state.is_awake = true;
         if !matches!(&state.reader, Reader::Task(known) if known.will_wake(waker)) {
@@ -150,7 +150,7 @@ impl<T> Inbox<T> {
     }
 
     /// Moves all items into `into`, which must be empty.
-    pub fn take(&self, into: &mut VecDeque<T>) {
+    pub fn drain_into(&self, into: &mut VecDeque<T>) {
         std::mem::swap(&mut self.state.lock("take all items").items, into);
     }
 
@@ -256,7 +256,7 @@ mod tests {
     /// An inbox whose task is asleep, and the number of times that it has been woken.
     fn resting() -> (Arc<Inbox<u32>>, Arc<Count>) {
         let (inbox, woken) = (Arc::new(Inbox::new()), Arc::<Count>::default());
-        inbox.begin(&Waker::from(woken.clone()));
+        inbox.register_reader(&Waker::from(woken.clone()));
         assert!(inbox.try_sleep());
         (inbox, woken)
     }
@@ -267,7 +267,7 @@ mod tests {
 
     fn taken(inbox: &Inbox<u32>) -> Vec<u32> {
         let mut items = VecDeque::new();
-        inbox.take(&mut items);
+        inbox.drain_into(&mut items);
         items.into()
     }
 
@@ -319,7 +319,7 @@ mod tests {
         inbox.waker().wake_by_ref();
         inbox.notify();
         check_woken(&woken, 1);
-        inbox.begin(&Waker::from(woken.clone()));
+        inbox.register_reader(&Waker::from(woken.clone()));
         inbox.notify();
         assert!(!inbox.try_sleep());
         inbox.clear_notifications();
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn items_outlive_settling() {
         let (inbox, _woken) = resting();
-        inbox.begin(Waker::noop());
+        inbox.register_reader(Waker::noop());
         inbox.push(1).unwrap();
         inbox.clear_notifications();
         assert!(!inbox.try_sleep());
@@ -341,7 +341,7 @@ mod tests {
     fn the_latest_waker_counts() {
         let (inbox, old) = resting();
         let new = Arc::<Count>::default();
-        inbox.begin(&Waker::from(new.clone()));
+        inbox.register_reader(&Waker::from(new.clone()));
         assert!(inbox.try_sleep());
         inbox.push(1).unwrap();
         check_woken(&old, 0);

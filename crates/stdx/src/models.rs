@@ -52,8 +52,8 @@ fn read_as_task(inbox: &Arc<Inbox<u32>>, count: usize) -> u32 {
     let waker = Waker::from(task.clone());
     let (mut items, mut seen) = (VecDeque::new(), 0);
     while seen < count {
-        inbox.begin(&waker);
-        inbox.take(&mut items);
+        inbox.register_reader(&waker);
+        inbox.drain_into(&mut items);
         seen += items.drain(..).count();
         if seen < count && inbox.try_sleep() {
             thread::park();

@@ -48,11 +48,11 @@ impl Drop for Folder {
 fn setting(count: i32, log_frequency: u32) -> Arc<TraceSettings> {
     let levels = TraceLevels { timestamps: true, tensors: false };
     let start = Fields { levels, rate: 1, count, log_frequency };
-    SettingsTable::new(start, Destination::Files, None).of(None).clone()
+    SettingsTable::new(start, Destination::Files, None).settings_of(None).clone()
 }
 
 fn add(files: &mut TraceFiles, setting: &Arc<TraceSettings>, trace: u64) {
-    setting.sample(false);
+    setting.is_next_traced(false);
     let events = vec![Event::Time { trace, activity: TraceActivity::Point("X"), ns: 1 }];
     let memory = TraceQueue::default().memory();
     files.add(&CollectedTrace::new(setting.clone(), events, None, memory)).unwrap();

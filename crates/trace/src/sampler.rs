@@ -29,7 +29,7 @@ impl Sampler {
     }
 
     /// The number of remaining traces; -1 means unlimited.
-    pub(crate) fn count(&self) -> i32 {
+    pub(crate) fn remaining_traces(&self) -> i32 {
         self.count.load(Ordering::Acquire)
     }
 
@@ -37,16 +37,16 @@ impl Sampler {
     /// their number. As in Triton this compares with the number of requests, so that it never holds
     /// if only some of them were traced.
     pub(crate) fn are_all_collected(&self, collected: u64) -> bool {
-        self.count() == 0 && self.requests.load(Ordering::Acquire) == collected
+        self.remaining_traces() == 0 && self.requests.load(Ordering::Acquire) == collected
     }
 
     /// Returns true if the next request is traced, which is always the case if `forced`. Requests
     /// are not counted while the settings are invalid.
-    pub(crate) fn sample(&self, is_valid: bool, forced: bool) -> bool {
+    pub(crate) fn is_next_traced(&self, is_valid: bool, forced: bool) -> bool {
         if self.rate == 0 {
             return forced;
         }
-        let count = self.count();
+        let count = self.remaining_traces();
         if !forced && (!is_valid || count == 0) {
             return false;
         }
@@ -54,7 +54,7 @@ impl Sampler {
             return self.is_next() || forced;
         }
         let _limited = self.limited.lock("count a trace");
-        let left = self.count();
+        let left = self.remaining_traces();
         if left == 0 && !forced {
             return false;
         }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn samples(sampler: &Sampler, requests: usize) -> String {
-        let one = |_| if sampler.sample(true, false) { 'x' } else { '.' };
+        let one = |_| if sampler.is_next_traced(true, false) { 'x' } else { '.' };
         (0..requests).map(one).collect()
     }
 
@@ -92,26 +92,27 @@ mod tests {
     fn no_more_are_traced_than_the_count() {
         let sampler = Sampler::new(2, 2);
         assert_eq!(samples(&sampler, 7), ".x.x...");
-        assert_eq!(sampler.count(), 0);
+        assert_eq!(sampler.remaining_traces(), 0);
     }
 
     #[test]
     fn traces_that_clients_ask_for_need_no_rate_and_take_no_count() {
         let sampler = Sampler::new(0, 1);
-        assert!(sampler.sample(false, true));
-        assert_eq!(sampler.count(), 1);
+        assert!(sampler.is_next_traced(false, true));
+        assert_eq!(sampler.remaining_traces(), 1);
         let used_up = Sampler::new(1, 0);
-        assert!(used_up.sample(true, true));
-        assert_eq!(used_up.count(), 0);
+        assert!(used_up.is_next_traced(true, true));
+        assert_eq!(used_up.remaining_traces(), 0);
         let rare = Sampler::new(2, -1);
-        let forced: Vec<bool> = (0..4).map(|number| rare.sample(true, number == 2)).collect();
+        let forced: Vec<bool> =
+            (0..4).map(|number| rare.is_next_traced(true, number == 2)).collect();
         assert_eq!(forced, [false, true, true, true]);
     }
 
     #[test]
     fn invalid_settings_count_nothing() {
         let sampler = Sampler::new(2, -1);
-        assert!(!sampler.sample(false, false));
+        assert!(!sampler.is_next_traced(false, false));
         assert_eq!(samples(&sampler, 2), ".x");
     }
 
@@ -129,7 +130,7 @@ mod tests {
     fn threads_together_trace_no_more_than_the_count() {
         let sampler = Sampler::new(1, 100);
         let traced: usize = std::thread::scope(|scope| {
-            let sample = || (0..100).filter(|_| sampler.sample(true, false)).count();
+            let sample = || (0..100).filter(|_| sampler.is_next_traced(true, false)).count();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(sample)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });

@@ -115,14 +115,14 @@ impl TraceSettings {
         Fields {
             levels: self.levels,
             rate: self.sampler.rate(),
-            count: self.sampler.count(),
+            count: self.sampler.remaining_traces(),
             log_frequency: self.log_frequency,
         }
     }
 
     /// Returns true if the next request is traced, which is always the case if `forced`.
-    pub(crate) fn sample(&self, forced: bool) -> bool {
-        self.sampler.sample(self.invalid.is_none(), forced)
+    pub(crate) fn is_next_traced(&self, forced: bool) -> bool {
+        self.sampler.is_next_traced(self.invalid.is_none(), forced)
     }
 
     /// Returns true if a request may be traced with these settings.
@@ -156,7 +156,7 @@ impl SettingsTable {
     }
 
     /// The settings for a model.
-    pub(crate) fn of(&self, model: Option<&str>) -> &Arc<TraceSettings> {
+    pub(crate) fn settings_of(&self, model: Option<&str>) -> &Arc<TraceSettings> {
         model.and_then(|model| self.models.get(model)).unwrap_or(&self.global)
     }
 

@@ -17,7 +17,7 @@ fn change() -> TraceChange {
 
 #[track_caller]
 fn check(table: &SettingsTable, model: &str, expected: &str) {
-    let fields = table.of(Some(model)).fields();
+    let fields = table.settings_of(Some(model)).fields();
     let Fields { levels, rate, count, log_frequency } = fields;
     let found = format!("{} {rate} {count} {log_frequency}", levels.names().join("+"));
     assert_eq!(found, expected, "{model}");
@@ -85,10 +85,10 @@ fn the_count_that_is_left_is_inherited() {
     let mut table = table();
     let first = TraceChange { levels: set(TIMES), rate: set(1), count: set(5), ..change() };
     table.change(None, &first).unwrap();
-    assert!(table.of(None).sample(false));
+    assert!(table.settings_of(None).is_next_traced(false));
     table.change(Some("m"), &TraceChange { rate: set(1), ..change() }).unwrap();
     check(&table, "m", "TIMESTAMPS 1 4 0");
-    while table.of(None).sample(false) {}
+    while table.settings_of(None).is_next_traced(false) {}
     let error = table.change(None, &TraceChange { rate: set(2), ..change() }).unwrap_err();
     assert_eq!(error.message(), "Attempting to set invalid trace setting :");
 }
@@ -109,7 +109,7 @@ fn invalid_settings_of_the_start_trace_nothing() {
     let start = Fields { levels: TIMES, rate: 1, ..Fields::default() };
     let table = SettingsTable::new(start, Destination::NoFiles, None);
     assert!(!table.may_trace());
-    assert!(!table.of(None).sample(false));
+    assert!(!table.settings_of(None).is_next_traced(false));
     check(&table, "m", "TIMESTAMPS 1 -1 0");
 }
 

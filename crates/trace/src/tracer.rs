@@ -206,13 +206,13 @@ impl TraceControl for Tracer {
         let for_collector = self.is_for_collector();
         let (setting, remote) = {
             let table = self.settings.load();
-            let setting = table.of(Some(model));
+            let setting = table.settings_of(Some(model));
             let remote = if for_collector && !setting.levels.is_off() {
                 SpanContext::of(headers)
             } else {
                 None
             };
-            if !setting.sample(remote.is_some()) {
+            if !setting.is_next_traced(remote.is_some()) {
                 return None;
             }
             (setting.clone(), remote)
@@ -227,7 +227,8 @@ impl TraceControl for Tracer {
     }
 
     fn settings(&self, _: Pass<api::Trace>, model: Option<&str>) -> TraceSettings {
-        let Fields { levels, rate, count, log_frequency } = self.settings.load().of(model).fields();
+        let Fields { levels, rate, count, log_frequency } =
+            self.settings.load().settings_of(model).fields();
         let mode = match &self.options.output {
             TraceOutput::Files(file) => TraceMode::Triton { log_frequency, file: file.clone() },
             TraceOutput::Collector(_) => TraceMode::OpenTelemetry,

@@ -50,7 +50,7 @@ impl Destination {
     fn wait(&self) -> Option<Duration> {
         match self {
             Self::Files(_) => None,
-            Self::Collector(exporter) => exporter.wait(Instant::now()),
+            Self::Collector(exporter) => exporter.time_until_batch(Instant::now()),
         }
     }
 

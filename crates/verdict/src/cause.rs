@@ -208,7 +208,7 @@ fn add_waits(sums: &mut DurationSums, facts: &RequestFacts, ns: u64, detail: Det
     }
     let mut left = ns;
     for wait in WaitReason::ALL {
-        let waited = facts.waits.of(wait).min(left);
+        let waited = facts.waits.time_of(wait).min(left);
         left = left.saturating_sub(waited);
         sums.add(of_waiting(facts, wait), waited);
     }
@@ -259,7 +259,7 @@ pub fn overall(waits: &WaitTimes, execution_ns: u64) -> (Cause, u64) {
     let facts = RequestFacts::default();
     let mut overall = (Cause::Execution, execution_ns);
     for wait in WaitReason::ALL {
-        let ns = waits.of(wait);
+        let ns = waits.time_of(wait);
         if ns > overall.1 {
             overall = (of_waiting(&facts, wait), ns);
         }

@@ -11,7 +11,7 @@ fn facts(marks: &[(Milestone, u64)]) -> RequestFacts {
     let mut facts = RequestFacts::default();
     (facts.model, facts.version) = (String::from("m"), 1);
     for (mark, ms) in marks {
-        facts.mark(*mark, ms * MS);
+        facts.set_milestone(*mark, ms * MS);
     }
     facts
 }

@@ -93,7 +93,7 @@ fn write_schedule(text: &mut String, facts: &RequestFacts) -> fmt::Result {
         text.push_str(",\"waits_us\":{");
         let mut comma = "";
         for wait in WaitReason::ALL {
-            let ns = facts.waits.of(wait);
+            let ns = facts.waits.time_of(wait);
             if ns > 0 {
                 write!(text, "{comma}\"{}\":{}", wait.name(), ns / 1_000)?;
                 comma = ",";

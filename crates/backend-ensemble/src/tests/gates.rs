@@ -208,7 +208,7 @@ fn a_decoupled_step_pauses_for_a_slow_client() {
         let produced = produce(&ensemble, 100);
         let reader = Arc::<SlowClient>::default();
         reader.0.lock().unwrap().0 = true;
-        let backpressure = Backpressure::default().with(reader.clone());
+        let backpressure = Backpressure::default().with_point(reader.clone());
         let client =
             ensemble.send_request(InferenceRequest { backpressure, ..request("IN=1", false) });
         assert_eq!(*produced.lock().unwrap(), 0);

@@ -254,7 +254,7 @@ fn a_congested_request_pauses_and_others_continue() {
             TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, DECOUPLED]);
         let congestion = Arc::<TestCongestion>::default();
         congestion.0.lock().unwrap().0 = true;
-        scheduler.backpressure = Backpressure::default().with(congestion.clone());
+        scheduler.backpressure = Backpressure::default().with_point(congestion.clone());
         scheduler.add("a", 2);
         scheduler.backpressure = Backpressure::default();
         scheduler.add("b", 3);

@@ -80,7 +80,7 @@ pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) ->
                     // Padding may carry the states of another row, which it must not change.
                     (true, _) => Arc::new(HostBuffer::copy_of(bytes)?),
                     (false, true) => known.growable(bytes)?,
-                    (false, false) => known.of(bytes)?,
+                    (false, false) => known.memory_of(bytes)?,
                 },
                 byte_size: bytes.len(),
                 growth: state.is_growable.then(|| known.clone()),

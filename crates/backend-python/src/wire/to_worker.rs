@@ -74,12 +74,12 @@ impl Frame {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn count(&mut self, count: usize) {
+    pub(crate) fn write_count(&mut self, count: usize) {
         self.u32(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.count(bytes.len());
+        self.write_count(bytes.len());
         self.0.extend_from_slice(bytes);
     }
 
@@ -90,7 +90,7 @@ impl Frame {
     fn tensor(&mut self, tensor: &EncodedInput<'_>) {
         self.text(tensor.name);
         self.u8(u8::try_from(tensor.datatype.config_number()).unwrap_or_default());
-        self.count(tensor.shape.rank());
+        self.write_count(tensor.shape.rank());
         for dim in tensor.shape.dims() {
             self.0.extend_from_slice(&dim.to_le_bytes());
         }
@@ -113,7 +113,7 @@ impl Frame {
     }
 
     fn tensors(&mut self, tensors: &[EncodedInput<'_>]) {
-        self.count(tensors.len());
+        self.write_count(tensors.len());
         tensors.iter().for_each(|tensor| self.tensor(tensor));
     }
 
@@ -150,7 +150,7 @@ impl Frame {
         if let Some(context) = trace {
             self.text(context);
         }
-        self.count(request.outputs.len());
+        self.write_count(request.outputs.len());
         request.outputs.iter().for_each(|output| self.text(output));
         self.tensors(inputs);
     }

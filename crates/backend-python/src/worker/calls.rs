@@ -126,7 +126,7 @@ impl Worker {
             return;
         }
         let mut frame = Frame::new(to_b::FREE);
-        frame.count(offsets.len());
+        frame.write_count(offsets.len());
         offsets.iter().for_each(|offset| frame.u64(*offset));
         self.link.send_b(&frame.finish());
     }

@@ -158,7 +158,7 @@ impl Worker {
         stored: &mut Vec<u64>,
     ) -> (Vec<BatchRequest>, Result<Vec<u8>, Status>) {
         let mut frame = Frame::new(to_a::EXECUTE);
-        frame.count(requests.len());
+        frame.write_count(requests.len());
         let mut keyed = Vec::with_capacity(requests.len());
         let mut failed = None;
         for mut pending in requests {

@@ -145,7 +145,7 @@ impl Worker {
 
     /// Fails all requests and calls that the worker holds, and closes it for new ones.
     pub(crate) fn give_up(&self, reason: &Status) {
-        for one in self.held.close(reason) {
+        for one in self.held.close_and_take(reason) {
             one.fail(reason.clone());
         }
         let calls = std::mem::take(&mut *self.calls.lock("cancel what a worker called"));

@@ -48,7 +48,7 @@ pub(super) struct SharedRule(Arc<Lock<Option<Box<dyn BatchRule>>>>);
 
 impl SharedRule {
     /// Removes the rule. Dropping it may take long.
-    pub(super) fn take(&self) -> Option<Box<dyn BatchRule>> {
+    pub(super) fn remove_rule(&self) -> Option<Box<dyn BatchRule>> {
         self.0.lock("take the rule").take()
     }
 

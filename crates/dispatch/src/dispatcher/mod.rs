@@ -231,7 +231,7 @@ impl Dispatcher {
     /// Gives the reply to a request that is not queued its place in the order.
     pub(crate) fn start_reply(&self, number: ReplyNumber) {
         if let Some(replies) = &mut self.lock("start a reply").replies {
-            replies.order.start(number);
+            replies.order.start_request(number);
         }
     }
 
@@ -493,7 +493,7 @@ impl LaneOwner for Dispatcher {
                 }
                 return match &self.padding {
                     None => AssembledBatch::Together(requests),
-                    Some(padding) => padding.apply(requests),
+                    Some(padding) => padding.pad_batch(requests),
                 };
             }
             ClosedBatch::Rows(rows) => rows,

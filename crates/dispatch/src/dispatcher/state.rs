@@ -150,7 +150,7 @@ impl DispatcherState {
 
     /// Removes the custom batching rule, if there is one.
     pub(super) fn take_rule(&self) -> Option<Box<dyn BatchRule>> {
-        self.rule.as_ref().and_then(SharedRule::take)
+        self.rule.as_ref().and_then(SharedRule::remove_rule)
     }
 
     /// Learns the cost of a warmup execution.
@@ -267,7 +267,7 @@ impl DispatcherState {
             (Some(_), None) | (None, _) => self.orders_on_arrival,
         };
         if is_certain {
-            replies.order.start(number);
+            replies.order.start_request(number);
         }
     }
 
@@ -415,7 +415,7 @@ impl DispatcherState {
             if let Some(replies) = &mut self.replies
                 && !self.orders_on_arrival
             {
-                replies.order.start(entry.reply_number);
+                replies.order.start_request(entry.reply_number);
             }
             requests.extend(entry.request);
         }
@@ -480,7 +480,7 @@ impl DispatcherState {
         let states = sequences.take_states(sequence);
         if let Some(replies) = &mut self.replies {
             for number in sequences.guarantee_replies(sequence) {
-                replies.order.start(number);
+                replies.order.start_request(number);
             }
         }
         Some(SequenceRow { request, key, flags, states })

@@ -29,7 +29,7 @@ impl Dispatcher {
 
     /// Stops recording.
     pub(crate) fn end_traffic_recording(&self) {
-        let recorder = self.lock("end recorded traffic").views.end::<Recorder>();
+        let recorder = self.lock("end recorded traffic").views.end_view::<Recorder>();
         drop(recorder);
     }
 

@@ -31,7 +31,7 @@ impl Dispatcher {
         let now = self.now();
         let timeline = state.views.get_or_begin(|| Timeline::new(self.epoch));
         let instances = timeline.take(start, now, &names);
-        timeline.follow(names.keys().copied().take(instances_max));
+        timeline.set_instances(names.keys().copied().take(instances_max));
         drop(state);
         let reading = DispatcherReading {
             queue: queue(&status, now),
@@ -47,7 +47,7 @@ impl Dispatcher {
 
     /// Stops recording executions.
     pub(crate) fn end_recording(&self) {
-        let timeline = self.lock("end a recording").views.end::<Timeline>();
+        let timeline = self.lock("end a recording").views.end_view::<Timeline>();
         drop(timeline);
     }
 

@@ -92,7 +92,7 @@ impl InstanceBuilder<'_> {
                 built.passive.push(PassiveInstance { key, _instance: instance });
                 continue;
             }
-            let gpu = key.gpu().and_then(|gpu| self.gpu_counters.begin(gpu));
+            let gpu = key.gpu().and_then(|gpu| self.gpu_counters.counters_of(gpu));
             let lane = Lane::new(placement.name, instance, policy, self.log.clone());
             let lane = lane.with_counted_gpu(gpu);
             let requirements =

@@ -387,7 +387,7 @@ fn execute(
         if let Some(why) = lost.get() {
             return Err(RefusedBatch { requests, status: why.clone() });
         }
-        let _watched = watch.and_then(|watch| watch.begin(Instant::now(), &requests));
+        let _watched = watch.and_then(|watch| watch.watch_execution(Instant::now(), &requests));
         instance.execute(requests)
     };
     guarded(name, log, || match assembled(batch, owner, gpu, name, log) {

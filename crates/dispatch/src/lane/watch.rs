@@ -53,7 +53,7 @@ impl LaneWatch {
     /// Watches the execution of these requests, which begins at `start`. Returns `None` if it must
     /// not be ended: if one of the requests can't be cancelled, or belongs to a sequence, whose
     /// state it changes even if its client no longer waits.
-    pub(super) fn begin(
+    pub(super) fn watch_execution(
         &self,
         start: Instant,
         requests: &[PendingRequest],
@@ -66,7 +66,7 @@ impl LaneWatch {
         }
         let mut state = self.state.lock("watch an execution");
         state.tokens.extend(requests.iter().map(|one| one.request().cancel.clone()));
-        let alarm = state.decision.begin(self.time_at(start));
+        let alarm = state.decision.begin_execution(self.time_at(start));
         drop(state);
         self.set_alarm(alarm);
         Some(WatchedExecution { watch: self })
@@ -75,7 +75,7 @@ impl LaneWatch {
     fn end(&self) {
         let mut state = self.state.lock("end an execution");
         state.tokens.clear();
-        if state.decision.end() {
+        if state.decision.end_execution() {
             self.terminator.reset();
         }
     }
@@ -97,7 +97,7 @@ impl AlarmHandler for LaneWatch {
         let now = self.time_at(Instant::now());
         let mut state = self.state.lock("look at an execution");
         let are_all_cancelled = state.tokens.iter().all(CancelToken::is_cancelled);
-        let look = state.decision.look(now, are_all_cancelled);
+        let look = state.decision.check_cancelled(now, are_all_cancelled);
         if look.terminates {
             self.terminator.terminate();
         }

@@ -260,7 +260,7 @@ impl Loader {
         let instances = (0..).map(InstanceId).zip(keys).collect();
         let placements = Arc::new(Placements::new(instances, self.lost_gpus.clone(), subject));
         let told = placements.clone();
-        dispatcher.watch_losses(move |dispatcher| told.settle(dispatcher));
+        dispatcher.watch_losses(move |dispatcher| told.remove_lost_instances(dispatcher));
         placements
     }
 

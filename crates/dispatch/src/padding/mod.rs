@@ -141,7 +141,7 @@ impl BatchPadding {
     }
 
     /// Pads the requests of a batch to the length of the longest.
-    pub(crate) fn apply(&self, mut requests: Vec<PendingRequest>) -> AssembledBatch {
+    pub(crate) fn pad_batch(&self, mut requests: Vec<PendingRequest>) -> AssembledBatch {
         if requests.len() < 2 {
             return AssembledBatch::Together(requests);
         }

@@ -82,7 +82,7 @@ fn pad(lengths: &[(i64, i64)]) -> Vec<PendingRequest> {
 
 /// A padded batch, with enough memory.
 fn together(requests: Vec<PendingRequest>) -> Vec<PendingRequest> {
-    match padding(None).apply(requests) {
+    match padding(None).pad_batch(requests) {
         AssembledBatch::Together(requests) => requests,
         AssembledBatch::Apart(_) => panic!("there is memory"),
     }
@@ -106,7 +106,7 @@ fn unequal() -> Vec<PendingRequest> {
 fn padded_inputs_are_charged_until_the_last_of_them_is_gone() {
     let padding = padding(Some(PADDED_BYTES));
     let held = || padding.account.held();
-    let AssembledBatch::Together(mut requests) = padding.apply(unequal()) else {
+    let AssembledBatch::Together(mut requests) = padding.pad_batch(unequal()) else {
         panic!("there is just enough memory")
     };
     assert_eq!(held(), PADDED_BYTES);
@@ -121,7 +121,7 @@ fn padded_inputs_are_charged_until_the_last_of_them_is_gone() {
 #[test]
 fn without_memory_requests_are_executed_apart_as_they_came() {
     let padding = padding(Some(PADDED_BYTES - 1));
-    let AssembledBatch::Apart(requests) = padding.apply(unequal()) else {
+    let AssembledBatch::Apart(requests) = padding.pad_batch(unequal()) else {
         panic!("there is not enough memory")
     };
     assert_eq!(padding.account.held(), 0);
@@ -132,7 +132,7 @@ fn without_memory_requests_are_executed_apart_as_they_came() {
         let admitted = admission().admit(request(1, length)).unwrap();
         PendingRequest::for_inspection(admitted.request, 1)
     });
-    assert!(matches!(padding.apply(equal.into()), AssembledBatch::Together(_)));
+    assert!(matches!(padding.pad_batch(equal.into()), AssembledBatch::Together(_)));
 }
 
 /// A plug-in recognizes its own channel through the sink.

@@ -252,7 +252,8 @@ impl RateLimiterDriver {
         for (resource, id) in state.resources.iter().zip((0..).map(ResourceId)) {
             let all = state.requirements.values().flat_map(|one| &one.resources);
             let counts = all.filter(|(required, _)| required == resource).map(|(_, count)| *count);
-            let capacity = self.limits.of(resource).unwrap_or_else(|| counts.max().unwrap_or(0));
+            let capacity =
+                self.limits.limit_of(resource).unwrap_or_else(|| counts.max().unwrap_or(0));
             state.limiter.set_capacity(id, capacity);
         }
     }

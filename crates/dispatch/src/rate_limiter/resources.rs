@@ -102,7 +102,7 @@ pub(super) struct ResourceLimits(pub(super) Vec<ResourceLimit>);
 impl ResourceLimits {
     /// The limit of a resource; `None` if there is no list. A list sets a limit for every resource:
     /// zero for those that it doesn't name.
-    pub(super) fn of(&self, resource: &Resource) -> Option<u64> {
+    pub(super) fn limit_of(&self, resource: &Resource) -> Option<u64> {
         if self.0.is_empty() {
             return None;
         }
@@ -124,7 +124,7 @@ impl ResourceLimits {
 
     /// Checks that a requirement can ever be met.
     pub(super) fn check(&self, resource: &Resource, required: u64) -> Result<(), Status> {
-        let Some(limit) = self.of(resource).filter(|limit| *limit < required) else {
+        let Some(limit) = self.limit_of(resource).filter(|limit| *limit < required) else {
             return Ok(());
         };
         Err(Status::invalid_argument(format!(

@@ -46,7 +46,7 @@ impl GpuCounters {
     }
 
     /// The counters of a GPU that has an instance; `None` if GPUs are not counted.
-    pub(crate) fn begin(&self, gpu: u32) -> Option<CountedGpu> {
+    pub(crate) fn counters_of(&self, gpu: u32) -> Option<CountedGpu> {
         if !self.options.gpus {
             return None;
         }

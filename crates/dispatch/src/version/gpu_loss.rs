@@ -10,7 +10,7 @@
 //! 1. **A call reports the loss.** A result of the driver that says so (`State::check` in
 //!    `devices`), an error of ONNX Runtime that names one (`Executor::run`, `is_of_device`), or the
 //!    library that measures GPUs (`Devices::read`). Each declares the device lost. The first reason
-//!    stays. From then on `State::enter` refuses every call of `devices` on it before it reaches
+//!    stays. From then on `State::make_current` refuses every call of `devices` on it before it reaches
 //!    the driver.
 //! 2. **The server notes it.** The device calls the handler of `Server::gpu_loss_handler` once, on
 //!    the thread that detected the loss: `GpuLosses::report` adds the GPU to [`LostGpus`], writes a
@@ -20,7 +20,7 @@
 //!    takes idle instances out of service; and a thread that has executed a batch calls
 //!    `Dispatcher::settle_losses` before it frees the lane. Either suffices. So a lane whose device
 //!    failed its batch gets no further one, however busy the engine's thread is.
-//! 4. **Instances leave.** [`Placements::settle`] makes the plan. First `Dispatcher::dismiss_lanes`
+//! 4. **Instances leave.** [`Placements::remove_lost_instances`] makes the plan. First `Dispatcher::dismiss_lanes`
 //!    removes the leaving instances from the scheduler (`Event::RemoveInstance`), so that none gets
 //!    another batch; then `Dispatcher::lose_lane` marks every lane on the GPU.
 //! 5. **Their batches fail.** The batch on the device ends with the error of its call. A batch
@@ -187,7 +187,7 @@ impl Placements {
 
     /// Takes the instances on lost GPUs out of service, unless that has been done. Callable from
     /// any thread that holds no lock: it waits for nothing.
-    pub(crate) fn settle(&self, dispatcher: &Dispatcher) {
+    pub(crate) fn remove_lost_instances(&self, dispatcher: &Dispatcher) {
         if self.told.load(Ordering::Acquire) == self.lost.count() {
             return;
         }
@@ -276,7 +276,7 @@ impl LoadedModel {
     ///
     /// Must not be called on the thread of an instance, for which this may wait.
     pub fn retire_lost_gpus(&self) {
-        self.placements.settle(&self.dispatcher);
+        self.placements.remove_lost_instances(&self.dispatcher);
         self.dispatcher.join_removed();
     }
 

@@ -94,7 +94,7 @@ impl LoadedModel {
             classes.set_once(&self.classes);
         }
         let trace = request.trace.take();
-        request.deadline = self.admission.deadlines.of(&request, arrival);
+        request.deadline = self.admission.deadlines.earliest_deadline(&request, arrival);
         if let Some(trace) = &trace {
             self.begin_trace(trace, &request, arrival);
         }
@@ -154,7 +154,7 @@ impl LoadedModel {
     ) -> Arc<dyn RequestObserver> {
         let explanation = request.trace.as_ref().and_then(|trace| Explanation::of(trace));
         let Some(explanation) = explanation else { return self.host.clone() };
-        explanation.mark(Milestone::Queued, times.queued);
+        explanation.set_milestone(Milestone::Queued, times.queued);
         ExplainingObserver::before(explanation, self.host.clone())
     }
 
@@ -174,7 +174,7 @@ impl LoadedModel {
             deadline: self
                 .admission
                 .deadlines
-                .shown(request)
+                .reported_deadline(request)
                 .map(|at| at.saturating_duration_since(arrival)),
         };
         trace.begin(&subject, arrival);

@@ -22,9 +22,9 @@ fn a_connection_that_lost_its_place_serves_no_request() {
         let evicting =
             thread::spawn(move || other.idle_since().is_some_and(|since| other.evict(since)));
         activity.begin_wait(AwaitedStep::Idle, Tick(0));
-        let first = activity.end();
+        let first = activity.end_wait();
         activity.begin_wait(AwaitedStep::Idle, Tick(0));
-        let second = activity.end();
+        let second = activity.end_wait();
         let is_evicted = evicting.join().unwrap();
         // A connection evicted while idle finds out before it serves the next request.
         assert_eq!(is_evicted, first.is_err() || second.is_err());
@@ -45,6 +45,6 @@ fn a_place_is_taken_once() {
         let evictions = evicting.map(|evicting| evicting.join().unwrap());
         assert!(!(evictions[0] && evictions[1]));
         assert!(activity.is_over());
-        assert_eq!(activity.end().is_err(), evictions[0] || evictions[1]);
+        assert_eq!(activity.end_wait().is_err(), evictions[0] || evictions[1]);
     });
 }

@@ -97,7 +97,7 @@ impl Tls {
         stream: TcpStream,
         reply_to_plain_text: &[u8],
     ) -> Result<TlsStream, HandshakeFailure> {
-        let mut in_progress = self.0.handshakes.begin();
+        let mut in_progress = self.0.handshakes.track();
         let time_max = HANDSHAKE_TIME_MAX;
         let shaken = tokio::time::timeout(time_max, self.negotiate(stream, reply_to_plain_text));
         tokio::select! {

@@ -59,7 +59,10 @@ impl Driver {
     /// # Errors
     ///
     /// `Unavailable` if the manager is closed.
-    pub(super) fn wait(&self, is_done: impl Fn(&Plan) -> bool) -> Result<Guard<'_, Plan>, Status> {
+    pub(super) fn wait_until(
+        &self,
+        is_done: impl Fn(&Plan) -> bool,
+    ) -> Result<Guard<'_, Plan>, Status> {
         let mut plan = self.plan.lock("wait for the plan");
         loop {
             if plan.is_closed {
@@ -77,7 +80,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// As [`Driver::wait`].
+    /// As [`Driver::wait_until`].
     pub(super) fn wait_without_loads(
         self: &Arc<Self>,
         name: &str,

@@ -195,7 +195,7 @@ impl<M, C> Load<M, C> {
 
     /// Ends the load without success. Returns the versions that were tried, ascending, each with
     /// its error if it failed.
-    pub(super) fn end(self) -> Vec<(i64, Option<Status>)> {
+    pub(super) fn end_unsuccessfully(self) -> Vec<(i64, Option<Status>)> {
         self.expect(LoadState::Abandoning);
         let tried = |(version, state)| match state {
             VersionState::Loaded(_) => Some((version, None)),
@@ -297,19 +297,19 @@ mod tests {
         load.end_adding(4, Err(failure()));
         assert_eq!(load.failures().map(|(version, _)| version).collect::<Vec<_>>(), [2, 4]);
         assert_eq!(load.abandon(), ["more"]);
-        assert_eq!(load.end(), [(1, None), (2, Some(failure()))]);
+        assert_eq!(load.end_unsuccessfully(), [(1, None), (2, Some(failure()))]);
     }
 
     #[test]
     fn a_load_may_be_abandoned_before_it_starts_and_while_it_commits() {
         let mut load = TestLoad::new();
         assert_eq!(load.abandon(), [""; 0]);
-        assert_eq!(load.end(), []);
+        assert_eq!(load.end_unsuccessfully(), []);
         let mut load = started([(1, VersionState::Kept(Some("fewer")))]);
         assert_eq!(load.commit(), ["fewer"]);
         // The change has been applied.
         assert_eq!(load.abandon(), [""; 0]);
-        assert_eq!(load.end(), []);
+        assert_eq!(load.end_unsuccessfully(), []);
     }
 
     /// Covers every order in which the parts of a load may end, with each possible result.
@@ -348,7 +348,7 @@ mod tests {
         load.skip(2, failure());
         assert_eq!(load.failures().count(), 2);
         load.abandon();
-        assert_eq!(load.end(), [(1, Some(failure()))]);
+        assert_eq!(load.end_unsuccessfully(), [(1, Some(failure()))]);
     }
 
     fn panics(action: impl FnOnce() + std::panic::UnwindSafe) -> bool {
@@ -359,7 +359,7 @@ mod tests {
     fn other_transitions_are_refused() {
         assert!(panics(|| drop(TestLoad::new().commit())));
         assert!(panics(|| drop(TestLoad::new().publish())));
-        assert!(panics(|| drop(TestLoad::new().end())));
+        assert!(panics(|| drop(TestLoad::new().end_unsuccessfully())));
         assert!(panics(|| started([]).start([].into())));
         assert!(panics(|| drop(started([(1, LOADING)]).commit())));
         assert!(panics(|| drop(started([(1, LOADING)]).abandon())));

@@ -43,7 +43,7 @@ impl Manager {
         let OrderedModels { named, all, is_complete } =
             self.searcher().load(&name, parameters).map_err(|UnreadableModel| not_polled(&name))?;
         let plan =
-            self.driver.wait(|plan| all.iter().all(|id| plan.is_settled_with_related(id)))?;
+            self.driver.wait_until(|plan| all.iter().all(|id| plan.is_settled_with_related(id)))?;
         let is_absent = |id: &ModelName| plan.status(id) == LifecycleStatus::Absent;
         if named.iter().any(is_absent) {
             return Err(not_loaded(&name, "unexpected miss in global map"));
@@ -108,7 +108,7 @@ impl Manager {
         ids.extend(removed);
         // Another order may already have begun to take them out of service.
         let is_done = |plan: &Plan| ids.iter().all(|id| plan.is_out_of_service(id));
-        self.driver.wait(is_done).map(drop)
+        self.driver.wait_until(is_done).map(drop)
     }
 
     fn check_mode(&self) -> Result<(), Status> {
@@ -176,7 +176,7 @@ impl Manager {
 
     /// Waits until nothing is left to do. Returns true if every desired model serves.
     pub(super) fn wait_for_all(&self) -> bool {
-        let Ok(plan) = self.driver.wait(Plan::is_settled) else { return false };
+        let Ok(plan) = self.driver.wait_until(Plan::is_settled) else { return false };
         plan.desired().all(|id| plan.status(id) == LifecycleStatus::Serving)
     }
 }
@@ -218,7 +218,7 @@ struct OrderInProgress {
 
 impl OrderInProgress {
     fn begin(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
-        Ok(Self::begun(driver, name, driver.wait(|plan| !plan.is_ordered(name))?))
+        Ok(Self::begun(driver, name, driver.wait_until(|plan| !plan.is_ordered(name))?))
     }
 
     /// Loads of the model that warm up, or wait for a thread, would delay the unload, so they are

@@ -8,7 +8,7 @@ mod service;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use service::{DoorServices, served};
+pub(crate) use service::{DoorServices, door_services};
 
 /// The form of paths in errors.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

@@ -25,7 +25,11 @@ pub(crate) struct DoorServices {
 
 /// The server as the settings let doors reach it. Doors reach it directly if its errors may
 /// name absolute paths.
-pub(crate) fn served(server: &Arc<Server>, settings: &Settings, temporary: &Path) -> DoorServices {
+pub(crate) fn door_services(
+    server: &Arc<Server>,
+    settings: &Settings,
+    temporary: &Path,
+) -> DoorServices {
     match settings.error_paths {
         ErrorPaths::Absolute => DoorServices { service: server.clone(), control: server.clone() },
         ErrorPaths::Relative => {

@@ -36,7 +36,7 @@ fn note_unread(settings: &mut Settings, value: &str) {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let (count, rest) = value.split_at(digits);
     if digits > 0 && !rest.is_empty() {
-        settings.note(format!(
+        settings.add_remark(format!(
             "'--cache-config=local,size={value}' means {count} bytes: '{rest}' is not read, as sizes \
              have no unit"
         ));
@@ -116,7 +116,7 @@ fn cache_config(settings: &mut Settings, value: &str) -> Result<(), InvalidValue
 }
 
 fn response_cache_byte_size(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
-    settings.note(format!(
+    settings.add_remark(format!(
         "'--response-cache-byte-size' has been deprecated: use '--cache-config=local,size={value}'"
     ));
     let _: u64 = value::number(value)?;

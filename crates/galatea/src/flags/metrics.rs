@@ -75,7 +75,7 @@ fn metrics_config(settings: &mut Settings, value: &str) -> Result<(), InvalidVal
         return Err(InvalidValue(format!("the format is <setting>=<value>. Got {value}")));
     }
     for SettingNote(text) in settings.metrics_options.set(setting, setting_value) {
-        settings.note(text);
+        settings.add_remark(text);
     }
     Ok(())
 }

@@ -34,8 +34,8 @@ mod value;
 
 pub(crate) use open_loads::open_loads;
 pub(crate) use parse::{
-    CommandLine, ServerCommand, UsageError, begin, check, check_rejected, parse, parse_command,
-    resolve,
+    CommandLine, ServerCommand, UsageError, check, check_rejected, initial_settings, parse,
+    parse_command, resolve,
 };
 pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};
 pub(crate) use usage::{HelpForm, advice, command_advice, command_help, help};

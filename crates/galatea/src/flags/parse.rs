@@ -59,7 +59,7 @@ pub(crate) fn parse(
     variables: &VertexAiVariables,
     span_batches: &SpanBatchVariables,
 ) -> Result<ServerCommand, UsageError> {
-    let settings = begin(variables)?;
+    let settings = initial_settings(variables)?;
     let mut reader =
         ArgumentReader { command: None, line: CommandLine { settings, ..Default::default() } };
     if let Some(request) = reader.read(arguments.into_iter())? {
@@ -90,7 +90,7 @@ pub(crate) fn parse_command(
 }
 
 /// The settings that flags change.
-pub(crate) fn begin(variables: &VertexAiVariables) -> Result<Settings, UsageError> {
+pub(crate) fn initial_settings(variables: &VertexAiVariables) -> Result<Settings, UsageError> {
     let mut settings = Settings::under(variables);
     if let Some(text) = &variables.http_port {
         // As in Triton, it is read whether or not Vertex AI is served.

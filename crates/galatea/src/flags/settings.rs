@@ -302,7 +302,7 @@ impl Settings {
     }
 
     /// Adds a remark for the log. A flag that is given twice gets one remark.
-    pub(super) fn note(&mut self, text: impl Into<String>) {
+    pub(super) fn add_remark(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !self.notes.contains(&text) {
             self.notes.push(text);
@@ -336,13 +336,13 @@ impl Settings {
 
     /// Adds a remark that an accepted flag has no effect.
     pub(super) fn no_effect(&mut self, flag: &str, because: &str) {
-        self.note(format!("'--{flag}' has no effect: {because}"));
+        self.add_remark(format!("'--{flag}' has no effect: {because}"));
     }
 
     /// Adds a remark that holds only without GPUs.
     pub(super) fn note_without_gpus(&mut self, text: impl Into<String>) {
         let text = text.into();
-        self.note(text.clone());
+        self.add_remark(text.clone());
         if !self.gpus.notes_without.contains(&text) {
             self.gpus.notes_without.push(text);
         }

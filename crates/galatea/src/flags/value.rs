@@ -47,7 +47,7 @@ pub(super) fn port(settings: &mut Settings, flag: &str, value: &str) -> Result<u
     let [low, high, ..] = number.to_le_bytes();
     let port = u16::from_le_bytes([low, high]);
     if i32::from(port) != number {
-        settings.note(format!("'--{flag}={number}' is no port: the port is {port}"));
+        settings.add_remark(format!("'--{flag}={number}' is no port: the port is {port}"));
     }
     Ok(port)
 }

@@ -102,7 +102,7 @@ impl Account {
 
     /// Charges bytes that the holder needs in any case, regardless of the limit, for the life of
     /// the account.
-    pub fn keep(&self, bytes: usize) {
+    pub fn charge_permanently(&self, bytes: usize) {
         self.ledger.force(bytes);
         let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
         self.ledger.raise_account_peak(before.saturating_add(bytes));

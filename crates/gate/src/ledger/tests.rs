@@ -216,7 +216,7 @@ fn small_charges_come_out_of_the_credit() {
 fn what_a_holder_keeps_is_charged_whatever_the_limit_is() {
     let ledger = Arc::new(Ledger::new(Some(LIMIT)));
     let account = Arc::new(Account::of_connection(ledger.clone()));
-    account.keep(LIMIT);
+    account.charge_permanently(LIMIT);
     assert_eq!(account.held(), Account::BASE_BYTES + LIMIT);
     assert_eq!(ledger.account_peak(), account.held());
     assert!(Charge::new(&account, 1).is_err());

@@ -157,7 +157,7 @@ impl ConnectionTask {
         let trace_context = std::mem::take(&mut call.head.trace_context);
         let (answer_by, explanation) = (call.head.answer_by, call.head.explanation.clone());
         if let Some(explanation) = &explanation {
-            explanation.mark(Milestone::Received, Instant::now());
+            explanation.set_milestone(Milestone::Received, Instant::now());
         }
         let arrived = ArrivedCall {
             message,

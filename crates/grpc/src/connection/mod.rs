@@ -210,7 +210,7 @@ impl Future for ConnectionTask {
         if task.end_idleness().is_err() {
             return Poll::Ready(());
         }
-        task.inbox.begin(cx.waker());
+        task.inbox.register_reader(cx.waker());
         for _ in 0..ROUNDS_MAX {
             if let Err(ConnectionClosed) = task.round() {
                 return Poll::Ready(());
@@ -306,7 +306,7 @@ impl ConnectionTask {
     fn charge_buffer(&mut self) {
         let longest = self.flusher.frames().longest_received();
         if longest > self.buffer_bytes {
-            self.account.keep(longest.saturating_sub(self.buffer_bytes));
+            self.account.charge_permanently(longest.saturating_sub(self.buffer_bytes));
             self.buffer_bytes = longest;
         }
     }
@@ -326,7 +326,7 @@ impl ConnectionTask {
     }
 
     fn handle_events(&mut self) -> Result<(), ConnectionClosed> {
-        self.inbox.take(&mut self.events);
+        self.inbox.drain_into(&mut self.events);
         while let Some(event) = self.events.pop_front() {
             match event {
                 ConnectionEvent::CallStarted { call, message, cancel } => {
@@ -474,7 +474,7 @@ impl ConnectionTask {
 impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.inbox.close();
-        self.inbox.take(&mut self.events);
+        self.inbox.drain_into(&mut self.events);
         // Dropping a response releases its budget, and takes no lock of the inbox.
         self.events.clear();
     }

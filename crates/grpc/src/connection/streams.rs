@@ -166,8 +166,10 @@ impl ConnectionTask {
         };
         let pool = pool.map(|size| Arc::new(ResponsePool::new(handle.budget.clone(), size)));
         let backpressure = match (parsed.mode, &pool) {
-            (ReplyMode::Immediate, Some(pool)) => Backpressure::default().with(pool.clone()),
-            (ReplyMode::Immediate, None) => Backpressure::default().with(handle.budget.clone()),
+            (ReplyMode::Immediate, Some(pool)) => Backpressure::default().with_point(pool.clone()),
+            (ReplyMode::Immediate, None) => {
+                Backpressure::default().with_point(handle.budget.clone())
+            }
             (ReplyMode::Ordered, _) => Backpressure::default(),
         };
         let ParsedMessage { tag, mode, sends_empty_final, replaced, request } = parsed;

@@ -133,7 +133,7 @@ impl ConnectionTask {
     /// Notes that the task has woken. Ends the connection if another one has taken its place: the
     /// client is told to reconnect for its next call.
     pub(super) fn end_idleness(&mut self) -> Result<(), ConnectionClosed> {
-        if self.activity.end().is_ok() {
+        if self.activity.end_wait().is_ok() {
             return Ok(());
         }
         self.flusher.push_goaway(Reason::NO_ERROR, MAKES_ROOM);

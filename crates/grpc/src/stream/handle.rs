@@ -135,17 +135,17 @@ mod tests {
         };
         let stream = StreamHandle::new(CALL, form, limits, budget, inbox.clone());
         let woken = Arc::<Count>::default();
-        inbox.begin(&Waker::from(woken.clone()));
+        inbox.register_reader(&Waker::from(woken.clone()));
         assert!(inbox.try_sleep());
         stream.wake();
         stream.waker().wake_by_ref();
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        inbox.begin(&Waker::from(woken.clone()));
+        inbox.register_reader(&Waker::from(woken.clone()));
         stream.begin();
         stream.waker().wake_by_ref();
         assert!(!inbox.try_sleep());
         let mut events = VecDeque::new();
-        inbox.take(&mut events);
+        inbox.drain_into(&mut events);
         let ready = |event: &ConnectionEvent| match event {
             ConnectionEvent::StreamReady { call } => *call == CALL,
             _ => false,
@@ -170,7 +170,7 @@ mod tests {
         inbox.close();
         assert!(inbox.push(event()).is_err());
         let mut events = VecDeque::new();
-        inbox.take(&mut events);
+        inbox.drain_into(&mut events);
         drop(events);
         assert_eq!(budget.unwritten_bytes(), 0);
         assert_eq!(Arc::strong_count(&budget), 1);

@@ -27,7 +27,7 @@ impl Api {
 /// The request passed a mark, if it is explained.
 pub(super) fn mark(explanation: Option<&Arc<Explanation>>, mark: Milestone) {
     if let Some(explanation) = explanation {
-        explanation.mark(mark, Instant::now());
+        explanation.set_milestone(mark, Instant::now());
     }
 }
 

@@ -140,7 +140,7 @@ impl Api {
         };
         let (sink, events) = EventStream::new(form, account, request.cancel.clone(), trace);
         if form == GenerateForm::Event {
-            request.backpressure = Backpressure::default().with(events.congestion_point());
+            request.backpressure = Backpressure::default().with_point(events.congestion_point());
         }
         let service = self.service.clone();
         let infer = move || {

@@ -77,7 +77,7 @@ impl<R: Copy> DirectBatcher<R> {
     }
 
     /// Removes and returns the next batch: the request of each row, none for padding.
-    pub(crate) fn take(&mut self) -> Vec<Option<R>> {
+    pub(crate) fn take_batch(&mut self) -> Vec<Option<R>> {
         let (_, oldest) = self.by_age.first().expect("a slot is ready");
         let shape_class = self.ready[oldest].shape_class;
         let (highest, _) = self.ready.last_key_value().expect("a slot is ready");
@@ -115,15 +115,15 @@ mod tests {
         let close =
             BatchDecision::Close { requests: 2, rows: 2, reason: CloseReason::InstanceIdle };
         assert_eq!(batcher.decide(Time(9), Intake::Open), close);
-        assert_eq!(batcher.take(), [None, Some(101), None, Some(103)]);
+        assert_eq!(batcher.take_batch(), [None, Some(101), None, Some(103)]);
         assert_eq!(batcher.decide(Time(9), Intake::Open), BatchDecision::Empty);
     }
 
     #[test]
     fn the_longest_waiting_request_chooses_the_shape_class() {
         let mut batcher = batcher(0, 0, &[(0, 5, 1), (1, 4, 2), (2, 6, 1), (3, 7, 2)]);
-        assert_eq!(batcher.take(), [None, Some(101), None, Some(103)]);
-        assert_eq!(batcher.take(), [Some(100), None, Some(102)]);
+        assert_eq!(batcher.take_batch(), [None, Some(101), None, Some(103)]);
+        assert_eq!(batcher.take_batch(), [Some(100), None, Some(102)]);
     }
 
     #[test]

@@ -208,17 +208,17 @@ impl DeadlineChooser {
     }
 
     /// The instance has finished its batch.
-    pub(crate) fn finish(&mut self, id: InstanceId, now: Time) {
+    pub(crate) fn finish_batch(&mut self, id: InstanceId, now: Time) {
         if let Some(deadline) = self.probing.take() {
-            self.probe.finish(now <= deadline);
+            self.probe.record_result(now <= deadline);
         }
         if let Some(ended) = self.running.remove(&id) {
-            self.learn(ended.rows, ended.length, now.saturating_since(ended.since));
+            self.learn_duration(ended.rows, ended.length, now.saturating_since(ended.since));
         }
     }
 
     /// An execution of this many rows took this long.
-    pub(crate) fn learn(&mut self, rows: Rows, length: Length, duration_ns: u64) {
+    pub(crate) fn learn_duration(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         match &mut self.costs {
             Costs::Alike(costs) => costs.observe(rows, length, duration_ns),
             Costs::Padded(padded) => padded.costs.observe(rows, length, duration_ns),

@@ -136,7 +136,7 @@ impl DeadlineChooser {
 
     /// The requests of the batch that was decided on, in the order of service. They are not
     /// removed yet.
-    pub(crate) fn close(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
+    pub(crate) fn close_batch(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
         let (chosen, running) = match self.next.take().expect("a batch was decided on") {
             NextBatch::Alike(choice) => self.close_alike(&choice, now),
             NextBatch::Padded(choice, _) => {
@@ -146,7 +146,7 @@ impl DeadlineChooser {
                 let padding::PaddedChoice { rows, length, .. } = choice;
                 let until = padded.costs.estimate(rows, length);
                 let until = until.map(|takes_ns| now.saturating_add(takes_ns as u64));
-                (padded.take(&choice), Running { since: now, until, length, rows })
+                (padded.take_batch(&choice), Running { since: now, until, length, rows })
             }
         };
         let placed = |index: &SlabIndex| (self.entry(*index).place, *index);

@@ -267,14 +267,14 @@ impl PaddedBatches {
     }
 
     /// The chosen requests, in the order of service.
-    pub(super) fn take(&mut self, choice: &PaddedChoice) -> Vec<SlabIndex> {
+    pub(super) fn take_batch(&mut self, choice: &PaddedChoice) -> Vec<SlabIndex> {
         if choice.request_count() > 1 {
             let own: Elements = self.front.chosen(choice).map(FrontRequest::elements).sum();
             let stretch = choice.rows.of_length(choice.length).ratio_to(own);
             self.stretch += (stretch.max(1.0) - self.stretch) * LATEST_SHARE;
         }
         let passed_over = &mut self.passed_over;
-        self.front.take(choice, |index| passed_over[index.index()] += 1)
+        self.front.take_batch(choice, |index| passed_over[index.index()] += 1)
     }
 
     /// Returns true if requests of other classes than the first one's are in front.

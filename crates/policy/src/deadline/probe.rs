@@ -41,7 +41,7 @@ impl Probe {
     }
 
     /// Such a request was executed, and answered in time or not.
-    pub(super) fn finish(&mut self, is_in_time: bool) {
+    pub(super) fn record_result(&mut self, is_in_time: bool) {
         self.succeeded = is_in_time;
         self.interval =
             if is_in_time { REFUSALS_MIN } else { (self.interval * 2).min(REFUSALS_MAX) };
@@ -57,7 +57,7 @@ mod tests {
         let mut probe = Probe::default();
         let mut refusals = |is_in_time| {
             let refusals = (1..).find(|_| probe.tries_one()).unwrap();
-            probe.finish(is_in_time);
+            probe.record_result(is_in_time);
             refusals
         };
         assert_eq!([refusals(false), refusals(false), refusals(false)], [33, 65, 129]);

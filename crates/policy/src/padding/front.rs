@@ -141,7 +141,7 @@ impl Front {
 
     /// The chosen requests, in the order of service. Calls `passed_over` for each one that a
     /// younger one goes before.
-    pub(crate) fn take(
+    pub(crate) fn take_batch(
         &mut self,
         choice: &PaddedChoice,
         mut passed_over: impl FnMut(SlabIndex),

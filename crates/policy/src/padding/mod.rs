@@ -128,14 +128,14 @@ impl PaddedChooser {
     }
 
     /// The instance has finished its batch.
-    pub(crate) fn finish(&mut self, id: InstanceId, now: Time) {
+    pub(crate) fn finish_batch(&mut self, id: InstanceId, now: Time) {
         if let Some(ended) = self.running.remove(&id) {
-            self.learn(ended.rows, ended.length, now.saturating_since(ended.since));
+            self.learn_duration(ended.rows, ended.length, now.saturating_since(ended.since));
         }
     }
 
     /// An execution of this many rows took this long.
-    pub(crate) fn learn(&mut self, rows: Rows, length: Length, duration_ns: u64) {
+    pub(crate) fn learn_duration(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         self.costs.observe(rows, length, duration_ns);
     }
 
@@ -186,7 +186,7 @@ impl PaddedChooser {
         for tries in (0..TRIES).rev() {
             let mut patience = DelayLimit::new(now, &self.costs, &choice, instances);
             for (one, is_chosen) in self.front.with_choice(&choice) {
-                patience.look_at(&self.entries[one.index.index()].due_time, is_chosen);
+                patience.add_waiting(&self.entries[one.index.index()].due_time, is_chosen);
             }
             let Some(ends_by) = patience.ends_by().filter(|_| choice.request_count() > 1) else {
                 break;
@@ -229,12 +229,12 @@ impl PaddedChooser {
 
     /// The requests of the batch that was decided on, in the order of service. They are not
     /// removed yet.
-    pub(crate) fn close(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
+    pub(crate) fn close_batch(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
         let choice = self.choice.take().expect("a batch was decided on");
         let PaddedChoice { rows, length, .. } = choice;
         self.running.insert(instance, Running { since: now, rows, length });
         let entries = &mut self.entries;
-        self.front.take(&choice, |index| entries[index.index()].passed_over += 1)
+        self.front.take_batch(&choice, |index| entries[index.index()].passed_over += 1)
     }
 }
 

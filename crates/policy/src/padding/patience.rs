@@ -70,7 +70,7 @@ impl DelayLimit {
     }
 
     /// The next one of the requests that wait, in the order of service.
-    pub(super) fn look_at(&mut self, due_time: &DueTime, is_chosen: bool) {
+    pub(super) fn add_waiting(&mut self, due_time: &DueTime, is_chosen: bool) {
         if due_time.due == Time::MAX {
             return;
         }
@@ -121,7 +121,7 @@ mod tests {
         let mut patience = DelayLimit::new(Time(1_000), &PaddedCosts::new(), &choice, 1);
         for (place, due) in due.into_iter().enumerate() {
             let due_time = DueTime { arrived: Time(0), due: Time(due), alone_ns: 10 };
-            patience.look_at(&due_time, place < 2);
+            patience.add_waiting(&due_time, place < 2);
         }
         patience.ends_by()
     }

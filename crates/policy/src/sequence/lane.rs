@@ -100,9 +100,13 @@ impl SequenceLane {
     }
 
     /// Removes and returns the batch that the decision closed; none is padding.
-    pub(super) fn take(&mut self, requests: usize, known: &Requests) -> Vec<Option<RequestIndex>> {
+    pub(super) fn take_batch(
+        &mut self,
+        requests: usize,
+        known: &Requests,
+    ) -> Vec<Option<RequestIndex>> {
         match &mut self.eligible {
-            EligibleRequests::Direct(batcher) => batcher.take(),
+            EligibleRequests::Direct(batcher) => batcher.take_batch(),
             EligibleRequests::Oldest { queue, .. } => (0..requests)
                 .map(|_| {
                     let first = queue.first().expect("the batcher counted eligible requests");

@@ -196,14 +196,14 @@ impl SequenceBatcher {
         while let Some(index) = self.backlog.pop_failed(now) {
             let queued = self.take_queue(index);
             self.fail_all(&queued, FailReason::SequenceTimeoutExpired, out);
-            self.close(index, out);
-            self.end(index, out);
+            self.close_sequence(index, out);
+            self.end_sequence(index, out);
         }
         while let Some(index) = self.idle.pop_due(now) {
             if self.iterative {
                 self.get_mut(index).state = SequenceState::Expired;
             } else {
-                self.close(index, out);
+                self.close_sequence(index, out);
                 self.end_if_finished(index, out);
             }
         }
@@ -235,7 +235,7 @@ impl SequenceBatcher {
             return;
         }
         if !is_known {
-            self.begin(index, position.sequence, now);
+            self.begin_sequence(index, position.sequence, now);
         }
         assert_eq!(
             self.get(index).state,
@@ -245,7 +245,7 @@ impl SequenceBatcher {
         );
         self.append(index, &request, position, now);
         if position.end || self.iterative {
-            self.close(index, out);
+            self.close_sequence(index, out);
         }
     }
 
@@ -311,7 +311,7 @@ impl SequenceBatcher {
         if !self.lanes.contains_key(&instance) {
             return Removal::Complete;
         }
-        self.slots.close(instance);
+        self.slots.close_instance(instance);
         self.removing.insert(instance);
         Removal::Pending
     }
@@ -332,7 +332,7 @@ impl SequenceBatcher {
     pub(crate) fn drain(&mut self, now: Time, out: &mut Actions) {
         for index in (0..).map(SequenceIndex).take(self.sequences.len()) {
             if self.find(index).is_some_and(|known| known.state == SequenceState::Open) {
-                self.close(index, out);
+                self.close_sequence(index, out);
                 self.end_if_finished(index, out);
             }
         }
@@ -375,7 +375,7 @@ impl SequenceBatcher {
                     if lanes.assign_to(instance, now, out) == Assignment::AwaitsPermit {
                         continue;
                     }
-                    let rows = lane.take(requests, &self.requests);
+                    let rows = lane.take_batch(requests, &self.requests);
                     self.execute(instance, &rows, reason, now, out);
                 }
             }

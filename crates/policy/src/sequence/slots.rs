@@ -64,7 +64,7 @@ impl Slots {
     }
 
     /// Assigns the best free slot to the sequence, if there is one.
-    pub(super) fn take(&mut self, sequence: SequenceIndex) -> Option<Slot> {
+    pub(super) fn take_slot(&mut self, sequence: SequenceIndex) -> Option<Slot> {
         let (number, instance) = *self.lowest.first()?;
         self.update(instance, |slots| {
             if !slots.freed.remove(&number) {
@@ -84,7 +84,7 @@ impl Slots {
     }
 
     /// The instance gets no further sequences.
-    pub(super) fn close(&mut self, instance: InstanceId) {
+    pub(super) fn close_instance(&mut self, instance: InstanceId) {
         self.update(instance, |slots| slots.is_closed = true);
     }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn take(slots: &mut Slots) -> Option<(u32, u32)> {
-        slots.take(SequenceIndex(0)).map(|slot| (slot.instance.0, slot.number))
+        slots.take_slot(SequenceIndex(0)).map(|slot| (slot.instance.0, slot.number))
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
     fn a_closed_instance_gets_no_sequence() {
         let mut slots = slots(2, 2);
         assert_eq!(take(&mut slots), Some((0, 0)));
-        slots.close(InstanceId(0));
+        slots.close_instance(InstanceId(0));
         assert_eq!(slots.free_count(), 2);
         assert_eq!(take(&mut slots), Some((1, 0)));
         slots.free(Slot { instance: InstanceId(0), number: 0 });
@@ -179,7 +179,7 @@ mod tests {
     #[should_panic(expected = "was not taken")]
     fn a_slot_is_freed_once() {
         let mut slots = slots(1, 1);
-        let slot = slots.take(SequenceIndex(0)).unwrap();
+        let slot = slots.take_slot(SequenceIndex(0)).unwrap();
         slots.free(slot);
         slots.free(slot);
     }

@@ -11,7 +11,7 @@ use crate::sequence::{
 use crate::time::Time;
 
 impl SequenceBatcher {
-    pub(super) fn begin(&mut self, index: SequenceIndex, key: SequenceKey, now: Time) {
+    pub(super) fn begin_sequence(&mut self, index: SequenceIndex, key: SequenceKey, now: Time) {
         if self.sequences.len() <= index.index() {
             self.sequences.resize(index.index() + 1, None);
         }
@@ -129,7 +129,7 @@ impl SequenceBatcher {
     /// Assigns free slots to the sequences that have waited longest.
     pub(super) fn fill_slots(&mut self, now: Time) {
         while let Some(index) = self.backlog.first()
-            && let Some(slot) = self.slots.take(index)
+            && let Some(slot) = self.slots.take_slot(index)
         {
             self.backlog.pop();
             let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
@@ -156,7 +156,7 @@ impl SequenceBatcher {
         out: &mut Actions,
     ) {
         let entries = rows.iter().map(|row| match row {
-            Some(request) => BatchEntry::Step(self.start(*request)),
+            Some(request) => BatchEntry::Step(self.start_request(*request)),
             None => BatchEntry::Padding,
         });
         let entries: Vec<BatchEntry> = entries.collect();
@@ -170,7 +170,7 @@ impl SequenceBatcher {
     }
 
     /// Moves the request into execution.
-    pub(super) fn start(&mut self, index: RequestIndex) -> SequenceStep {
+    pub(super) fn start_request(&mut self, index: RequestIndex) -> SequenceStep {
         let request = self.requests.get_mut(index);
         request.state = RequestState::Executing;
         let (key, start, end) = (request.key, request.start, request.end);
@@ -200,7 +200,7 @@ impl SequenceBatcher {
             Placement::Slot(_) => self.counts.queued_in_slots -= cut.len(),
         }
         self.fail_all(&cut, FailReason::Cancelled, out);
-        self.close(index, out);
+        self.close_sequence(index, out);
         self.end_if_finished(index, out);
         self.fill_slots(now);
     }
@@ -227,7 +227,7 @@ impl SequenceBatcher {
     }
 
     /// Closes the sequence: no request joins it any more.
-    pub(super) fn close(&mut self, index: SequenceIndex, out: &mut Actions) {
+    pub(super) fn close_sequence(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.get_mut(index);
         if sequence.state == SequenceState::Open {
             sequence.state = SequenceState::Closed;
@@ -246,12 +246,12 @@ impl SequenceBatcher {
         let is_closed = sequence.state != SequenceState::Open;
         let may_be_rescheduled = self.iterative && sequence.executing.is_some();
         if is_closed && sequence.queue.len == 0 && !may_be_rescheduled {
-            self.end(index, out);
+            self.end_sequence(index, out);
         }
     }
 
     /// Ends the sequence and frees its slot.
-    pub(super) fn end(&mut self, index: SequenceIndex, out: &mut Actions) {
+    pub(super) fn end_sequence(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.sequences[index.index()].take().expect("the sequence is live");
         assert_eq!(sequence.queue.len, 0, "{:?} ends with nothing queued", sequence.key);
         self.idle.remove(index);

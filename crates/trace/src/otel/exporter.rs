@@ -63,7 +63,7 @@ impl<T> Batcher<T> {
     }
 
     /// The time until the next batch, if any spans wait.
-    fn wait(&self, now: Instant) -> Option<Duration> {
+    fn time_until_batch(&self, now: Instant) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(now))
     }
 }
@@ -124,8 +124,8 @@ impl Exporter {
     }
 
     /// The time until spans are due; `None` if none wait.
-    pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
-        self.spans.wait(now)
+    pub(crate) fn time_until_batch(&self, now: Instant) -> Option<Duration> {
+        self.spans.time_until_batch(now)
     }
 
     /// The number of spans that have been dropped because the collector is too slow.

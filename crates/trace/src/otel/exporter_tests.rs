@@ -13,10 +13,10 @@ fn a_full_batch_is_sent_at_once_and_others_when_they_are_due() {
     let start = Instant::now();
     let at = |secs| start + Duration::from_secs(secs);
     let mut batcher = Batcher::new(LIMITS);
-    assert_eq!(batcher.wait(start), None);
+    assert_eq!(batcher.time_until_batch(start), None);
     batcher.add(start, 1);
     assert_eq!(
-        (batcher.take(at(4)), batcher.wait(at(4))),
+        (batcher.take(at(4)), batcher.time_until_batch(at(4))),
         (None, Some(LIMITS.delay - Duration::from_secs(4)))
     );
     batcher.add(at(4), 2);
@@ -24,7 +24,7 @@ fn a_full_batch_is_sent_at_once_and_others_when_they_are_due() {
     assert_eq!(batcher.take(at(4)), Some(vec![1, 2]));
     assert_eq!(batcher.take(at(4)), None);
     assert_eq!(batcher.take(at(5)), Some(vec![3]));
-    assert_eq!((batcher.take(at(9)), batcher.wait(at(9))), (None, None));
+    assert_eq!((batcher.take(at(9)), batcher.time_until_batch(at(9))), (None, None));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn trace(memory: TraceMemory) -> CollectedTrace {
         epoch_ns: 0,
     };
     let table = SettingsTable::new(Fields::default(), Destination::Collector, None);
-    let setting = table.of(None).clone();
+    let setting = table.settings_of(None).clone();
     CollectedTrace::new(setting, Vec::new(), Some((1, Box::new(client))), memory)
 }
 

@@ -153,19 +153,19 @@ impl ExplainedRequests {
                 known.waits = waits;
                 known.batch.get_or_insert(facts);
             });
-            explanation.mark(Milestone::Closed, self.epoch + Duration::from_nanos(now.0));
+            explanation.set_milestone(Milestone::Closed, self.epoch + Duration::from_nanos(now.0));
         }
         if let Clocks::Shared(clock) = &mut self.clocks {
-            clock.close(now.0, closing.reason == CloseReason::Shape);
+            clock.close_batch(now.0, closing.reason == CloseReason::Shape);
         }
     }
 
     fn leave(&mut self, key: RequestKey, now: Time) -> Option<(Arc<Explanation>, WaitTimes)> {
         let explanation = self.waiting.remove(&key)?;
         let waits = match &mut self.clocks {
-            Clocks::Shared(clock) => clock.leave(now.0, key.0),
+            Clocks::Shared(clock) => clock.remove_request(now.0, key.0),
             Clocks::Each(clocks) => {
-                clocks.remove(&key).and_then(|mut clock| clock.leave(now.0, key.0))
+                clocks.remove(&key).and_then(|mut clock| clock.remove_request(now.0, key.0))
             }
         };
         Some((explanation, waits.unwrap_or_default()))
@@ -177,6 +177,6 @@ pub(in crate::dispatcher) fn mark_started<'a>(requests: impl Iterator<Item = &'a
     let mut now = None;
     for explanation in requests.filter_map(explanation) {
         let now = *now.get_or_insert_with(Instant::now);
-        explanation.mark(Milestone::Started, now);
+        explanation.set_milestone(Milestone::Started, now);
     }
 }

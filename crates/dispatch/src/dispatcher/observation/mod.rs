@@ -163,7 +163,7 @@ impl Views {
     }
 
     /// Ends the view of this type, and returns it, to be dropped without a lock.
-    pub(super) fn end<V: View>(&mut self) -> Option<Box<dyn View>> {
+    pub(super) fn end_view<V: View>(&mut self) -> Option<Box<dyn View>> {
         let is_it = |view: &mut Box<dyn View>| typed::<V>(&mut **view).is_some();
         let at = self.on_demand.iter_mut().position(is_it)?;
         Some(self.on_demand.swap_remove(at))

@@ -54,8 +54,8 @@ fn wait_named(name: &str) -> WaitReason {
 }
 
 fn texts(waits: &WaitTimes) -> String {
-    let waited = WaitReason::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
-    waited.map(|wait| format!(" {} {}", wait.name(), waits.of(wait) / 1_000)).collect()
+    let waited = WaitReason::ALL.into_iter().filter(|wait| waits.time_of(*wait) > 0);
+    waited.map(|wait| format!(" {} {}", wait.name(), waits.time_of(wait) / 1_000)).collect()
 }
 
 impl Watched {
@@ -63,7 +63,7 @@ impl Watched {
         let epoch = Instant::now();
         let mut views = Views::new(Batching::Arrivals);
         views.get_or_begin(|| ExplainedRequests::new(epoch, Time(0), Batching::Arrivals));
-        views.get_or_begin(|| Timeline::new(epoch)).follow([InstanceId(0)].into_iter());
+        views.get_or_begin(|| Timeline::new(epoch)).set_instances([InstanceId(0)].into_iter());
         views.get_or_begin(|| Recorder::new(Time(0), Arc::new([])));
         Self { epoch, views, explanations: BTreeMap::new(), queued: BTreeMap::new() }
     }
@@ -222,8 +222,11 @@ fn a_view_without_a_purpose_ends() {
     assert!(has_explained(&mut watched.views));
     watched.apply("5 drop");
     assert!(!has_explained(&mut watched.views) && watched.views.is_watched());
-    assert!(watched.views.end::<Timeline>().is_some() && watched.views.end::<Recorder>().is_some());
-    assert!(watched.views.end::<Timeline>().is_none());
+    assert!(
+        watched.views.end_view::<Timeline>().is_some()
+            && watched.views.end_view::<Recorder>().is_some()
+    );
+    assert!(watched.views.end_view::<Timeline>().is_none());
     assert!(!watched.views.is_watched());
 }
 

@@ -70,7 +70,10 @@ impl Timeline {
     }
 
     /// Records the executions of exactly these instances from now on.
-    pub(in crate::dispatcher) fn follow(&mut self, instances: impl Iterator<Item = InstanceId>) {
+    pub(in crate::dispatcher) fn set_instances(
+        &mut self,
+        instances: impl Iterator<Item = InstanceId>,
+    ) {
         let mut left = std::mem::take(&mut self.rows);
         for instance in instances {
             let row = left.remove(&instance).unwrap_or_else(InstanceTimeline::new);
@@ -212,7 +215,7 @@ mod tests {
         fn new() -> Self {
             let epoch = Instant::now();
             let mut timeline = Timeline::new(epoch);
-            timeline.follow([ONE].into_iter());
+            timeline.set_instances([ONE].into_iter());
             Self { epoch, timeline, names: BTreeMap::from([(ONE, String::from("m_0_1"))]) }
         }
 
@@ -306,7 +309,7 @@ mod tests {
         recorded.names.insert(InstanceId(2), String::from("m_0_2"));
         let taken = recorded.timeline.take(recorded.epoch, micros(1), &recorded.names);
         assert!(taken.iter().all(|instance| instance.ended.is_empty()), "{taken:?}");
-        recorded.timeline.follow([InstanceId(2)].into_iter());
+        recorded.timeline.set_instances([InstanceId(2)].into_iter());
         assert_eq!(recorded.timeline.rows.len(), 1);
     }
 }

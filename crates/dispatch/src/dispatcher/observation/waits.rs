@@ -26,7 +26,7 @@ impl TotalWaits {
             Observation::Closed(closing) => {
                 self.pass(now);
                 let is_split = closing.reason == CloseReason::Shape;
-                self.sums.close(if is_split { closing.left } else { 0 });
+                self.sums.count_batch(if is_split { closing.left } else { 0 });
             }
             Observation::Stepped(waiting) => {
                 self.pass(now);
@@ -54,7 +54,7 @@ impl TotalWaits {
     fn pass(&mut self, now: Time) {
         match self.waiting {
             0 => self.sums.skip(now.0),
-            waiting => self.sums.pass(now.0, waiting, self.wait),
+            waiting => self.sums.add_time(now.0, waiting, self.wait),
         }
     }
 }

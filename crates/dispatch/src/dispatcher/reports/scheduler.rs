@@ -67,9 +67,9 @@ impl SchedulerReport {
         let cause = self.waits.as_ref().zip(main_cause_text);
         let cause = cause.map(|(waits, main_cause_text)| main_cause_text(waits, execution_ns));
         let waits = self.waits.as_ref().map(|waits| {
-            let waited = WaitReason::ALL.into_iter().filter(|wait| waits.of(*wait) > 0);
+            let waited = WaitReason::ALL.into_iter().filter(|wait| waits.time_of(*wait) > 0);
             waited
-                .map(|wait| (String::from(wait.name()), Value::from(waits.of(wait) / 1_000)))
+                .map(|wait| (String::from(wait.name()), Value::from(waits.time_of(wait) / 1_000)))
                 .collect::<Map<_, _>>()
         });
         let closed = self.counts.closed_batches().into_iter().zip(self.counts.closed_requests());

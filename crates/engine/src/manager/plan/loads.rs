@@ -282,7 +282,7 @@ impl Plan {
         let ActiveLoad { order, load, failures, refusal, .. } = active;
         let files = order.model.modified.clone();
         step.ended.push(order);
-        let tried = load.end();
+        let tried = load.end_unsuccessfully();
         if refusal.is_none() {
             let reason = |status: Status| format!("{}: {status}", status.code().label());
             let reasons = tried.into_iter().map(|(version, status)| (version, status.map(reason)));

@@ -34,7 +34,7 @@ pub(crate) struct ServeOptions {
 /// The settings that flags change: the log is silent about what the terminal shows, and there
 /// is a dashboard.
 pub(super) fn defaults(environment: &Environment) -> Result<Settings, UsageError> {
-    let mut settings = flags::begin(&environment.clouds.vertex_ai)?;
+    let mut settings = flags::initial_settings(&environment.clouds.vertex_ai)?;
     settings.log.info = false;
     settings.dashboard = true;
     Ok(settings)
