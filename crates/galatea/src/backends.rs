@@ -10,6 +10,7 @@ use galatea_allocator::AllocatorTuning;
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
+use galatea_backend_fil::FilBackend;
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
 use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
@@ -31,6 +32,7 @@ use crate::python::{self, PythonAccess, PythonSettings};
 
 const ONNXRUNTIME: &str = "onnxruntime";
 const ENSEMBLE: &str = "ensemble";
+const FIL: &str = "fil";
 const IDENTITY: &str = "identity";
 const PYTHON: &str = "python";
 const TOKEN_COUNTER: &str = "token_counter";
@@ -38,7 +40,7 @@ const TOKEN_COUNTER: &str = "token_counter";
 /// Built-in backends that give way to a library of the same name in the directory of
 /// backends. `onnxruntime` does not give way: this server has it built in even if Triton's
 /// whole directory of backends was copied.
-const REPLACEABLE: [&str; 2] = [IDENTITY, TOKEN_COUNTER];
+const REPLACEABLE: [&str; 3] = [FIL, IDENTITY, TOKEN_COUNTER];
 
 /// The settings that the backend `onnxruntime` reads; no other backend that is
 /// built in has any.
@@ -49,7 +51,7 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
     "intra_op_thread_count",
 ];
 
-const BUILT_IN: [&str; 5] = [ENSEMBLE, IDENTITY, ONNXRUNTIME, PYTHON, TOKEN_COUNTER];
+const BUILT_IN: [&str; 6] = [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, PYTHON, TOKEN_COUNTER];
 
 /// The file of a backend that is written in Python.
 const PYTHON_FILE: &str = "model.py";
@@ -285,6 +287,7 @@ impl Backends {
     fn create(&self, name: &str) -> Result<BuiltInBackend, Status> {
         let backend: Arc<dyn Backend> = match name {
             ENSEMBLE => Arc::new(EnsembleBackend::new()?),
+            FIL => Arc::new(FilBackend),
             IDENTITY => Arc::new(IdentityBackend::counting(Arc::new(InputBytes::new()?))),
             TOKEN_COUNTER => Arc::new(TokenCounterBackend),
             PYTHON => return self.python(PYTHON, None),
@@ -431,7 +434,7 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         ONNXRUNTIME => !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str()),
         ENSEMBLE => true,
         PYTHON if !is_replaced(PYTHON, settings) => !python::is_read(&setting.key),
-        name @ (IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
+        name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
 }

@@ -15,7 +15,7 @@ use galatea_infer::Status;
 pub(crate) const FLAG: &str = "allow-model-code-from-loads";
 
 /// Backends whose models are data. Ensembles have none.
-const DATA: [&str; 3] = ["identity", "onnxruntime", "token_counter"];
+const DATA: [&str; 4] = ["fil", "identity", "onnxruntime", "token_counter"];
 const ENSEMBLE: &str = "ensemble";
 /// Endings of files that are code.
 const ENDINGS: [&str; 5] = [".py", ".pyc", ".pyd", ".sh", ".so"];

@@ -71,6 +71,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-examples", &GROUND),
     ("runtime", &["devices", "tensor", "config", "infer", "backend", "gate"]),
+    ("backend-fil", &["tensor", "config", "infer", "backend", "forest", "runtime"]),
     (
         "backend-onnxruntime",
         &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"],
@@ -140,6 +141,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "trace",
             "backend-ensemble",
             "backend-examples",
+            "backend-fil",
             "backend-onnxruntime",
             "backend-plugin",
             "backend-python",
@@ -191,6 +193,7 @@ const WIDELY_USED: &[&str] = &[
     "policy",
     "protocol",
     "repository",
+    "runtime",
     "simulate",
     "stdx",
     "tensor",
