@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::compression::{Format, Inflater, Progress};
+use galatea_codec::compression::{Format, InflateProgress, Inflater};
 use galatea_gate::ledger::Account;
 use libfuzzer_sys::fuzz_target;
 
@@ -21,12 +21,12 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// The end of the stream, the length that was read of it, and its content.
-fn inflate(body: &Bytes, format: Format, budget: usize) -> (Progress, usize, Bytes) {
+fn inflate(body: &Bytes, format: Format, budget: usize) -> (InflateProgress, usize, Bytes) {
     let mut inflater =
         Inflater::new(body.clone(), format, OUTPUT_BYTES_MAX, Arc::new(Account::unlimited()));
     loop {
         let progress = inflater.advance(budget);
-        if progress != Progress::Paused {
+        if progress != InflateProgress::Paused {
             let unread = inflater.unread();
             assert!(unread <= body.len());
             let output = inflater.into_output();

@@ -35,8 +35,8 @@ pub enum ReplyKind {
 /// use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
 ///
 /// let mut order = ReplyOrder::default();
-/// order.start(ReplyNumber(1));
-/// order.start(ReplyNumber(2));
+/// order.start_request(ReplyNumber(1));
+/// order.start_request(ReplyNumber(2));
 /// assert_eq!(order.add_reply(ReplyNumber(2), "second", ReplyKind::Last), None);
 /// assert_eq!(order.next_reply(), None);
 /// assert_eq!(order.add_reply(ReplyNumber(1), "first", ReplyKind::Last), None);
