@@ -221,10 +221,31 @@ def test_a_file_that_changes_is_not_reloaded_unless_asked(
         assert json.loads(try_request(one, model.parent))["outputs"][0]["data"] == [8]
 
 
+def test_forests_are_served_without_a_configuration(program: Program, tmp_path: pathlib.Path) -> None:
+    """Probabilities of classes, from a file and from a directory."""
+    goldens = pathlib.Path(__file__).parents[2] / "crates" / "forest" / "tests" / "goldens"
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "tokens.model").write_text("of another program")
+    for name in ("xgboost_logistic.json", "lightgbm_regression.txt"):
+        shutil.copy(goldens / name, tmp_path / "inside")
+    single = tmp_path / "old.model"
+    shutil.copy(goldens / "old_xgboost_classes.model", single)
+    with serving(program, single, tmp_path / "inside") as ready:
+        models = {one["name"]: one for one in ready["models"]}
+        assert sorted(models) == ["lightgbm_regression", "old", "xgboost_logistic"]
+        sizes = {
+            name: len(json.loads(try_request(one, tmp_path))["outputs"][0]["data"])
+            for name, one in models.items()
+        }
+        assert sizes == {"lightgbm_regression": 1, "old": 3, "xgboost_logistic": 1}
+
+
 def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
     """Each error names what is wrong."""
     folder = model.parent
     (folder / "notes.txt").write_text("hello")
+    (folder / "forest.joblib").write_text("hello")
+    (folder / "broken.ubj").write_text("hello")
     (folder / "bad.onnx").write_text("hello")
     (folder / "empty").mkdir()
     (folder / "sub").mkdir()
@@ -232,6 +253,8 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
     cases: list[tuple[list[object], str]] = [
         ([folder / "nothing.onnx"], f"error: there is no '{folder}/nothing.onnx'"),
         ([folder / "notes.txt"], "is neither an ONNX model (.onnx) nor a model in Python (.py)"),
+        ([folder / "forest.joblib"], "is a pickle, which is code: export the model to ONNX"),
+        ([folder / "broken.ubj"], "can't use"),
         ([folder / "empty"], "has no model: no .onnx file, no model.py"),
         ([model, folder / "sub"], "would both be the model 'add_one'"),
         ([model, folder / "bad.onnx", "--name=x"], "'--name' needs exactly one model"),

@@ -57,14 +57,25 @@ impl LinkedRepository {
         symlink(std::path::absolute(directory)?, model.join("1"))
     }
 
-    /// Adds a model whose only version is one file, under the name by which its backend knows it.
+    /// Adds a model whose only version is one file, under the name by which its backend knows it,
+    /// with a configuration if it needs one.
     ///
     /// # Errors
     ///
     /// If directories or the link can't be made.
-    pub fn add_single_file_model(&self, name: &str, file: &Path, known_as: &str) -> io::Result<()> {
-        let version = self.path().join(name).join("1");
+    pub fn add_single_file_model(
+        &self,
+        name: &str,
+        file: &Path,
+        known_as: &str,
+        config: Option<&str>,
+    ) -> io::Result<()> {
+        let model = self.path().join(name);
+        let version = model.join("1");
         std::fs::create_dir_all(&version)?;
+        if let Some(config) = config {
+            std::fs::write(model.join(CONFIG_FILE), config)?;
+        }
         symlink(std::path::absolute(file)?, version.join(known_as))
     }
 }
@@ -83,7 +94,7 @@ mod tests {
         scratch.file("model/3/model.onnx", "c");
         let linked = LinkedRepository::create(scratch.path()).unwrap();
         linked
-            .add_single_file_model("a", &scratch.path().join("files/a.onnx"), "model.onnx")
+            .add_single_file_model("a", &scratch.path().join("files/a.onnx"), "model.onnx", None)
             .unwrap();
         linked
             .add_single_version_model("b", &scratch.path().join("folder"), "platform: \"x\"")

@@ -130,6 +130,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dispatch",
             "door",
             "engine",
+            "forest",
             "load",
             "outbound",
             "pbtxt",

@@ -2,6 +2,7 @@
 //! repositories.
 
 mod external;
+mod forest;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use galatea_forest::ModelFormat;
 use galatea_repository::{LinkedRepository, is_remote};
 
 /// The source that an argument, or a file in a directory that is one, stands for.
@@ -18,6 +20,8 @@ pub(super) enum Source {
     Onnx(PathBuf),
     /// The file of a model in Python.
     Python(PathBuf),
+    /// The file of a tree ensemble.
+    Forest(PathBuf, ModelFormat),
     /// The directory of a model, with its versions.
     Model(PathBuf),
     /// A model repository, which may be in a bucket.
@@ -27,9 +31,11 @@ pub(super) enum Source {
 impl Source {
     fn path(&self) -> &Path {
         match self {
-            Self::Onnx(path) | Self::Python(path) | Self::Model(path) | Self::Repository(path) => {
-                path
-            }
+            Self::Onnx(path)
+            | Self::Python(path)
+            | Self::Forest(path, _)
+            | Self::Model(path)
+            | Self::Repository(path) => path,
         }
     }
 }
@@ -73,16 +79,16 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     })?;
     if !found.is_dir() {
         let file = of_file(&path);
-        return file.map(|file| vec![file]).ok_or_else(|| {
-            format!("'{argument}' is neither an ONNX model (.onnx) nor a model in Python (.py)")
-        });
+        return file.map(|file| vec![file]).ok_or_else(|| no_model(argument, &path));
     }
     let entries = entries(&path).map_err(|error| format!("can't read '{argument}': {error}"))?;
     if is_model(&entries) {
         return Ok(vec![Source::Model(path)]);
     }
     // Of a directory with code, only the file with the usual name is a model.
-    let is_served = |path: &PathBuf| is_onnx(path) || path.file_name() == Some(OsStr::new(MODEL));
+    let is_served = |path: &PathBuf| {
+        is_onnx(path) || path.file_name() == Some(OsStr::new(MODEL)) || forest::is_served(path)
+    };
     let files = entries.iter().filter(|path| path.is_file() && is_served(path));
     let mut sources: Vec<Source> = files.filter_map(|path| of_file(path)).collect();
     let has_models =
@@ -92,7 +98,8 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     }
     if sources.is_empty() {
         return Err(format!(
-            "'{argument}' has no model: no .onnx file, no model.py, and no directory of a model"
+            "'{argument}' has no model: no .onnx file, no model.py, no file of a forest, and no \
+             directory of a model"
         ));
     }
     Ok(sources)
@@ -109,8 +116,23 @@ fn of_file(path: &Path) -> Option<Source> {
     } else if path.extension() == Some(OsStr::new("py")) {
         Some(Source::Python(path.to_owned()))
     } else {
-        None
+        forest::format_of(path).map(|format| Source::Forest(path.to_owned(), format))
     }
+}
+
+/// The error for a file that is no model.
+fn no_model(argument: &str, path: &Path) -> String {
+    let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+    if matches!(ending, "joblib" | "pickle" | "pkl") {
+        return format!(
+            "'{argument}' is a pickle, which is code: export the model to ONNX with skl2onnx, or a \
+             forest with treelite.sklearn.import_model and serialize"
+        );
+    }
+    format!(
+        "'{argument}' is neither an ONNX model (.onnx) nor a model in Python (.py) nor a forest of \
+         XGBoost (.json, .ubj, .model), LightGBM (.txt) or treelite (.tl)"
+    )
 }
 
 fn is_onnx(path: &Path) -> bool {
@@ -197,8 +219,12 @@ impl LinkOrigins {
     /// Adds a model by the path of its links. A path that the user has no file for means the source.
     fn add(&mut self, model: &Path, source: &Source) {
         let path = source.path();
-        if let Source::Onnx(_) | Source::Python(_) = source {
-            self.0.push((model.join("1").join(USUAL), path.to_owned()));
+        if let Source::Onnx(_) | Source::Python(_) | Source::Forest(..) = source {
+            let usual = match source {
+                Source::Forest(_, format) => format.file_name(),
+                _ => USUAL,
+            };
+            self.0.push((model.join("1").join(usual), path.to_owned()));
             let inside = format!("{}/", model.join("1").display());
             self.0.push((PathBuf::from(inside), folder(path).join("")));
             self.0.push((model.join("1"), path.to_owned()));
@@ -250,6 +276,10 @@ fn name_of(source: &Source) -> Result<String, String> {
             Some(model) if path.file_stem() == Some(OsStr::new("model")) => Some(model),
             _ => path.file_stem(),
         },
+        Source::Forest(..) => match in_model.and_then(Path::file_name) {
+            Some(model) if forest::has_usual_name(&path) => Some(model),
+            _ => path.file_stem(),
+        },
     };
     let text = named.unwrap_or_default().to_string_lossy();
     // Names stand in URLs, command lines and labels of metrics.
@@ -272,7 +302,11 @@ fn link(linked: &LinkedRepository, name: &str, source: &Source) -> std::io::Resu
     };
     match source {
         Source::Onnx(path) if external::has_data_beside(path)? => version("onnxruntime", path),
-        Source::Onnx(path) => linked.add_single_file_model(name, path, USUAL),
+        Source::Onnx(path) => linked.add_single_file_model(name, path, USUAL, None),
+        Source::Forest(path, format) => {
+            let config = forest::config(path, *format)?;
+            linked.add_single_file_model(name, path, format.file_name(), Some(&config))
+        }
         // Models import what is beside them.
         Source::Python(path) => version("python", path),
         Source::Model(path) | Source::Repository(path) => linked.add_model(name, path),

@@ -1,0 +1,128 @@
+//! Files of tree ensembles, whose configuration follows from the file.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use galatea_forest::{Forest, ForestTask, ModelFormat, read};
+
+/// The beginning of a file, by which formats with common endings are known.
+const HEAD_BYTES: u64 = 4096;
+/// The largest batch, which is one pass over the forest for each row.
+const BATCH_MAX: u32 = 1024;
+
+/// The format of a file; `None` if it is no forest. Its content decides where the ending is not
+/// enough.
+pub(super) fn format_of(path: &Path) -> Option<ModelFormat> {
+    let ending = path.extension().and_then(OsStr::to_str)?;
+    let begins = |start: &[u8]| head(path).is_some_and(|head| head.starts_with(start));
+    match ending {
+        "ubj" => Some(ModelFormat::XgboostUbjson),
+        "tl" => Some(ModelFormat::Treelite),
+        "json" => is_xgboost_json(path).then_some(ModelFormat::XgboostJson),
+        "txt" => (begins(b"tree\n") || begins(b"tree\r\n")).then_some(ModelFormat::Lightgbm),
+        // XGBoost writes its newer formats under this ending too.
+        "model" if is_xgboost_json(path) => Some(ModelFormat::XgboostJson),
+        "model" if begins(b"{") => Some(ModelFormat::XgboostUbjson),
+        "model" => Some(ModelFormat::XgboostLegacy),
+        _ => None,
+    }
+}
+
+/// Returns true if a file in a directory of others is a forest. Many programs use the ending
+/// `.model`, so that such a file needs the backend's own name.
+pub(super) fn is_served(path: &Path) -> bool {
+    let is_any_model = path.extension() == Some(OsStr::new("model"))
+        && path.file_name() != Some(OsStr::new(ModelFormat::XgboostLegacy.file_name()));
+    !is_any_model && format_of(path).is_some()
+}
+
+/// Returns true if the name of a file in a version says nothing about its model.
+pub(super) fn has_usual_name(path: &Path) -> bool {
+    let formats = [
+        ModelFormat::XgboostLegacy,
+        ModelFormat::XgboostJson,
+        ModelFormat::XgboostUbjson,
+        ModelFormat::Lightgbm,
+        ModelFormat::Treelite,
+    ];
+    formats.iter().any(|format| path.file_name() == Some(OsStr::new(format.file_name())))
+}
+
+/// The configuration of a file: probabilities of classes, or numbers.
+pub(super) fn config(path: &Path, format: ModelFormat) -> io::Result<String> {
+    let forest = read(format, &std::fs::read(path)?).map_err(io::Error::other)?;
+    Ok(config_of(&forest, format))
+}
+
+fn config_of(forest: &Forest, format: ModelFormat) -> String {
+    let model_type = match format {
+        ModelFormat::XgboostLegacy => "xgboost",
+        ModelFormat::XgboostJson => "xgboost_json",
+        ModelFormat::XgboostUbjson => "xgboost_ubj",
+        ModelFormat::Lightgbm => "lightgbm",
+        ModelFormat::Treelite => "treelite_checkpoint",
+    };
+    let is_classifier =
+        matches!(forest.task(), ForestTask::BinaryClassifier | ForestTask::MultiClassifier);
+    let parameter = |key: &str, value: &str| {
+        format!("parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}\n")
+    };
+    let tensor = |kind: &str, name: &str, size: usize| {
+        format!("{kind} {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ {size} ] }}\n")
+    };
+    [
+        format!("backend: \"fil\"\nmax_batch_size: {BATCH_MAX}\ndynamic_batching {{ }}\n"),
+        tensor("input", "input__0", forest.features()),
+        tensor("output", "output__0", forest.columns()),
+        parameter("model_type", model_type),
+        parameter("is_classifier", &is_classifier.to_string()),
+        parameter("predict_proba", &is_classifier.to_string()),
+    ]
+    .concat()
+}
+
+fn head(path: &Path) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+/// Returns true if the file is an object with XGBoost's learner.
+fn is_xgboost_json(path: &Path) -> bool {
+    const LEARNER: &[u8] = b"\"learner\"";
+    let Some(head) = head(path) else { return false };
+    head.trim_ascii_start().starts_with(b"{")
+        && head.windows(LEARNER.len()).any(|window| window == LEARNER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_known_by_their_endings_and_contents() {
+        let folder = std::env::temp_dir().join(format!("galatea-forests-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, content, format, is_served_there) in [
+            ("a.json", "{\"learner\":{", Some(ModelFormat::XgboostJson), true),
+            ("a.ubj", "", Some(ModelFormat::XgboostUbjson), true),
+            ("a.tl", "", Some(ModelFormat::Treelite), true),
+            ("a.txt", "tree\nversion=v4\n", Some(ModelFormat::Lightgbm), true),
+            ("a.model", "\u{0}\u{0}", Some(ModelFormat::XgboostLegacy), false),
+            ("b.model", "{L", Some(ModelFormat::XgboostUbjson), false),
+            ("c.model", "{\"learner\":{", Some(ModelFormat::XgboostJson), false),
+            ("xgboost.model", "\u{0}\u{0}", Some(ModelFormat::XgboostLegacy), true),
+            ("config.json", "{\"learning\":{", None, false),
+            ("notes.txt", "trees\n", None, false),
+            ("other.txt", "# tree", None, false),
+            ("a.onnx", "tree", None, false),
+        ] {
+            let path = folder.join(name);
+            std::fs::write(&path, content).unwrap();
+            assert_eq!((format_of(&path), is_served(&path)), (format, is_served_there), "{name}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
