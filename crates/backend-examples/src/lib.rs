@@ -12,14 +12,14 @@
 //! ```
 //! use galatea_backend::{Backend, ExecutionPolicy};
 //! use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
-//! use galatea_config::Support;
+//! use galatea_config::SupportedFeatures;
 //! use galatea_pbtxt::read_config;
 //!
 //! let text = "name: 'm' backend: 'identity'
 //!             input { name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ] }
 //!             output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ -1 ] }";
 //! let draft = read_config("config.pbtxt", text).unwrap();
-//! let spec = draft.finish(&Support::default()).unwrap();
+//! let spec = draft.finish(&SupportedFeatures::default()).unwrap();
 //! assert_eq!(IdentityBackend::default().execution_policy(&spec), ExecutionPolicy::Inline);
 //! assert_eq!(TokenCounterBackend.execution_policy(&spec), ExecutionPolicy::Blocking);
 //! ```
