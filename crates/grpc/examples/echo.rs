@@ -1,7 +1,7 @@
-//! A server that returns the inputs of requests to any model, for trying out clients and for
-//! measuring the door alone.
+//! An echo server for any model, for trying out clients and for measuring the gRPC door in
+//! isolation.
 //!
-//! Usage: `echo ADDRESS [inline]`; inline responds on the I/O thread.
+//! Usage: `echo ADDRESS [inline]`. With `inline`, the server responds on the I/O thread.
 
 use std::sync::{Arc, mpsc};
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Responds on a separate thread, like the real server.
+/// Responds on a separate thread, as the real server does.
 fn on_another_thread() -> FakeServer {
     let (work, inbox) = mpsc::channel::<HeldRequest>();
     std::thread::spawn(move || {
@@ -35,6 +35,6 @@ fn on_another_thread() -> FakeServer {
             sender.send_final(Ok(echo(request)));
         }
     });
-    // The sender of a request that can't be sent is dropped, and then sends an error.
+    // A request that can't be sent is dropped together with its sender, which then sends an error.
     FakeServer::plain().holding_all(move |request| drop(work.send(request)))
 }

@@ -1,17 +1,17 @@
-//! The metadata of a call that the door interprets.
+//! The call metadata that the door interprets.
 
 use galatea_explain::Explanation;
 use galatea_infer::TimeoutHeaders;
 use http::{HeaderMap, HeaderValue};
 
-/// The first value of each known header. They are found in one pass: a call has few headers, hardly
-/// any of them known, while each look-up would hash a name.
+/// The first value of each known header. A single pass finds them all: a call has few headers, most
+/// of them unknown, and each lookup would hash a name.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CallHeaders<'a> {
     pub(crate) content_type: Option<&'a HeaderValue>,
     pub(crate) grpc_encoding: Option<&'a HeaderValue>,
     pub(crate) grpc_timeout: Option<&'a HeaderValue>,
-    /// The client's preference for failures of a stream.
+    /// The client's choice of how stream failures are reported.
     pub(crate) stream_errors: Option<&'a HeaderValue>,
     pub(crate) explain: Option<&'a HeaderValue>,
     pub(crate) timeouts: TimeoutHeaders<'a>,

@@ -1,7 +1,7 @@
 //! The identity of a call within its connection.
 
-/// The identity of a call. Indices are reused, serial numbers are not: a response to a call that
-/// has ended finds no call.
+/// The identity of a call. Indices are reused but serial numbers are not, so a late response to a
+/// call that has ended finds no call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CallKey {
     pub(crate) index: usize,

@@ -1,4 +1,4 @@
-//! Writing the response to a call.
+//! Writes the response to a call.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -15,29 +15,30 @@ use crate::budget::Outgoing;
 use crate::compression::ACCEPTED;
 use crate::failure::{Failure, Refusal};
 
-/// The maximum length of the text of a gRPC status as sent, in bytes.
+/// The maximum length of a gRPC status message as sent, in bytes.
 ///
-/// It is sent as a header. Clients accept eight kilobytes of headers, and report a protocol error
-/// instead of the status beyond that.
+/// The message is sent as a header. Clients accept eight kilobytes of headers; beyond that, they
+/// report a protocol error instead of the status.
 const GRPC_STATUS_BYTES_MAX: usize = 4 << 10;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-/// The header with the time that clients with a retry policy wait before they repeat the call.
+/// The header that tells clients with a retry policy how long to wait before they repeat the call.
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-/// The header with that time for clients that read it themselves.
+/// The header with the same delay, for clients that read it themselves.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// The header that explains the call's duration.
 const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Sends the response to a call. Errors of sending are ignored: the client has disconnected, and
-/// the connection notices that.
+/// Sends the response to a call. Send errors are ignored: they mean that the client has
+/// disconnected, which the connection notices by itself.
 pub(crate) type CallResponder = SendResponse<Outgoing>;
 
-/// Begins a response, whose messages may be compressed; `None` if the client has disconnected.
+/// Begins a response whose messages may be compressed. Returns `None` if the client has
+/// disconnected.
 pub(crate) fn send_head(
     responder: &mut CallResponder,
     coding: Option<ContentCoding>,
@@ -59,7 +60,7 @@ pub(crate) fn send_message(
 ) {
     let Some(mut stream) = send_head(responder, coding) else { return };
     // A message that doesn't fit into the client's window stays in counted memory, so waiting for
-    // the window here would save nothing.
+    // the window would save nothing.
     if stream.send_data(message, false).is_ok() {
         let mut trailers = success_trailers();
         put_explanation(&mut trailers, explanation);
@@ -67,17 +68,17 @@ pub(crate) fn send_message(
     }
 }
 
-/// The headers of a response.
+/// Creates the headers of a response.
 fn head(encoding: Option<HeaderValue>) -> HeaderMap {
     let encoding = encoding.map(|encoding| (GRPC_ENCODING, encoding));
     let first = std::iter::once((CONTENT_TYPE, APPLICATION_GRPC));
     first.chain(encoding).chain([(GRPC_ACCEPT_ENCODING, ACCEPTED)]).collect()
 }
 
-/// The headers of a response that isn't compressed. A copy costs half of what insertions cost.
+/// The headers of an uncompressed response. Copying them costs half as much as inserting them.
 static HEAD: LazyLock<HeaderMap> = LazyLock::new(|| head(None));
 
-/// The same for trailers of a successful call.
+/// The trailers of a successful call, prebuilt for the same reason.
 static SUCCESS: LazyLock<HeaderMap> =
     LazyLock::new(|| HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]));
 
@@ -104,7 +105,7 @@ pub(crate) fn send_failure(
     let _ = responder.send_response(response, true);
 }
 
-/// Adds the explanation of a request; the connection's thread is about to send it.
+/// Adds the explanation of a request. Called just before the connection's thread sends it.
 fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<Explanation>>) {
     let Some(explanation) = explanation else { return };
     explanation.set_milestone(Milestone::TakenUp, Instant::now());
@@ -163,8 +164,8 @@ fn put_failure(headers: &mut HeaderMap, failure: &Failure) {
     }
 }
 
-/// A message as the value of `grpc-message`: printable ASCII, and other bytes as `%` with
-/// two digits.
+/// Encodes a message as a `grpc-message` value: printable ASCII stays, and every other byte becomes
+/// `%` and two digits.
 fn percent_encoded(message: &str) -> String {
     let mut encoded = String::with_capacity(message.len());
     for character in message.chars() {

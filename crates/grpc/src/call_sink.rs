@@ -18,9 +18,9 @@ use crate::delay::Delay;
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 
-/// Receives the replies to a call and brings its response to the connection.
+/// Receives the replies to a call and delivers its response to the connection.
 ///
-/// The message is encoded here, on the thread that responds: the response is in that core's caches
+/// The message is encoded here, on the thread that responds. The response is in that core's caches
 /// and its parts were allocated by that thread, so only one buffer changes threads instead of
 /// several.
 pub(crate) struct CallSink {
@@ -36,8 +36,8 @@ pub(crate) struct ResponseForm {
     pub(crate) replaced: ReplacedOutputs,
     pub(crate) coding: Option<ContentCoding>,
     pub(crate) delay: Delay,
-    /// The cancellation to watch and the delay of the call's end if the client has disconnected;
-    /// only in tests.
+    /// The cancellation to watch, and how long to delay the end of the call if the client has
+    /// disconnected; only in tests.
     pub(crate) cancelled_end: Option<(CancelToken, Delay)>,
     /// The trace of the request.
     pub(crate) trace: Option<Arc<CallTrace>>,
@@ -90,14 +90,14 @@ impl ResponseSink for CallSink {
         if let Some(explanation) = &self.form.explanation {
             explanation.set_milestone(Milestone::Encoded, Instant::now());
         }
-        // By the time a client has its response, its regions must be out of use.
+        // The client's regions must be out of use by the time it has its response.
         self.form.replaced = ReplacedOutputs::default();
         // A closed inbox drops the event: the connection has ended.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
     }
 }
 
-/// The error of a model that is not decoupled but sent this many responses.
+/// The error for a model that is not decoupled but sent this many responses.
 pub(crate) fn not_single(count: u64) -> Status {
     Status::internal(format!("expected a single response, got {count}"))
 }
@@ -110,7 +110,7 @@ pub(crate) enum SingleResponse {
 }
 
 impl SingleResponse {
-    /// Adds a reply; returns the result once the final one has come.
+    /// Adds a reply. Returns the result once the final reply has arrived.
     pub(crate) fn add(&mut self, reply: Reply) -> Option<Result<InferenceResponse, Status>> {
         let is_final = reply.is_final();
         if let Reply::Response { result, .. } = reply {

@@ -9,12 +9,12 @@ use galatea_infer::{Pass, Trace, api};
 use galatea_stdx::Lock;
 use http::HeaderMap;
 
-/// The number of points after which they are recorded at once: a stream has any number of
+/// The number of points that are buffered before they are recorded: a stream has any number of
 /// responses.
 const HELD_POINTS_MAX: usize = 64;
 
 /// The trace of a request. As in Triton, its points are recorded in order once everything has been
-/// sent, after those of the server.
+/// sent, after the server's own points.
 #[derive(Debug)]
 pub(crate) struct CallTrace {
     sink: Arc<dyn DoorTraceSink>,
@@ -52,14 +52,14 @@ impl Drop for CallTrace {
     }
 }
 
-/// The times at which the message of a request was received.
+/// The times at which a request's message was received.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Received {
     since: Instant,
     at: Instant,
 }
 
-/// The time since when a call has been waiting for a message; kept only while requests are traced.
+/// The time at which a call began to wait for a message. It is kept only while requests are traced.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct MessageWait(Option<Instant>);
 
@@ -69,7 +69,7 @@ impl MessageWait {
         Self(tracing.filter(|tracing| tracing.is_on()).map(|_| Instant::now()))
     }
 
-    /// Ends a wait, because a message has arrived; the call waits for the next one.
+    /// Ends a wait because a message has arrived, and begins the wait for the next one.
     pub(crate) fn received(&mut self, tracing: Option<&Arc<dyn TraceControl>>) -> Option<Received> {
         let before = std::mem::replace(self, Self::begin(tracing));
         let at = self.0?;
@@ -80,10 +80,10 @@ impl MessageWait {
 /// The metadata that affects traces, in the order of [`TRACE_HEADERS`].
 pub(crate) type TraceContext = [Option<Bytes>; 2];
 
-/// The headers of the W3C's trace context.
+/// The W3C trace-context headers.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Keeps the metadata that affects traces, if there is any.
+/// Copies the metadata that affects traces, if there is any.
 pub(crate) fn trace_context(
     tracing: Option<&Arc<dyn TraceControl>>,
     headers: &HeaderMap,
@@ -95,7 +95,7 @@ pub(crate) fn trace_context(
         .map(|name| headers.get(name).map(|value| Bytes::copy_from_slice(value.as_bytes())))
 }
 
-/// Begins the trace of a request, if it is to be traced: its own, and the door's.
+/// Begins the server's trace and the door's trace of a request, if the request is to be traced.
 pub(crate) fn begin_trace(
     tracing: Option<&Arc<dyn TraceControl>>,
     pass: Pass<api::Inference>,
@@ -110,7 +110,7 @@ pub(crate) fn begin_trace(
     Some((request, CallTrace::begin(door, received)))
 }
 
-/// Records the sending of a response, which ends when this is dropped.
+/// Records the sending of a response. The sending ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct SendTrace(Arc<CallTrace>);
 

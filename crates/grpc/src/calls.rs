@@ -34,7 +34,7 @@ pub(crate) struct Call {
 pub(crate) struct CallHead {
     /// The time at which the call is ended with a failure.
     pub(crate) deadline: Option<Instant>,
-    /// The client's deadline, for models that are batched by deadlines.
+    /// The client's deadline, for models that batch by deadline.
     pub(crate) answer_by: Deadline,
     /// The admission for all of the call's requests.
     pub(crate) admission: Admission,
@@ -42,13 +42,14 @@ pub(crate) struct CallHead {
     pub(crate) request_coding: Option<ContentCoding>,
     /// The coding of responses to inferences.
     pub(crate) response_coding: Option<ContentCoding>,
-    /// The wait for the next message.
+    /// The call's wait for its next message.
     pub(crate) waiting: MessageWait,
-    /// The metadata of the call that affects traces.
+    /// The call metadata that affects traces.
     pub(crate) trace_context: TraceContext,
-    /// The explanation of its request, or the template for those of a stream.
+    /// The explanation of the call's request; for a stream, the template for the explanations of
+    /// its requests.
     pub(crate) explanation: Option<Arc<Explanation>>,
-    /// Parameters that the metadata of the call adds to its requests.
+    /// The parameters that the call's metadata adds to its requests.
     pub(crate) forwarded: ForwardedParameters,
 }
 
@@ -63,14 +64,14 @@ pub(crate) enum CallState {
     Streaming(Box<Stream>),
 }
 
-/// The message of a unary call, while it arrives.
+/// The message of a unary call while it arrives.
 pub(crate) struct IncomingMessage {
     pub(crate) method: Method,
     pub(crate) body: RecvStream,
     pub(crate) reader: MessageReader,
-    /// The complete message, while it is being inflated.
+    /// The complete message while it is inflated.
     pub(crate) inflation: Option<Box<Inflation>>,
-    /// The charge for the bytes of it that `h2` holds while its connection reads no calls.
+    /// The charge for the message bytes that `h2` holds while the connection reads no calls.
     pub(crate) waiting: Option<Charge>,
     pub(crate) charge: ArrivalCharge,
 }
@@ -81,14 +82,14 @@ pub(crate) enum ReceiveResult {
     Part,
     /// More data must be inflated.
     Inflating,
-    /// The complete message of a call of this method.
+    /// A complete message for this method.
     Message(Method, Bytes),
 }
 
 /// All calls of a connection.
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// A call is inserted and removed by moves, and is large.
+    /// The calls, boxed because a `Call` is large and is moved when it is inserted or removed.
     calls: Slab<Box<Call>>,
     next_serial: u64,
 }
@@ -132,7 +133,7 @@ impl Calls {
         self.calls.is_empty()
     }
 
-    /// The calls for which `predicate` holds.
+    /// Returns the calls for which `predicate` is true.
     pub(crate) fn select(&mut self, mut predicate: impl FnMut(&mut Call) -> bool) -> Vec<CallKey> {
         let mut selected = Vec::new();
         for (index, call) in &mut self.calls {

@@ -1,8 +1,8 @@
-//! Compressed messages: the choice of a coding, and inflating within bounds.
+//! Compressed messages: choosing a coding, and inflating within limits.
 //!
-//! A flag in a message says if it is compressed, and the head of the call names the coding.
-//! Messages are inflated by the task of their connection, in slices, so that a long one delays
-//! neither other calls nor other connections.
+//! A flag in each message states whether it is compressed, and the call's headers name the coding.
+//! The connection's task inflates messages in slices, so a long message delays neither other calls
+//! nor other connections.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::failure::{Failure, Refusal};
 /// The maximum number of bytes that a connection inflates per round.
 pub(crate) const INFLATE_BYTES: usize = 128 << 10;
 
-/// The codings that clients may use, as gRPC's own servers name them.
+/// The codings that clients may use, named as gRPC's own servers name them.
 pub(crate) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity, deflate, gzip");
 
-/// The compression of responses: the choice among the codings that the client accepts.
+/// The response compression level, which decides among the codings that the client accepts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompressionLevel {
     /// No compression.
@@ -34,16 +34,15 @@ pub enum CompressionLevel {
     High,
 }
 
-/// A message in the form in which it arrived.
+/// A message in the form in which it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivedMessage {
     pub(crate) bytes: Bytes,
-    /// The message's compression flag, which has no meaning if the head of the call names no
-    /// coding.
+    /// The message's compression flag. It has no meaning if the call's headers name no coding.
     pub(crate) is_compressed: bool,
 }
 
-/// The coding of the call's messages, from its head.
+/// Returns the coding of the call's messages, from its headers.
 pub(crate) fn request_coding(
     encoding: Option<&HeaderValue>,
 ) -> Result<Option<ContentCoding>, Refusal> {
@@ -58,10 +57,10 @@ pub(crate) fn request_coding(
     }
 }
 
-/// The coding of responses to a client with these headers.
+/// Returns the coding for responses to a client with these headers.
 ///
-/// As in gRPC's own servers, the level picks from the codings that the client accepts: `Low` prefers
-/// gzip, `Medium` and `High` prefer deflate.
+/// As in gRPC's own servers, the level decides among the codings that the client accepts: `Low`
+/// prefers gzip, while `Medium` and `High` prefer deflate.
 pub(crate) fn response_coding(
     level: CompressionLevel,
     headers: &HeaderMap,
@@ -85,7 +84,7 @@ pub(crate) fn response_coding(
     }
 }
 
-/// The settings for inflating the messages of a call.
+/// The settings for inflating a call's messages.
 pub(crate) struct Inflating<'a> {
     pub(crate) coding: Option<ContentCoding>,
     /// The maximum length of an inflated message.
@@ -109,7 +108,7 @@ pub(crate) struct Inflation {
 }
 
 impl Inflation {
-    /// Begins to inflate `message` to at most `bytes_max` bytes, if it is compressed. They are
+    /// Begins to inflate `message`, if it is compressed, to at most `bytes_max` bytes, which are
     /// charged to `account`.
     pub(crate) fn begin(
         message: ArrivedMessage,
@@ -131,12 +130,12 @@ impl Inflation {
         Ok(Self { inflater, coding, compressed_bytes, bytes_max })
     }
 
-    /// The size of the message's memory, compressed and inflated.
+    /// The memory that the message occupies, compressed and inflated.
     pub(crate) fn bytes(&self) -> usize {
         self.compressed_bytes.saturating_add(self.inflater.inflated())
     }
 
-    /// Continues within `budget`, and deducts the work from it. Returns true once the message is
+    /// Continues within `budget` and deducts the work from it. Returns true once the message is
     /// complete.
     pub(crate) fn advance(&mut self, budget: &mut usize) -> Result<bool, Failure> {
         if *budget == 0 {
@@ -248,7 +247,7 @@ mod tests {
         Arc::new(Account::unlimited())
     }
 
-    /// Inflates in slices of `budget`; returns the message or its failure, and the number of
+    /// Inflates in slices of `budget`. Returns the message or its failure, along with the number of
     /// slices.
     fn inflate(
         bytes: &[u8],

@@ -1,4 +1,4 @@
-//! The state that all connections of a door share.
+//! The state shared by all connections of a door.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::buffers::MessagePool;
 use crate::event::ConnectionEvent;
 use crate::options::GrpcOptions;
 
-/// The state that all connections of a door share.
+/// The state shared by all connections of a door.
 pub(crate) struct DoorContext {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
@@ -24,9 +24,9 @@ pub(crate) struct DoorContext {
     pub(crate) message_pool: Arc<MessagePool>,
     /// Permits for readiness checks that call a backend.
     pub(crate) blocking_permits: BlockingPermits,
-    /// Permits for loads, unloads and indexes.
+    /// Permits for load, unload and index calls.
     pub(crate) repository_permits: RepositoryPermits,
-    /// Permits for statistics, which take long to render if there are many models.
+    /// Permits for statistics calls, whose responses take long to render if there are many models.
     pub(crate) statistics_permits: BlockingPermits,
     pub(crate) phase: PhaseWatch,
     pub(crate) connections: Lock<Slab<RegisteredConnection>>,
@@ -42,13 +42,13 @@ pub(crate) struct RegisteredConnection {
 /// The phase in which a connection was accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AcceptPhase {
-    /// The connection is counted, and ends when the door drains.
+    /// The connection is counted and ends when the door drains.
     Serving,
-    /// The connection may stay until the door is closed.
+    /// The connection may stay open until the door is closed.
     Draining,
 }
 
-/// Parameters made from the metadata of a call, or the reason why that failed.
+/// Parameters derived from a call's metadata, or the reason why that failed.
 pub(crate) type ForwardedParameters = Result<Vec<Parameter>, Status>;
 
 impl DoorContext {
@@ -67,7 +67,7 @@ impl DoorContext {
         Ok(())
     }
 
-    /// The parameters that the metadata of a call adds to its requests.
+    /// The parameters that a call's metadata adds to its requests.
     pub(crate) fn forwarded(&self, headers: &HeaderMap) -> ForwardedParameters {
         let forwarding: &HeaderForward = match &self.options.header_forward {
             Some(forwarding) => forwarding,
@@ -78,7 +78,7 @@ impl DoorContext {
         forwarding.parameters(headers, HeaderValueForm::Exact)
     }
 
-    /// Announces to every connection that the door has moved on to `phase`.
+    /// Announces to every connection that the door has entered `phase`.
     pub(crate) fn announce(&self, phase: DoorPhase) {
         let connections: Vec<_> = {
             let connections = self.connections.lock("announce a phase");
@@ -94,7 +94,7 @@ impl DoorContext {
         }
     }
 
-    /// Registers a connection, so that draining and closing affect it.
+    /// Registers a connection so that draining and closing affect it.
     pub(crate) fn register(
         self: &Arc<Self>,
         connection: RegisteredConnection,
@@ -102,7 +102,7 @@ impl DoorContext {
     ) -> Registration {
         let inbox = connection.inbox.clone();
         let key = self.connections.lock("register a connection").insert(connection);
-        // A phase that was announced earlier did not reach this connection.
+        // This connection missed any phase that was announced earlier.
         let missed = match (self.phase.phase(), accept_phase) {
             (DoorPhase::Closed, _) => Some(ConnectionEvent::Close),
             (DoorPhase::Draining, AcceptPhase::Serving) => Some(ConnectionEvent::Drain),
@@ -122,7 +122,7 @@ impl DoorContext {
     }
 }
 
-/// The registration of a connection, which ends when this is dropped.
+/// The registration of a connection. Dropping it ends the registration.
 pub(crate) struct Registration {
     context: Arc<DoorContext>,
     key: usize,

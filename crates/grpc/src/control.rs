@@ -1,4 +1,5 @@
-//! Responses to calls other than inference: health, metadata, statistics, repository.
+//! Responses to calls other than inference, such as health, metadata, statistics and repository
+//! calls.
 
 use galatea_codec::parse_version;
 use galatea_codec_grpc::{control as codec, frame_message, log, trace_change, trace_settings};
@@ -14,9 +15,9 @@ use crate::control_message::{ControlResponse, decode};
 use crate::regions::RegionCalls;
 use crate::route::Method;
 
-/// The permits for a call that may block, and so must not run in the task of a connection: loading
-/// takes as long as the model takes, the index reads the repositories, and statistics of many
-/// models are a long document.
+/// Returns the permits for a call that may block and therefore must not run in a connection's task:
+/// a load takes as long as the model takes, an index reads the repositories, and the statistics of
+/// many models form a long document.
 pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingPermits> {
     let permits = &context.repository_permits;
     match method {
@@ -52,7 +53,7 @@ pub(crate) fn calls_backend(
     body: &Bytes,
 ) -> bool {
     if method == Method::TraceSetting {
-        // The model's readiness may depend on its backend's answer.
+        // The model's readiness may depend on its backend's response.
         return true;
     }
     let Ok(pass) = admission.pass() else { return false };
@@ -150,7 +151,7 @@ pub(crate) fn respond(
         Method::CudaSharedMemoryStatus => regions(context, admission)?.cuda_status(body),
         Method::CudaSharedMemoryUnregister => regions(context, admission)?.unregister_cuda(body),
         Method::TraceSetting => trace_setting(context, admission, body),
-        // Inference calls get their responses through a sender.
+        // Inference calls receive their responses through a sender.
         Method::ModelInfer | Method::ModelStreamInfer => {
             Err(Status::internal("an inference was taken for a control call"))
         }
@@ -161,8 +162,8 @@ fn regions(context: &DoorContext, admission: Admission) -> Result<RegionCalls<'_
     Ok(RegionCalls { regions: &*context.options.regions, pass: admission.pass()? })
 }
 
-/// The standard health check. It covers the whole server, regardless of the service that the client
-/// names.
+/// Performs the standard health check. It covers the whole server, regardless of the service that
+/// the client names.
 fn health_check(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
     decode::<health::HealthCheckRequest>(body)?;
     let ready = match context.control.ready(admission.pass()?) {

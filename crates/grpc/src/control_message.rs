@@ -8,8 +8,8 @@ use prost::bytes::Bytes;
 /// The response to a call.
 pub(crate) type ControlResponse = Result<MessageChunks, Status>;
 
-/// The message of a call.
+/// Decodes the message of a call.
 pub(crate) fn decode<M: Message + Default>(body: Bytes) -> Result<M, Status> {
-    // The text used by gRPC's own servers.
+    // gRPC's own servers use this text.
     M::decode(body).map_err(|_| Status::internal("Unable to parse request"))
 }

@@ -1,4 +1,4 @@
-//! The `grpc-timeout` header, and the one timer of a connection.
+//! The `grpc-timeout` header, and the timer that each connection has.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The maximum timeout: longer ones count as none, because timers have a limit too.
+/// The maximum timeout. A longer one counts as no timeout, because timers have a limit too.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 365);
 
 /// The timeout of a call.
@@ -39,8 +39,8 @@ pub(crate) fn parse_timeout(text: &[u8]) -> Option<Timeout> {
 
 /// The timer for all deadlines of a connection.
 ///
-/// It is set for the earliest deadline and left unchanged when that call ends in time, as nearly
-/// all do: setting a timer costs more than expiring once for nothing.
+/// The timer is set for the earliest deadline. It stays unchanged when that call ends in time, as
+/// nearly all calls do: setting a timer costs more than one needless expiry.
 #[derive(Debug, Default)]
 pub(crate) struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -63,8 +63,8 @@ impl DeadlineTimer {
         self.is_set = true;
     }
 
-    /// Returns true if the timer has expired. It must then be set again. The waker is the same
-    /// each time.
+    /// Returns true if the timer has expired, in which case it must be set again. The waker is the
+    /// same each time.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(sleep) = self.sleep.as_mut().filter(|_| self.is_set) else { return false };
         if self.has_waker && !sleep.is_elapsed() {

@@ -1,24 +1,25 @@
-//! Delays that environment variables of Triton's own tests request.
+//! Delays that Triton's own tests request through environment variables.
 
 use std::time::Duration;
 
 use galatea_infer::CancelToken;
 
-/// Delays of steps of calls, all zero outside tests.
+/// Delays of individual call steps, all zero outside tests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestDelays {
-    /// The delay before the response to a call other than inference is sent.
+    /// The delay before a response to a call other than inference is sent.
     pub control_response: Duration,
-    /// The delay before the response to a unary inference is made, on the thread that makes it.
+    /// The delay before the response to a unary inference is created, on the thread that creates
+    /// it.
     pub call_response: Duration,
-    /// The delay before each response on a stream is made, on the thread that makes it.
+    /// The delay before each stream response is created, on the thread that creates it.
     pub stream_response: Duration,
-    /// The delay before a unary inference is begun. One that is cancelled in the meantime is not
-    /// begun.
+    /// The delay before a unary inference begins. An inference that is cancelled in the meantime
+    /// doesn't begin.
     pub call_start: Duration,
-    /// The delay before a request of a stream is begun, on the thread of its connection.
+    /// The delay before a stream request begins, on the thread of its connection.
     pub stream_request: Duration,
-    /// The delay before a request is told that its client has disconnected.
+    /// The delay before a request is notified that its client has disconnected.
     pub cancellation: Duration,
     /// The delay before the end of a unary inference whose client has disconnected, on the thread
     /// that ends it.
@@ -26,7 +27,7 @@ pub struct TestDelays {
 }
 
 impl TestDelays {
-    /// The token for the request of a call that `cancel` cancels.
+    /// Returns the token for a call's request, which `cancel` cancels after the delay.
     pub(crate) fn told(&self, cancel: CancelToken) -> CancelToken {
         let delay = self.cancellation;
         if delay.is_zero() {
@@ -44,7 +45,7 @@ impl TestDelays {
     }
 }
 
-/// A delay on the thread that makes a response.
+/// A delay on the thread that creates a response.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delay(pub(crate) Duration);
 

@@ -1,4 +1,4 @@
-//! Events that reach the task of a connection.
+//! Events for a connection's task.
 
 use bytes::Bytes;
 use galatea_infer::CancelToken;
@@ -8,31 +8,31 @@ use crate::call_key::CallKey;
 use crate::failure::Failure;
 use crate::reorder::ReplySlot;
 
-/// An event outside the task of a connection. Events wait in the connection's
+/// An event from outside a connection's task. Events wait in the connection's
 /// [`Inbox`](galatea_stdx::Inbox).
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
     /// A unary inference that was delayed for a test must begin.
     CallStarted { call: CallKey, message: Bytes, cancel: CancelToken },
-    /// A unary call has its response.
+    /// The response to a unary call is ready.
     CallFinished {
         call: CallKey,
         /// The message, or the failure of the call.
         result: Result<Outgoing, Failure>,
     },
-    /// A request of a stream has a reply.
+    /// A stream request has a reply.
     StreamReply {
         call: CallKey,
-        /// The request.
+        /// The request's slot.
         slot: ReplySlot,
-        /// The message, or the failure that ends the stream. `None` if the request ended without a
-        /// further response.
+        /// The message, or the failure that ends the stream. `None` means that the request ended
+        /// without another response.
         message: Option<Result<Outgoing, Failure>>,
         is_final: bool,
     },
-    /// A stream has no room for a response.
+    /// A stream has no room for another response.
     StreamOverrun { call: CallKey },
-    /// A stream can proceed: `h2` has something for it, or its client has read.
+    /// A stream can make progress: `h2` has something for it, or its client has read.
     StreamReady { call: CallKey },
     /// The door accepts no new inferences.
     Drain,

@@ -1,4 +1,4 @@
-//! Failures of calls, in terms of gRPC.
+//! Call failures in gRPC terms.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(crate) struct Failure {
     pub(crate) message: Cow<'static, str>,
     /// The number of seconds after which the client may retry.
     pub(crate) retry_after_secs: Option<u32>,
-    /// The number of milliseconds after which the client may retry, where known.
+    /// The number of milliseconds after which the client may retry, if known.
     pub(crate) retry_after_ms: Option<u32>,
 }
 
@@ -23,8 +23,8 @@ impl Failure {
         Self { code, message: message.into(), retry_after_secs: None, retry_after_ms: None }
     }
 
-    /// The failure of a call whose response is dropped, because too many preceding responses are
-    /// unwritten.
+    /// Creates the failure of a call whose response is dropped because too many earlier responses
+    /// are unwritten.
     pub(crate) fn overrun() -> Self {
         let message = "the answer was dropped: the client does not read those before it";
         Self::new(GrpcCode::ResourceExhausted, message)
@@ -53,11 +53,11 @@ impl From<LedgerExhausted> for Failure {
 /// The refusal of a call based on its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The call isn't a gRPC call.
+    /// The call is not a gRPC call.
     Http(StatusCode),
-    /// The call is a gRPC call, and fails.
+    /// The call is a gRPC call and fails.
     Grpc(Failure),
-    /// The call is a stream, which is opened and then fails.
+    /// The call is a stream, which is opened and then failed.
     Stream(Failure),
     /// The call's messages are compressed.
     Compressed(Failure),

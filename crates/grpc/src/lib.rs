@@ -1,20 +1,20 @@
 //! The gRPC door: inference and management over HTTP/2, directly on `h2`.
 //!
 //! Each connection is one task on one of the given runtimes (`connection/`). The task reads
-//! requests, hands them to the service and writes the responses. Responses come back through the
-//! inbox of the connection, so that a batch of them wakes the task once and is sent in one system
-//! call. There is no task, channel or lock for each request, and no task for each stream. The bytes
-//! of tensors are not copied on the way in if the client sends a message in one frame, and large
-//! ones are not copied on the way out (`buffers/`).
+//! requests, passes them to the service and writes the responses. Responses return through the
+//! connection's inbox, so a batch of them wakes the task once and is sent in one system call. No
+//! request has its own task, channel or lock, and no stream has its own task. Tensor bytes are not
+//! copied on the way in if the client sends a message in one frame, and large tensors are not
+//! copied on the way out (`buffers/`).
 //!
-//! A client that doesn't read costs a bounded amount of memory: responses count from their creation
+//! A client that doesn't read uses a bounded amount of memory. Responses count from their creation
 //! until they are written, and a connection with too many of them reads no more requests. The same
-//! applies if its requests in progress are too large together (`budget/`).
+//! applies if its in-progress requests are too large in total (`budget/`).
 //!
-//! Not its part: it knows no model, queue or backend, only the two traits of `galatea-infer`. It
-//! translates nothing itself; that is the work of `galatea-codec-grpc`. Accepting and stopping are
-//! the work of [`galatea_door`]. Client shared memory, trace and log settings are optional; a
-//! client that asks for one that is not offered gets an error that says so.
+//! Out of scope: the crate doesn't know models, queues or backends, only two traits from
+//! `galatea-infer`. `galatea-codec-grpc` translates all messages, and [`galatea_door`] accepts
+//! connections and stops the door. Client shared memory, tracing and log settings are optional; a
+//! client that requests one that isn't offered receives an error that says so.
 //!
 //! Start with `server.rs`, then `ConnectionTask::round` in `connection/mod.rs`.
 //!

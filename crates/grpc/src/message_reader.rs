@@ -1,4 +1,4 @@
-//! Reading of the single message of a unary call.
+//! Reads the single message of a unary call.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::buffers::{MessageMemory, PartialMessage};
 use crate::compression::ArrivedMessage;
 use crate::failure::Failure;
 
-/// The contents of a message's prefix.
+/// The contents of a message prefix.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MessagePrefix {
     pub(crate) length: usize,
     pub(crate) is_compressed: bool,
 }
 
-/// Reads a prefix, if the length in it is permitted. As in Triton, flags other than the compression
-/// flag have no meaning.
+/// Reads a prefix, provided that the length in it is permitted. As in Triton, flags other than the
+/// compression flag have no meaning.
 pub(crate) fn parse_prefix(
     prefix: [u8; MESSAGE_PREFIX_BYTES],
     message_bytes_max: usize,
@@ -67,7 +67,7 @@ impl MessageReader {
         &self.memory.account
     }
 
-    /// Takes the next bytes of the body.
+    /// Consumes the next bytes of the body.
     pub(crate) fn push(&mut self, bytes: Bytes) -> Result<(), Failure> {
         match &mut self.state {
             ReaderState::Prefix(start)
@@ -96,7 +96,7 @@ impl MessageReader {
         }
     }
 
-    /// Begins a message with bytes that include the complete prefix.
+    /// Begins a message from bytes that include its complete prefix.
     fn begin(&mut self, mut bytes: Bytes) -> Result<(), Failure> {
         let Some(&prefix) = bytes.first_chunk::<MESSAGE_PREFIX_BYTES>() else {
             return Err(no_message());
@@ -116,7 +116,7 @@ impl MessageReader {
         Ok(())
     }
 
-    /// Proceeds if nothing is missing.
+    /// Moves to the next state if nothing is missing.
     fn end_part(&mut self) {
         self.state = match std::mem::replace(&mut self.state, ReaderState::START) {
             ReaderState::Message(part) if part.missing() == 0 => {
@@ -126,7 +126,7 @@ impl MessageReader {
         };
     }
 
-    /// The message, once the body has ended.
+    /// Returns the message once the body has ended.
     pub(crate) fn finish(&mut self) -> Result<ArrivedMessage, Failure> {
         let is_compressed = self.is_compressed;
         match std::mem::replace(&mut self.state, ReaderState::START) {

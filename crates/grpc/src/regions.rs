@@ -1,4 +1,4 @@
-//! Responses to calls about shared memory.
+//! Responses to shared-memory calls.
 
 use galatea_codec_grpc::{control as codec, frame_message};
 use galatea_control::{CudaRegion, RegionControl, RegionKind, SystemRegion};
@@ -8,7 +8,7 @@ use prost::bytes::Bytes;
 
 use crate::control_message::{ControlResponse, decode};
 
-/// The regions, and the pass of a call about them.
+/// The regions, together with the pass of a call about them.
 pub(crate) struct RegionCalls<'a> {
     pub(crate) regions: &'a dyn RegionControl,
     pub(crate) pass: Pass<api::SharedMemory>,
@@ -38,7 +38,7 @@ impl RegionCalls<'_> {
         let request: inference::CudaSharedMemoryRegisterRequest = decode(body)?;
         let inference::CudaSharedMemoryRegisterRequest { name, raw_handle, device_id, byte_size } =
             request;
-        // As in Triton, a negative number becomes one that no GPU has.
+        // As in Triton, a negative number becomes a device number that no GPU has.
         let device_id = device_id.cast_unsigned();
         let region = CudaRegion { name, device_id, byte_size };
         self.regions.register_cuda(self.pass, region, &raw_handle)?;

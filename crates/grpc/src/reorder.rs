@@ -1,4 +1,4 @@
-//! Ordering of a stream's responses by its requests.
+//! Orders a stream's responses by request.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use galatea_infer::CancelToken;
 use galatea_stdx::len64;
 use slab::Slab;
 
-/// The order in which the responses to a request are sent.
+/// The order in which a request's responses are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyMode {
     /// After the responses to every earlier ordered request.
     Ordered,
-    /// As soon as they are made.
+    /// As soon as they are created.
     Immediate,
 }
 
-/// The slot of a request among those of its stream.
+/// A request's slot within its stream.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplySlot {
     /// The number of an ordered request, counted from the beginning of the stream.
@@ -24,8 +24,8 @@ pub(crate) enum ReplySlot {
     Immediate(usize),
 }
 
-/// The in-flight requests of a stream, and the responses that wait for those of earlier requests;
-/// `R` is a response.
+/// The in-flight requests of a stream, and the responses that wait for responses to earlier
+/// requests. `R` is the response type.
 pub(crate) struct ReorderBuffer<R> {
     ordered: VecDeque<OrderedRequest<R>>,
     /// The number of the first request in `ordered`.
@@ -52,7 +52,7 @@ impl<R> ReorderBuffer<R> {
         Self { ordered, first: 0, immediate, in_progress: 0, bytes: 0 }
     }
 
-    /// Begins a request of this many bytes.
+    /// Begins a request with this many bytes.
     pub(crate) fn begin(
         &mut self,
         mode: ReplyMode,
@@ -72,8 +72,8 @@ impl<R> ReorderBuffer<R> {
         }
     }
 
-    /// Takes a reply, which may have no response. Returns the first response that may now be sent;
-    /// [`ReorderBuffer::next`] returns the others.
+    /// Processes a reply, which may have no response. Returns the first response that may now be
+    /// sent; [`ReorderBuffer::next`] returns the rest.
     pub(crate) fn reply(
         &mut self,
         slot: ReplySlot,
@@ -99,7 +99,7 @@ impl<R> ReorderBuffer<R> {
         }
     }
 
-    /// The next ordered response, if it has arrived.
+    /// Returns the next ordered response, if it has arrived.
     pub(crate) fn next(&mut self) -> Option<R> {
         self.ordered.front()?.response.as_ref()?;
         self.first = self.first.saturating_add(1);
@@ -111,12 +111,12 @@ impl<R> ReorderBuffer<R> {
         self.bytes = self.bytes.saturating_sub(request.bytes);
     }
 
-    /// The number of requests without a final reply.
+    /// The number of requests that don't have a final reply yet.
     pub(crate) const fn in_progress(&self) -> usize {
         self.in_progress
     }
 
-    /// The bytes of the requests without a final reply.
+    /// The total size of the requests that don't have a final reply yet.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -140,9 +140,9 @@ impl<R> ReorderBuffer<R> {
 mod tests {
     use super::*;
 
-    /// Begins requests and replies to them: `a` to `z` are ordered, `A` to `Z` immediate. A
-    /// reply is such a letter and a sign: `.` for the final response, `+` for a response
-    /// that others follow, `!` for a final reply without a response.
+    /// Begins requests and replies to them. Requests `a` to `z` are ordered, and `A` to `Z` are
+    /// immediate. A reply is one of these letters and a sign: `.` marks the final response, `+` a
+    /// response that others follow, and `!` a final reply without a response.
     fn check(script: &str, expected: &str) {
         let mut buffer = ReorderBuffer::new();
         let (mut slots, mut left) = (Vec::new(), String::new());

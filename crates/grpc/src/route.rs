@@ -1,4 +1,4 @@
-//! Routing of a call by its head: the method, or the reason to refuse it.
+//! Routes a call by its headers to a method, or to the reason for refusing it.
 
 use std::time::Duration;
 
@@ -44,12 +44,12 @@ pub(crate) enum Method {
 
 impl Method {
     /// Returns true if every response is only a few bytes long. Such calls are read even if the
-    /// client doesn't keep up with its responses, so that it can still check the server's health.
+    /// client falls behind on its responses, so it can still check the server's health.
     pub(crate) const fn has_short_response(self) -> bool {
         matches!(self, Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady)
     }
 
-    /// The category of APIs that the method belongs to.
+    /// Returns the API category of the method.
     const fn category(self) -> ApiCategory {
         match self {
             Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady => {
@@ -74,11 +74,11 @@ impl Method {
     }
 }
 
-/// A method of the protocol.
+/// A method that the protocol defines.
 enum KnownMethod {
     Offered(Method),
-    /// The server doesn't offer it, for this reason, which callers without access to its category
-    /// must not learn.
+    /// The server doesn't offer it, for this reason. Callers without access to its category must
+    /// not learn the reason.
     NotOffered(ApiCategory, &'static str),
 }
 
@@ -98,11 +98,11 @@ pub(crate) struct Route {
     pub(crate) admission: Admission,
     pub(crate) timeout: Option<Timeout>,
     pub(crate) request_coding: Option<ContentCoding>,
-    /// The form of failures, for streams only.
+    /// The form in which failures are reported, for streams only.
     pub(crate) errors: StreamErrors,
 }
 
-/// Routes a call by its head.
+/// Routes a call by its headers.
 pub(crate) fn route(head: &Parts, known: &CallHeaders<'_>, gate: &Gate) -> Result<Route, Refusal> {
     if head.method != HttpMethod::POST {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
@@ -121,8 +121,8 @@ pub(crate) fn route(head: &Parts, known: &CallHeaders<'_>, gate: &Gate) -> Resul
     Ok(Route { method, admission, timeout, request_coding, errors: errors(known.stream_errors) })
 }
 
-/// Asks the gate. As in Triton, the key is compared verbatim with the names of headers, so that a
-/// key with a capital letter admits no caller: HTTP/2 has no such names.
+/// Asks the gate. As in Triton, the key is compared verbatim with the header names, so a key with a
+/// capital letter admits no caller: HTTP/2 has no such names.
 fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admission, Refusal> {
     let header = |name: &str| {
         let mut all = headers.iter();
@@ -139,14 +139,14 @@ fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admis
     })
 }
 
-/// The detail for a call that asks for explanations: callers that may not read statistics learn
-/// nothing about others.
+/// Returns the detail for a call that requests explanations. Callers that may not read statistics
+/// learn nothing about other requests.
 pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> DetailLevel {
     let statistics = KnownMethod::Offered(Method::ModelStatistics);
     if admit(gate, &statistics, headers).is_ok() { DetailLevel::Schedule } else { DetailLevel::Own }
 }
 
-/// The time limit of the call. A call without any time left is refused.
+/// Returns the time limit of the call. A call without any time left is refused.
 fn timeout(header: Option<&HeaderValue>) -> Result<Option<Timeout>, Failure> {
     let Some(text) = header else { return Ok(None) };
     match parse_timeout(text.as_bytes()) {
@@ -158,8 +158,8 @@ fn timeout(header: Option<&HeaderValue>) -> Result<Option<Timeout>, Failure> {
     }
 }
 
-/// The client's preference for failures of a stream: they become the status of the stream if the
-/// header has exactly this value.
+/// Returns the client's choice of how stream failures are reported. They become the stream's status
+/// if the header has exactly this value.
 fn errors(header: Option<&HeaderValue>) -> StreamErrors {
     match header {
         Some(value) if value.as_bytes() == b"true" => StreamErrors::AsStatus,
@@ -167,7 +167,7 @@ fn errors(header: Option<&HeaderValue>) -> StreamErrors {
     }
 }
 
-/// Returns true for `application/grpc`, alone or followed by a message format or parameters.
+/// Returns true for `application/grpc`, with or without a message format or parameters.
 fn is_grpc(content_type: &HeaderValue) -> bool {
     match content_type.as_bytes().strip_prefix(b"application/grpc") {
         Some([]) => true,
@@ -237,7 +237,7 @@ mod tests {
         route(head, &CallHeaders::of(&head.headers), gate)
     }
 
-    /// Checks the route of a call with this path, content type and one more header.
+    /// Checks the route of a call with this path, this content type and one more header.
     fn check(path: &str, content_type: &str, header: (&str, &str), expected: &str) {
         let request = Request::post(path).header("content-type", content_type);
         let request = request.header(header.0, header.1).body(()).unwrap();
@@ -287,7 +287,7 @@ mod tests {
         check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
     }
 
-    /// Triton's category for a method of the protocol.
+    /// Returns Triton's category for a protocol method.
     fn category_of_triton(name: &str) -> ApiCategory {
         match name {
             "Check" | "Watch" | "ServerLive" | "ServerReady" | "ModelReady" => ApiCategory::Health,
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Returns true if the gate refuses a call of this method with this metadata.
+    /// Returns true if the gate refuses a call to this method with this metadata.
     fn is_refused(gate: &Gate, path: &str, metadata: &[(&str, &str)]) -> bool {
         let request = Request::post(path).header("content-type", "application/grpc");
         let add = |request: http::request::Builder, (name, value): &(&str, &str)| {

@@ -21,21 +21,21 @@ use crate::options::GrpcOptions;
 /// A listening gRPC door. Dropping it closes it.
 ///
 /// [`stop_accepting`](galatea_door::RunningDoor::stop_accepting) makes clients reconnect elsewhere
-/// (GOAWAY) and closes each connection once its calls have their responses. Later inferences are
-/// refused, and health checks report that the server does not serve.
+/// (GOAWAY) and closes each connection once its calls have received their responses. Later
+/// inferences are refused, and health checks report that the server is not serving.
 pub struct RunningDoor {
     door: galatea_door::RunningDoor,
     context: Arc<DoorContext>,
 }
 
 impl RunningDoor {
-    /// The number of bytes of responses that have not been written to their clients yet.
+    /// The number of response bytes that have not been written to clients yet.
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
         self.context.sum_over_connections(MemoryBudget::unwritten_bytes)
     }
 
-    /// The number of bytes of requests that are arriving or in progress.
+    /// The number of bytes in requests that are arriving or in progress.
     #[must_use]
     pub fn request_bytes(&self) -> usize {
         self.context.sum_over_connections(MemoryBudget::request_bytes)
@@ -58,8 +58,8 @@ impl std::fmt::Debug for RunningDoor {
 
 /// Opens the door on `listener`.
 ///
-/// `workers` are runtimes with I/O and timers that threads drive; one current-thread runtime per
-/// core works best, because a connection stays with its runtime.
+/// `workers` are runtimes with I/O and timers enabled, each driven by a thread. One current-thread
+/// runtime per core works best, because a connection stays with its runtime.
 ///
 /// # Errors
 ///
@@ -96,12 +96,12 @@ pub fn start(
 /// The gRPC protocol in front of the server.
 struct Grpc {
     context: Arc<DoorContext>,
-    /// The memory that the connections of a worker share, by worker.
+    /// The memory that a worker's connections share, by worker.
     staging_pools: Vec<Arc<StagingPool>>,
 }
 
 impl Protocol for Grpc {
-    // This is not an `async fn`, whose future would hold the connection twice.
+    // This is not an `async fn`, because its future would hold the connection twice.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send {
         let pool = self.staging_pools.get(connection.worker).cloned().unwrap_or_default();
         connection::serve(self.context.clone(), connection, pool)
@@ -112,7 +112,7 @@ impl Protocol for Grpc {
     }
 }
 
-/// Frees unused memory for long messages, until the door is closed.
+/// Frees unused long-message memory until the door is closed.
 async fn shrink_message_pool(context: Arc<DoorContext>) {
     let mut phase = context.phase.clone();
     tokio::select! {

@@ -1,4 +1,4 @@
-//! Requests that are arriving or in progress, counted by values.
+//! Charges for requests that are arriving or in progress.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use galatea_infer::InferenceRequest;
 use super::memory_budget::{CallKind, MemoryBudget};
 use crate::failure::Failure;
 
-/// The bytes that a request takes in addition to its message: its call, its place in a queue, its
-/// sink. A high estimate.
+/// The bytes that a request uses in addition to its message: its call, its queue entry and its
+/// sink. The estimate is deliberately high.
 const OVERHEAD_BYTES: usize = 2 << 10;
 
 /// The memory of a request.
@@ -18,21 +18,21 @@ const OVERHEAD_BYTES: usize = 2 << 10;
 pub(crate) struct RequestSize {
     /// The total size.
     pub(crate) bytes: usize,
-    /// The size of the parts without a charge of their own: long messages and tensors are charged
+    /// The size of the parts without a charge of their own. Long messages and tensors are charged
     /// by their owners.
     uncharged: usize,
 }
 
 impl RequestSize {
-    /// The memory of an undecoded message.
+    /// The memory that an undecoded message uses.
     pub(crate) const fn of_message(bytes: usize) -> Self {
         let is_small = bytes <= Account::SMALL_BYTES_MAX;
         Self { bytes, uncharged: if is_small { bytes } else { 0 } }
     }
 
-    /// The memory of a request that arrived as a message of `message_bytes`. Typed elements
-    /// may take eight times as much as in the message, and small inputs, outputs and
-    /// parameters more than that.
+    /// The memory used by a request that arrived as a message of `message_bytes`. Typed elements
+    /// may occupy eight times as much memory as in the message, and small inputs, outputs and
+    /// parameters even more.
     pub(crate) fn new(message_bytes: usize, request: &InferenceRequest) -> Self {
         let InferenceRequest { inputs, outputs, parameters, .. } = request;
         let parts = size_of_val(inputs.as_slice())
@@ -54,11 +54,11 @@ impl RequestSize {
 }
 
 /// A request in progress. It counts from its beginning until its sink is dropped, even if its call
-/// was cancelled long before that.
+/// was cancelled long before.
 pub(crate) struct RequestCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
-    /// The bytes charged to the account: those without a charge of their own.
+    /// The bytes charged to the account, which are those without a charge of their own.
     charged: usize,
     kind: CallKind,
 }
@@ -78,7 +78,7 @@ impl RequestCharge {
         Ok(Self::begin(budget, size.bytes, size.uncharged, kind))
     }
 
-    /// Counts a refused request, and charges nothing.
+    /// Counts a refused request and charges nothing.
     pub(crate) fn of_refused(budget: Arc<MemoryBudget>, size: RequestSize, kind: CallKind) -> Self {
         Self::begin(budget, size.bytes, 0, kind)
     }
@@ -103,7 +103,7 @@ impl Drop for RequestCharge {
     }
 }
 
-/// The part of an incomplete message that has arrived so far.
+/// The received part of an incomplete message.
 pub(crate) struct ArrivalCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
@@ -127,8 +127,8 @@ impl ArrivalCharge {
     ///
     /// # Errors
     ///
-    /// `RESOURCE_EXHAUSTED` if that is too much together with other messages. A single message may
-    /// have the maximum message length.
+    /// `RESOURCE_EXHAUSTED` if `bytes` and the other messages exceed the limit together. A single
+    /// message may have the maximum message length.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), Failure> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if self.budget.recharge_arriving(before, bytes) || bytes == 0 {

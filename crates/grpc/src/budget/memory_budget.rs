@@ -6,9 +6,9 @@ use std::task::Waker;
 
 use galatea_gate::ledger::Account;
 
-/// Bytes that a connection has in flight, with their limits.
+/// The bytes that a connection has in flight, and their limits.
 pub(crate) struct MemoryBudget {
-    /// The bytes of unwritten responses to unary calls.
+    /// The bytes of unwritten unary responses.
     call_unwritten_bytes: AtomicUsize,
     /// The bytes of unwritten stream responses.
     stream_unwritten_bytes: AtomicUsize,
@@ -21,30 +21,30 @@ pub(crate) struct MemoryBudget {
     /// The bytes of incomplete messages.
     arriving_bytes: AtomicUsize,
     limits: BudgetLimits,
-    /// The connection's share of the memory that all connections hold.
+    /// The connection's share of the memory used by all connections.
     account: Arc<Account>,
-    /// Wakes the task of the connection once there is room for requests again.
+    /// Wakes the connection's task once there is room for requests again.
     waker: Waker,
 }
 
-/// The limits of a connection's memory.
+/// The memory limits of a connection.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BudgetLimits {
-    /// The number of unwritten bytes of unary calls at which no more unary calls are read. Streams
+    /// The number of unwritten unary response bytes at which no more unary calls are read. Streams
     /// don't count here: a client may leave a stream unread while it waits for the response to a
     /// call.
     pub(crate) call_unwritten_bytes_max: usize,
     /// The number of unwritten bytes at which nothing more is read.
     pub(crate) unwritten_bytes_max: usize,
-    /// The number of unwritten bytes at which further responses are dropped.
+    /// The number of unwritten bytes at which additional responses are dropped.
     pub(crate) unwritten_bytes_dropped: usize,
     /// The maximum number of bytes of other memory that unwritten responses may keep alive.
     pub(crate) retained_bytes_max: usize,
-    /// The number of bytes of in-flight requests at which no more requests of the same kind are
-    /// read. Unary calls and streams count separately: a request of a stream may wait until the
-    /// client reads the stream, and the client may wait for the response to a call.
+    /// The number of bytes in in-flight requests at which no more requests of the same kind are
+    /// read. Unary calls and streams count separately: a stream request may wait until the client
+    /// reads the stream, while the client waits for the response to a call.
     pub(crate) request_bytes_max: usize,
-    /// The number of bytes of several incomplete messages at which a message that brings more is
+    /// The number of bytes across several incomplete messages at which a message that adds more is
     /// refused.
     pub(crate) arriving_bytes_max: usize,
 }
@@ -59,7 +59,8 @@ pub(crate) enum CallKind {
 }
 
 impl MemoryBudget {
-    /// An empty budget for the connection with this account. `waker` wakes its task.
+    /// Creates an empty budget for the connection with this account. `waker` wakes the connection's
+    /// task.
     pub(crate) const fn new(limits: BudgetLimits, account: Arc<Account>, waker: Waker) -> Self {
         Self {
             call_unwritten_bytes: AtomicUsize::new(0),
@@ -79,7 +80,7 @@ impl MemoryBudget {
         &self.account
     }
 
-    /// Counts a response; returns true if there is room for it.
+    /// Counts a response. Returns true if there is room for it.
     pub(super) fn charge_response(&self, bytes: usize, kind: CallKind) -> bool {
         let has_room = self.unwritten_bytes() < self.limits.unwritten_bytes_dropped;
         if has_room {
@@ -93,7 +94,7 @@ impl MemoryBudget {
         self.unwritten(kind).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts other memory that a response keeps alive; returns true if there is room for it.
+    /// Counts other memory that a response keeps alive. Returns true if there is room for it.
     pub(super) fn charge_retained(&self, bytes: usize) -> bool {
         let before = self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
         let has_room = before.saturating_add(bytes) <= self.limits.retained_bytes_max;
@@ -113,8 +114,8 @@ impl MemoryBudget {
         self.requests(kind).fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Releases a request that is no longer in progress. If that makes room, the task of the
-    /// connection reads further requests.
+    /// Releases a request that is no longer in progress. If that makes room, the connection's task
+    /// reads more requests.
     pub(super) fn release_request(&self, bytes: usize, kind: CallKind) {
         let before = self.requests(kind).fetch_sub(bytes, Ordering::Relaxed);
         let after = before.saturating_sub(bytes);
@@ -124,8 +125,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Changes the count of an incomplete message from `before` to `after` bytes; returns true if
-    /// there is room for it in addition to the others. Called only by the task of the connection.
+    /// Changes the count of an incomplete message from `before` to `after` bytes. Returns true if
+    /// there is room for it alongside the others. Called only by the connection's task.
     pub(super) fn recharge_arriving(&self, before: usize, after: usize) -> bool {
         let all = self.arriving_bytes.load(Ordering::Relaxed);
         let others = all.saturating_sub(before);
@@ -134,7 +135,7 @@ impl MemoryBudget {
         others == 0 || now <= self.limits.arriving_bytes_max
     }
 
-    /// The bytes of requests that are arriving or in progress.
+    /// The number of bytes in requests that are arriving or in progress.
     pub(crate) fn request_bytes(&self) -> usize {
         let counts = [&self.call_request_bytes, &self.stream_request_bytes, &self.arriving_bytes];
         counts.into_iter().map(|count| count.load(Ordering::Relaxed)).sum()

@@ -1,9 +1,9 @@
-//! The memory that a client can make the server use, counted and bounded per connection.
+//! The memory that a client can make the server use, counted and limited per connection.
 //!
-//! A client decides how much it sends before it has a response, and how fast it reads responses. In
-//! the meantime both stay in the server. So bytes are counted by values that live as long as the
-//! memory does and subtract the bytes when they are dropped: no way out of the server can be
-//! forgotten.
+//! A client decides how much it sends before it receives a response, and how fast it reads
+//! responses. In the meantime, requests and responses both stay in the server. Bytes are therefore
+//! counted by values that live as long as the memory does and subtract the bytes when they are
+//! dropped, so no way out of the server can be forgotten.
 //!
 //! | counted | by | at the limit (default) |
 //! |---|---|---|
@@ -15,25 +15,25 @@
 //! | all unwritten responses | [`Outgoing`] | nothing more is read (512 MiB); responses are dropped (2 GiB) |
 //! | memory that unwritten responses keep alive beside their own | [`Outgoing`] | further responses are copied (256 MiB) |
 //!
-//! A connection that doesn't read lets its client run out of the windows of HTTP/2. It resumes when
-//! there is room: the charge whose drop makes room wakes the task of the connection.
+//! When a connection stops reading, its client runs out of HTTP/2 flow-control window. Reading
+//! resumes when there is room: the charge whose drop makes room wakes the connection's task.
 //!
 //! - Unary calls and streams count separately, because a client may leave a stream unread while it
 //!   waits for the response to a call.
 //! - Requests that were read before a limit was reached may still get responses. Beyond the second
-//!   limit these are dropped: calls fail, and streams are reset. That also ends a decoupled model's
-//!   endless responses, because a sink must not block.
-//! - A response may be a part of something larger, such as the output of a batch or its request,
-//!   and keeps all of that alive. Each part of a batch counts the whole batch, so the count is
-//!   never too low.
-//! - A request counts until its sink is dropped, even if its call was reset. The size of its memory
-//!   counts, not that of its message: decoded typed elements may be larger.
-//! - Refusing to read doesn't help with an arriving message: the rest of it may wait behind unread
-//!   messages. So the message that brings too much is refused, unless it is the only one.
+//!   limit, these responses are dropped: calls fail, and streams are reset. This also ends a
+//!   decoupled model's endless responses, because a sink must not block.
+//! - A response may be a slice of something larger, such as a batch output or its request, and
+//!   keeps all of it alive. Each slice counts the whole batch, so the count is never too low.
+//! - A request counts until its sink is dropped, even if its call was reset. It counts with the
+//!   size of its memory rather than of its message, because decoded typed elements may be larger.
+//! - Refusing to read doesn't help with a partly received message, because the rest of it may wait
+//!   behind unread messages. The message that exceeds the limit is therefore refused, unless it is
+//!   the only one.
 //!
-//! All of this is also charged to the connection's account, its share of the memory that all
-//! connections of all doors may hold (`--memory-limit`). There, memory counts once: a long message
-//! is charged by its owner, before its buffer grows, so that its tensors, and the responses that
+//! All of these bytes are also charged to the connection's account, its share of the memory that
+//! the connections of all doors may use (`--memory-limit`). The account counts memory once: a long
+//! message is charged by its owner, before its buffer grows, so its tensors, and the responses that
 //! return them, have no charge of their own.
 
 mod charges;

@@ -1,4 +1,4 @@
-//! Responses that have been made but not written yet.
+//! Responses that have been created but not written yet.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::stream_budget::StreamBudget;
 use crate::call_trace::{CallTrace, SendTrace};
 use crate::failure::Failure;
 
-/// The bytes that a response takes in addition to its own: frames, lists and reference counts. A
-/// high estimate, so that many tiny responses count as well.
+/// The bytes that a response uses in addition to its own: frames, lists and reference counts. The
+/// estimate is deliberately high, so that many tiny responses count as well.
 const OVERHEAD_BYTES: usize = 512;
 
 /// The budget to which a response is charged.
@@ -24,7 +24,7 @@ pub(crate) enum ResponseBudget {
     Call(Arc<MemoryBudget>),
     /// The budget of a stream.
     Stream(Arc<StreamBudget>),
-    /// The budget of one request of a stream.
+    /// The budget of one stream request.
     Pool(Arc<ResponsePool>),
 }
 
@@ -54,24 +54,24 @@ impl ResponseBudget {
     }
 }
 
-/// A response on its way out, counted until `h2` drops it: because it has been written, its call
-/// was reset, or the connection has ended.
+/// A response on its way out. It is counted until `h2` drops it, because it has been written, its
+/// call was reset or the connection has ended.
 pub(crate) struct Outgoing {
     message: MessageChunks,
     bytes: usize,
-    /// The bytes charged to the account: those without a charge of their own.
+    /// The bytes charged to the account, which are those without a charge of their own.
     charged: usize,
     budget: ResponseBudget,
-    /// Records when it is written.
+    /// Records when the response is written.
     trace: Option<SendTrace>,
 }
 
 /// The reason why a response is dropped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DroppedResponse {
-    /// The client does not read the preceding responses.
+    /// The client does not read earlier responses.
     Overrun,
-    /// No memory is left for it.
+    /// No memory is left for the response.
     Exhausted(LedgerExhausted),
 }
 
@@ -85,12 +85,12 @@ impl From<DroppedResponse> for Failure {
 }
 
 impl Outgoing {
-    /// Counts and charges `message`. If unwritten responses keep too much other memory alive, this
-    /// one is copied.
+    /// Counts and charges `message`. If unwritten responses keep too much other memory alive, the
+    /// message is copied.
     ///
     /// # Errors
     ///
-    /// If it is dropped, because too many bytes are unwritten or held.
+    /// If the response is dropped because too many bytes are unwritten or held.
     pub(crate) fn new(
         message: MessageChunks,
         budget: ResponseBudget,
@@ -99,7 +99,7 @@ impl Outgoing {
         let charged = bytes.saturating_sub(message.charged_bytes());
         let account = budget.connection().account();
         account.charge(charged).map_err(DroppedResponse::Exhausted)?;
-        // Only a counted value may be dropped as such.
+        // Only a counted value may be dropped as an `Outgoing`.
         if !budget.charge(bytes) {
             account.release(charged);
             return Err(DroppedResponse::Overrun);

@@ -1,12 +1,12 @@
-//! The undelivered responses of one request of a stream.
+//! The undelivered responses to one stream request.
 
 use galatea_infer::{ResponseCongestion, ResumeHook};
 use std::sync::Arc;
 
 use super::stream_budget::{ResponseCount, StreamBudget};
 
-/// A bound on the unwritten responses of one request, within the budget of its stream
-/// (`--grpc-max-response-pool-size`). Its decoupled model pauses at the bound.
+/// A limit on the unwritten responses to one request, within its stream's budget
+/// (`--grpc-max-response-pool-size`). The request's decoupled model pauses at the limit.
 pub(crate) struct ResponsePool {
     stream: Arc<StreamBudget>,
     unwritten: Arc<ResponseCount>,
@@ -21,7 +21,7 @@ impl ResponsePool {
         &self.stream
     }
 
-    /// Counts a response; returns true if its stream has room for it.
+    /// Counts a response. Returns true if its stream has room for it.
     pub(super) fn charge_response(&self, bytes: usize) -> bool {
         let has_room = self.stream.charge_response(bytes);
         if has_room {

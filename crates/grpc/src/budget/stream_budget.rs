@@ -1,4 +1,4 @@
-//! The memory budget of a stream, within that of its connection.
+//! The memory budget of a stream, within its connection's budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -9,16 +9,16 @@ use galatea_stdx::Lock;
 
 use super::memory_budget::{CallKind, MemoryBudget};
 
-/// The bounds on the unfinished part of a stream, up to which its requests don't wait.
+/// The limits on unfinished stream messages below which the stream's requests don't wait.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct StreamLimits {
-    /// The number of requests without a final reply and of unwritten responses.
+    /// The total number of requests without a final reply and unwritten responses.
     pub(crate) messages_max: usize,
-    /// The number of bytes of both.
+    /// The total number of their bytes.
     pub(crate) bytes_max: usize,
 }
 
-/// The unwritten responses of a stream, and the waiters for fewer of them.
+/// A stream's unwritten responses, and the parties that wait for the number to fall.
 pub(crate) struct StreamBudget {
     connection: Arc<MemoryBudget>,
     limits: StreamLimits,
@@ -26,22 +26,22 @@ pub(crate) struct StreamBudget {
     unwritten_bytes: AtomicUsize,
     /// True if the stream waits until it has fewer unwritten responses.
     is_waiting: AtomicBool,
-    /// True if the stream has ended, so that replies are dropped.
+    /// True if the stream has ended, in which case replies are dropped.
     is_over: AtomicBool,
-    /// Decoupled models that pause until the client has read more.
+    /// The decoupled models that pause until the client has read more.
     paused: Lock<Vec<PausedModel>>,
-    /// Wakes the task of the connection so that it serves the stream.
+    /// Wakes the connection's task to serve the stream.
     waker: Waker,
 }
 
 /// A paused decoupled model.
 struct PausedModel {
     hook: ResumeHook,
-    /// The responses of its request, if their number is bounded.
+    /// The count of unwritten responses to its request, if their number is limited.
     unwritten: Option<Arc<ResponseCount>>,
 }
 
-/// A bounded number of unwritten responses.
+/// A limited number of unwritten responses.
 pub(super) struct ResponseCount {
     count: AtomicUsize,
     max: usize,
@@ -87,8 +87,9 @@ impl StreamBudget {
         &self.connection
     }
 
-    /// Returns true if there is no room for a further request of a stream that has `messages`
-    /// requests with `bytes` in progress. If so, the stream is served again when there may be room.
+    /// Returns true if there is no room for another request on a stream that has `messages`
+    /// requests with `bytes` in progress. In that case, the stream is served again when there may
+    /// be room.
     pub(crate) fn is_full(&self, messages: usize, bytes: usize) -> bool {
         let messages = messages.saturating_add(self.unwritten_messages());
         let bytes = bytes.saturating_add(self.unwritten_bytes());
@@ -107,24 +108,25 @@ impl StreamBudget {
         self.unwritten_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that the stream is being served and waits for nothing.
+    /// Notes that the stream is being served and isn't waiting.
     pub(crate) fn begin(&self) {
         self.is_waiting.store(false, Ordering::Release);
     }
 
-    /// Makes the stream be served again once less of it is unwritten or in progress.
+    /// Requests that the stream be served again once fewer of its bytes are unwritten or in
+    /// progress.
     fn wait(&self) {
         self.is_waiting.store(true, Ordering::Release);
     }
 
-    /// Wakes the stream if it is waiting, because less of it is unwritten or in progress.
+    /// Wakes the stream if it is waiting, because fewer of its bytes are unwritten or in progress.
     pub(crate) fn wake_if_waiting(&self) {
         if self.is_waiting.swap(false, Ordering::AcqRel) {
             self.waker.wake_by_ref();
         }
     }
 
-    /// Ends the stream: replies are dropped where they are made.
+    /// Ends the stream. Later replies are dropped where they are created.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.resume_models();
@@ -134,8 +136,8 @@ impl StreamBudget {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Resumes the paused models if the client has read enough. Only the task of the connection may
-    /// call this, and never from inside `h2`, because a model may respond at once.
+    /// Resumes the paused models if the client has read enough. Only the connection's task may call
+    /// this, and never from inside `h2`, because a model may respond immediately.
     pub(crate) fn resume_models(&self) {
         let hooks = {
             let mut paused = self.paused.lock("resume models");
@@ -161,8 +163,8 @@ impl StreamBudget {
         hooks.into_iter().for_each(|model| (model.hook)());
     }
 
-    /// Keeps the hook of a model that shall pause, be it for the `unwritten` responses of its
-    /// request; returns it if there is no longer a reason to pause.
+    /// Stores the hook of a model that is to pause, possibly because of the `unwritten` responses
+    /// to its request. Returns the hook if there is no longer a reason to pause.
     pub(super) fn pause(
         &self,
         hook: ResumeHook,
@@ -176,7 +178,7 @@ impl StreamBudget {
         if is_full || self.is_congested() { None } else { paused.pop().map(|model| model.hook) }
     }
 
-    /// Counts a response; returns true if there is room for it.
+    /// Counts a response. Returns true if there is room for it.
     pub(super) fn charge_response(&self, bytes: usize) -> bool {
         let has_room = self.connection.charge_response(bytes, CallKind::Stream);
         if has_room {
@@ -191,15 +193,14 @@ impl StreamBudget {
         self.unwritten_messages.fetch_sub(1, Ordering::Relaxed);
         self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.connection.release_response(bytes, CallKind::Stream);
-        // A waiter sets its flag first and reads the counts after a fence of its own, so
-        // one of the two threads sees the other's write.
+        // A waiter sets its flag first and then reads the counts after its own fence, so one of the
+        // two threads sees the other's write.
         fence(Ordering::SeqCst);
         self.wake_if_waiting();
     }
 }
 
-/// Decoupled models pause when the client doesn't read, within the same limits as further
-/// requests.
+/// Decoupled models pause when the client doesn't read, within the same limits as new requests.
 impl ResponseCongestion for StreamBudget {
     fn is_congested(&self) -> bool {
         let is_full = self.unwritten_messages() >= self.limits.messages_max

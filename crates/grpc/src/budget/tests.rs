@@ -7,7 +7,7 @@ use galatea_gate::ledger::{Account, Ledger};
 use super::*;
 use crate::failure::Failure;
 
-/// Limits small enough for tests to reach.
+/// Limits that are small enough for tests to reach.
 pub(crate) const LIMITS: BudgetLimits = BudgetLimits {
     call_unwritten_bytes_max: 2000,
     unwritten_bytes_max: 3000,
@@ -57,7 +57,7 @@ fn responses_are_counted_until_they_are_dropped() {
     assert!(budget.unwritten_bytes() > 1000 && !budget.is_full(CallKind::Unary));
     let second = response(&budget, 1000).unwrap();
     assert!(budget.is_full(CallKind::Unary));
-    // One response may be larger than the limit; after it there is no room.
+    // One response may be larger than the limit, but then there is no more room.
     let third = response(&budget, 100_000).unwrap();
     assert_eq!(response(&budget, 1).unwrap_err(), DroppedResponse::Overrun);
     drop(third);
@@ -100,7 +100,7 @@ fn a_request_is_counted_while_it_is_in_progress() {
     assert!(budget.is_full(CallKind::Unary) && !budget.is_full(CallKind::Stream));
     check_woken(0);
     drop(first);
-    // The task is woken, because there is room.
+    // The task is woken because there is room.
     check_woken(1);
     assert!(!budget.is_full(CallKind::Unary));
     drop(second);
@@ -140,7 +140,7 @@ fn requests_and_responses_are_charged_to_the_account() {
         RequestCharge::new(budget.clone(), size, CallKind::Unary)
     };
     let small = begin(10_000).unwrap();
-    // Its owner has charged it.
+    // The message's owner has charged it.
     let long = begin(1 << 30).unwrap();
     assert_eq!(account.held(), 10_000);
     let unread = response(&budget, 50_000).unwrap();
