@@ -1,8 +1,8 @@
-//! Tracking of a connection's frames in both directions.
+//! Tracks a connection's frames in both directions.
 //!
-//! `h2` answers the pings of a client by itself, and does not report them. The bytes that pass
-//! between socket and `h2` show if a client pings too often, and if anything was read at all. Only
-//! the head of each frame is examined.
+//! `h2` answers a client's pings by itself and does not report them. The bytes that pass between
+//! the socket and `h2` show whether a client pings too often, and whether anything was read at all.
+//! Only the header of each frame is examined.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -18,8 +18,8 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
 
-/// The counts of frames since they were last taken. Only the task of the connection changes them,
-/// and `h2` on its behalf.
+/// The counts of frames since they were last taken. They are changed only by the connection's task,
+/// and by `h2` on its behalf.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrameCounts(Arc<ConnectionFrames>);
 
@@ -29,7 +29,7 @@ struct ConnectionFrames {
     has_sent_data: AtomicBool,
     pings: AtomicU32,
     last_stream: AtomicU32,
-    /// The size of the longest frame from the client, including its head, in bytes.
+    /// The size of the longest frame from the client, including its header, in bytes.
     longest: AtomicUsize,
 }
 
@@ -44,9 +44,9 @@ impl FrameCounts {
         self.0.has_sent_data.swap(false, Ordering::Relaxed)
     }
 
-    /// The number of the client's pings that were read.
+    /// Returns the number of the client's pings that were read.
     pub(crate) fn take_pings(&self) -> u32 {
-        // Called in each round, while pings are rare.
+        // This runs in each round, but pings are rare.
         if self.0.pings.load(Ordering::Relaxed) == 0 {
             return 0;
         }
@@ -54,12 +54,12 @@ impl FrameCounts {
     }
 
     /// The size of the longest frame so far, which may still be arriving. `h2` keeps a buffer of
-    /// that size as long as the connection is open.
+    /// that size for as long as the connection is open.
     pub(crate) fn longest_received(&self) -> usize {
         self.0.longest.load(Ordering::Relaxed)
     }
 
-    /// The last stream that the client opened.
+    /// The stream that the client opened last.
     fn last_stream(&self) -> u32 {
         self.0.last_stream.load(Ordering::Relaxed)
     }
@@ -91,10 +91,10 @@ impl FrameCounts {
     }
 }
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct FrameHead {
-    /// The number of bytes after the head.
+    /// The number of bytes after the header.
     length: usize,
     kind: u8,
     flags: u8,
@@ -137,8 +137,8 @@ impl SentFrames {
         self.scanner.scan(bytes, |head| self.counts.sent(head));
     }
 
-    /// A frame that ends the connection with this reason and text; `None` in the middle of
-    /// another frame.
+    /// Creates a frame that ends the connection with this reason and text. Returns `None` in the
+    /// middle of another frame.
     pub(super) fn goaway(&self, reason: h2::Reason, text: &[u8]) -> Option<Vec<u8>> {
         if !self.scanner.is_between_frames() {
             return None;
@@ -154,17 +154,17 @@ impl SentFrames {
     }
 }
 
-/// Finds the heads of frames in bytes that arrive piecemeal.
+/// Finds frame headers in bytes that arrive piecemeal.
 #[derive(Debug)]
 struct FrameScanner {
     head: [u8; HEAD_BYTES],
     filled: usize,
-    /// The number of bytes before the next head.
+    /// The number of bytes before the next header.
     skip: usize,
 }
 
 impl FrameScanner {
-    /// Begins after the first `skip` bytes.
+    /// Creates a scanner that begins after the first `skip` bytes.
     const fn behind(skip: usize) -> Self {
         Self { head: [0; HEAD_BYTES], filled: 0, skip }
     }
@@ -191,7 +191,7 @@ impl FrameScanner {
                 let length =
                     usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
                 self.skip = length;
-                // The first bit of a stream's number has no meaning.
+                // The first bit of a stream number has no meaning.
                 let stream = u32::from_be_bytes(stream) & !(1 << 31);
                 found(FrameHead { length, kind, flags, stream });
             }
@@ -206,7 +206,7 @@ mod tests {
     fn frame(kind: u8, flags: u8, stream: u32, length: u8) -> Vec<u8> {
         let mut frame = vec![0, 0, length, kind, flags];
         frame.extend(stream.to_be_bytes());
-        // The payload looks like heads of pings.
+        // The payload looks like ping headers.
         frame.extend([0, 0, 0, PING].iter().cycle().take(length.into()));
         frame
     }

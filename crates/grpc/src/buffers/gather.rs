@@ -1,8 +1,8 @@
-//! Writing to a connection's socket, with small writes gathered.
+//! Writes to a connection's socket, gathering small writes.
 //!
-//! `h2` flushes after nearly every frame that carries data: headers and data in one system
-//! call, trailers in the next, for each response. Here its flushes do nothing; the task of
-//! the connection flushes when it has written everything.
+//! `h2` flushes after nearly every frame that carries data. Each response takes two system calls:
+//! one for the headers and data, and one for the trailers. Here its flushes do nothing; instead,
+//! the connection's task flushes when it has written everything.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,22 +18,21 @@ use super::frames::{FrameCounts, ReceivedFrames, SentFrames};
 use super::read_ahead::{ReadAhead, ReadQuota};
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// The number of gathered bytes beyond which they are written before the flush.
+/// The number of gathered bytes beyond which they are written without waiting for the flush.
 const GATHER_BYTES_MAX: usize = STAGING_BYTES;
 
-/// A write of at least this size is not gathered: copying it would cost more than the system
-/// call that it saves. Many clients accept frames of at most 16 KiB, of which several are
-/// gathered.
+/// The size at which writes are no longer gathered: copying them would cost more than the system
+/// call that it saves. Many clients accept frames of at most 16 KiB, several of which are gathered.
 const COPY_BYTES_MAX: usize = 32 * 1024;
 
-/// The part of the socket held by `h2`.
+/// The half of the socket held by `h2`.
 pub(crate) struct GatheringSocket {
     input: ReadAhead,
     received: ReceivedFrames,
     output: Arc<Lock<GatheredOutput>>,
 }
 
-/// The part of the socket held by the task of the connection.
+/// The half of the socket held by the connection's task.
 #[derive(Clone)]
 pub(crate) struct Flusher {
     output: Arc<Lock<GatheredOutput>>,
@@ -64,7 +63,7 @@ pub(crate) fn gather(stream: Stream, pool: &Arc<StagingPool>) -> (GatheringSocke
 }
 
 impl Flusher {
-    /// Takes over flushing, which `h2` did until now.
+    /// Takes over flushing from `h2`.
     pub(crate) fn take_over(&self) {
         self.output.lock("take over flushing").is_gathering = true;
     }
@@ -79,8 +78,9 @@ impl Flusher {
         &self.frames
     }
 
-    /// Appends a last frame after the output of `h2`, which tells why the connection ends. Nothing
-    /// is appended if the client reads so little that `h2` is in the middle of a frame.
+    /// Appends a final frame after the output of `h2`, which tells the client why the connection
+    /// ends. Nothing is appended if the client reads so little that `h2` is in the middle of a
+    /// frame.
     pub(crate) fn push_goaway(&self, reason: Reason, text: &[u8]) {
         let mut output = self.output.lock("end a connection");
         if let Some(frame) = output.sent.goaway(reason, text)
@@ -103,7 +103,7 @@ impl GatheredOutput {
             self.advance(written)?;
         }
         self.gathered.release_if_empty();
-        // TLS may hold encrypted bytes back; a socket doesn't.
+        // TLS may hold back encrypted bytes; a socket doesn't.
         Pin::new(&mut self.write).poll_flush(cx)
     }
 
@@ -227,7 +227,7 @@ mod tests {
         socket.flush().await.unwrap();
         socket.write_all(b"two ").await.unwrap();
         assert_eq!(gathered(&flusher), 8);
-        // Too large to be gathered, and written after the gathered bytes.
+        // This write is too large to be gathered and is written after the gathered bytes.
         let large = vec![7; 3 * COPY_BYTES_MAX];
         let receive = async {
             let mut received = vec![0; 14 + large.len() + 5];
@@ -263,7 +263,7 @@ mod tests {
         flusher.take_over();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let piece = [7; 1000];
-        // The buffers of the socket take some megabytes; further writes wait.
+        // The socket's buffers hold some megabytes; later writes wait.
         let writes = (0..1_000_000)
             .take_while(|_| Pin::new(&mut socket).poll_write(&mut cx, &piece).is_ready())
             .count();

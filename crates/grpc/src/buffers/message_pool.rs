@@ -1,21 +1,21 @@
-//! The memory of messages that arrive in several pieces.
+//! Memory for messages that arrive in several pieces.
 //!
 //! A client announces the length of a message before it sends any of it, and may never send the
-//! rest. So memory follows the bytes: it is at most twice the size of the bytes that have arrived.
-//! Growing copies these bytes, at most the length of the message in total, and none where the
-//! system moves pages.
+//! rest. Memory therefore grows with the bytes: it is at most twice the size of the bytes that have
+//! arrived. Growing copies at most as many bytes in total as the message is long, and none where
+//! the system moves pages.
 //!
 //! Touching fresh memory is expensive: the system provides it page by page, and takes it back when
-//! a long message is freed. So the door keeps the memory of some long messages for the next ones,
-//! and frees memory that has not been used for a while. A message borrows such memory for its whole
-//! length as soon as a share of it has arrived ([`loan_threshold`]); it then neither grows nor
-//! touches fresh pages.
+//! a long message is freed. The door therefore keeps the memory of some long messages for later
+//! ones, and frees memory that has been unused for a while. Once part of a message has arrived
+//! ([`loan_threshold`]), the message borrows such memory for its whole length. From then on, it
+//! neither grows nor touches fresh pages.
 //!
-//! The memory that the door keeps and the memory that it has lent to incomplete messages are
-//! together at most [`POOL_BYTES_MAX`], or an eighth of the memory limit if that is less,
-//! regardless of the traffic. A client that holds messages back can hold no more than that plus
-//! twice the bytes that it has sent. Near the memory limit nothing is kept: kept memory isn't
-//! charged, so it gives way to charged memory.
+//! The memory that the door keeps or has lent to incomplete messages totals at most
+//! [`POOL_BYTES_MAX`], or an eighth of the memory limit if that is less, regardless of the traffic.
+//! A client that holds messages back can occupy no more than that plus twice the bytes that it has
+//! sent. Near the memory limit nothing is kept: kept memory isn't charged, so it gives way to
+//! charged memory.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -30,11 +30,11 @@ use tokio::sync::Notify;
 
 use crate::failure::Failure;
 
-/// The minimum size of memory to keep: the allocator reuses smaller blocks.
+/// The minimum size of buffers to keep: the allocator reuses smaller blocks.
 const POOLED_BYTES_MIN: usize = 128 << 10;
-/// The maximum number of bytes that are kept unused or lent to incomplete messages.
+/// The maximum total of unused bytes that are kept and bytes lent to incomplete messages.
 const POOL_BYTES_MAX: usize = 64 << 20;
-/// The divisor of the memory limit that also bounds these bytes, because they are not charged.
+/// The divisor of the memory limit that also limits these bytes, because they are not charged.
 const POOL_SHARE: usize = 8;
 /// The minimum time for which unused memory is kept; the maximum is twice as long.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -44,7 +44,8 @@ const LOAN_DIVISOR: usize = 16;
 /// ...or this many bytes.
 const LOAN_BYTES_MAX: usize = 2 << 20;
 
-/// The part of a message that must have arrived before it borrows memory for its whole length.
+/// Returns the number of bytes of a message that must have arrived before it borrows memory for its
+/// whole length.
 fn loan_threshold(length: usize) -> usize {
     (length / LOAN_DIVISOR).min(LOAN_BYTES_MAX)
 }
@@ -57,7 +58,7 @@ pub(crate) struct PartialMessage {
 }
 
 impl PartialMessage {
-    /// Begins a message of this length without allocating memory.
+    /// Begins a message of this length without allocating any memory.
     pub(crate) fn new(length: usize, memory: &MessageMemory) -> Self {
         let (bytes, memory) = (Vec::new(), memory.clone());
         Self { length, buffer: MessageBuffer { bytes, borrowed: 0, charge: None, memory } }
@@ -73,7 +74,7 @@ impl PartialMessage {
         self.length.saturating_sub(self.len())
     }
 
-    /// Appends the next bytes, at most the missing ones.
+    /// Appends the next bytes, which must not exceed the missing ones.
     ///
     /// # Errors
     ///
@@ -88,8 +89,8 @@ impl PartialMessage {
     }
 
     /// Makes room for `needed` bytes and as many again, or borrows memory for the whole message.
-    /// From then on the whole message is charged: if many arrive at once, those that fit in memory
-    /// are accepted, and the others refused early.
+    /// From then on the whole message is charged, so if many arrive at once, those that fit in
+    /// memory are accepted and the others are refused early.
     fn make_room(&mut self, needed: usize) -> Result<(), Failure> {
         let threshold = loan_threshold(self.length);
         if needed >= threshold {
@@ -100,8 +101,8 @@ impl PartialMessage {
         }
         self.buffer.memory.pool.give_way();
         let twice = needed.saturating_mul(2);
-        // Below its threshold, a message only gets room up to it, so that it comes here again at
-        // the threshold.
+        // Below its threshold, a message only gets room up to the threshold, so that this code runs
+        // again once the threshold is reached.
         let most = if needed < threshold { threshold } else { self.length };
         self.buffer.charge(most.min(twice).max(needed))?;
         if self.buffer.grow(most.min(twice)) || self.buffer.grow(needed) {
@@ -110,7 +111,7 @@ impl PartialMessage {
         Err(Failure::new(GrpcCode::ResourceExhausted, "the server has no memory for the message"))
     }
 
-    /// Returns the message, once nothing is missing.
+    /// Returns the message once nothing is missing.
     pub(crate) fn finish(self) -> Bytes {
         let mut buffer = self.buffer;
         buffer.end_loan();
@@ -121,18 +122,18 @@ impl PartialMessage {
     }
 }
 
-/// The memory of a message. It returns to the pool when it is dropped.
+/// The memory of a message. It returns to the pool when this value is dropped.
 #[derive(Debug)]
 struct MessageBuffer {
     bytes: Vec<u8>,
-    /// The number of bytes borrowed from the pool, while the message is incomplete.
+    /// The number of bytes borrowed from the pool while the message is incomplete.
     borrowed: usize,
-    /// The charge, released when the memory returns to the pool.
+    /// The charge, which is released when the memory returns to the pool.
     charge: Option<Charge>,
     memory: MessageMemory,
 }
 
-/// The source of the memory of messages, and the account that is charged for it.
+/// The source of message memory, and the account that is charged for it.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageMemory {
     pub(crate) pool: Arc<MessagePool>,
@@ -140,7 +141,7 @@ pub(crate) struct MessageMemory {
 }
 
 impl MessageMemory {
-    /// Memory without a limit.
+    /// Creates a source without a limit.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Self {
         let account = Arc::new(Account::unlimited());
@@ -167,7 +168,7 @@ impl MessageBuffer {
         Ok(())
     }
 
-    /// Moves to memory of the pool, if it has enough for `length` bytes.
+    /// Moves to memory from the pool, if the pool has enough for `length` bytes.
     fn borrow(&mut self, length: usize) -> bool {
         let Some(mut bytes) = self.memory.pool.lend(length) else { return false };
         self.borrowed = bytes.capacity();
@@ -181,7 +182,8 @@ impl MessageBuffer {
         bytes.try_reserve_exact(capacity.saturating_sub(bytes.len())).is_ok()
     }
 
-    /// Ends the loan: the message is complete or given up, so the pool stops counting its memory.
+    /// Ends the loan because the message is complete or abandoned, so the pool stops counting its
+    /// memory.
     fn end_loan(&mut self) {
         self.memory.pool.end_loan(std::mem::take(&mut self.borrowed));
     }
@@ -202,15 +204,15 @@ impl Drop for MessageBuffer {
     }
 }
 
-/// Memory for long messages that a door keeps.
+/// The long-message memory that a door keeps.
 #[derive(Debug)]
 pub(crate) struct MessagePool {
     /// The maximum number of bytes that are kept or lent.
     bytes_max: usize,
-    /// The ledger, which is told of freed memory.
+    /// The ledger, which is notified when memory is freed.
     ledger: Arc<Ledger>,
     state: Lock<PoolState>,
-    /// Notified when the pool is no longer empty.
+    /// Notifies its waiter when the pool is no longer empty.
     filled: Notify,
 }
 
@@ -219,7 +221,7 @@ struct PoolState {
     /// The buffers, oldest first.
     buffers: VecDeque<(Vec<u8>, Period)>,
     bytes: usize,
-    /// The number of bytes lent to incomplete messages.
+    /// The number of bytes on loan to incomplete messages.
     lent: usize,
     period: Period,
 }
@@ -228,14 +230,14 @@ struct PoolState {
 type Period = u64;
 
 impl MessagePool {
-    /// An empty pool that respects this ledger.
+    /// Creates an empty pool that respects this ledger.
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
         let share = ledger.limit().map_or(usize::MAX, |limit| limit / POOL_SHARE);
         let bytes_max = POOL_BYTES_MAX.min(share);
         Self { bytes_max, ledger, state: Lock::default(), filled: Notify::new() }
     }
 
-    /// Lends empty memory for a message of this length, and not much more than needed.
+    /// Lends empty memory that suits a message of this length and isn't much larger than needed.
     fn lend(&self, length: usize) -> Option<Vec<u8>> {
         if length < POOLED_BYTES_MIN {
             return None;
@@ -258,7 +260,8 @@ impl MessagePool {
         }
     }
 
-    /// Keeps memory. The oldest buffers are freed if, together with lent memory, that is too much.
+    /// Keeps this memory. If kept and lent memory together exceed the maximum, the oldest buffers
+    /// are freed.
     fn put(&self, bytes: Vec<u8>) {
         if bytes.capacity() > self.bytes_max {
             return;
@@ -272,14 +275,14 @@ impl MessagePool {
         let freed =
             state.pop_while(|state, _| state.total() > self.bytes_max || state.bytes > room);
         drop(state);
-        // The system may be slow to take memory back, so no lock is held.
+        // The system may be slow to take memory back, so this runs without the lock.
         drop(freed);
         if is_first {
             self.filled.notify_one();
         }
     }
 
-    /// Frees memory for which the ledger's limit has no room beside charged memory.
+    /// Frees memory for which the ledger's limit has no room in addition to charged memory.
     fn give_way(&self) {
         if self.ledger.limit().is_some() {
             let room = self.room();
@@ -288,13 +291,13 @@ impl MessagePool {
         }
     }
 
-    /// The number of bytes that may be kept beside charged memory.
+    /// The number of bytes that may be kept in addition to charged memory.
     fn room(&self) -> usize {
         let limit = self.ledger.limit().unwrap_or(usize::MAX);
         limit.saturating_sub(self.ledger.held())
     }
 
-    /// Frees memory that was unused for a whole period; returns true if the pool is empty.
+    /// Frees memory that was unused for a whole period. Returns true if the pool is empty.
     fn end_period(&self) -> bool {
         let mut state = self.state.lock("end a period");
         let now = state.period;
@@ -320,12 +323,12 @@ impl MessagePool {
 }
 
 impl PoolState {
-    /// The number of bytes kept or lent.
+    /// The number of bytes that are kept or lent.
     const fn total(&self) -> usize {
         self.bytes.saturating_add(self.lent)
     }
 
-    /// Takes the oldest memory out while `predicate` holds.
+    /// Removes the oldest memory while `predicate` is true.
     fn pop_while(&mut self, predicate: impl Fn(&Self, Period) -> bool) -> Vec<Vec<u8>> {
         let mut popped = Vec::new();
         while let Some(&(_, since)) = self.buffers.front()
@@ -363,7 +366,7 @@ mod tests {
         part.buffer.bytes.capacity()
     }
 
-    /// A complete message of this length.
+    /// Creates a complete message of this length.
     fn message(pool: &Arc<MessagePool>, length: usize) -> Bytes {
         begin(pool, length, length).finish()
     }
@@ -377,7 +380,7 @@ mod tests {
         (state.buffers.len(), bytes)
     }
 
-    /// Covers the attack of CVE-2025-23331, and the cost of an arriving message.
+    /// Covers the CVE-2025-23331 attack and the cost of an arriving message.
     #[test]
     fn memory_follows_the_bytes() {
         for (length, piece) in [(3 * MIB, 999), (16 * MIB, 16_384), (40 * MIB, MIB), (70, 3)] {
@@ -393,7 +396,7 @@ mod tests {
                 assert!(capacity(&part) <= (2 * part.len()).min(length));
                 moves += usize::from(capacity(&part) != before);
             }
-            // Once for each doubling, and once at the threshold.
+            // A move happens once per doubling and once at the threshold.
             assert!(moves <= 2 + (length / piece).ilog2() as usize, "{moves}");
             assert!(part.finish() == sent);
         }
@@ -420,7 +423,7 @@ mod tests {
         assert!(first.iter().all(|&byte| byte == 7) && rest.iter().all(|&byte| byte == 8));
     }
 
-    /// A message that grew by itself borrows memory later, if there is any.
+    /// A message that grew by itself borrows memory later, if any is available.
     #[test]
     fn memory_that_other_messages_return_is_used() {
         let pool = new_pool();
@@ -430,7 +433,7 @@ mod tests {
         let mut later = begin(&pool, 2 * MIB, 500_000);
         let place = others.as_ptr();
         drop(others);
-        // It has room for its whole length, and needs no more.
+        // The message has room for its whole length and needs no more.
         part.push(&[7; 100]).unwrap();
         assert_eq!(part.buffer.borrowed, 0);
         later.push(&vec![7; 500_001]).unwrap();
@@ -447,8 +450,8 @@ mod tests {
         assert_eq!(pooled(&pool), (1, 60 * MIB));
     }
 
-    /// Some clients send long messages all the time, and some hold theirs back: in addition to lent
-    /// and kept memory, a message takes at most twice the bytes that have arrived.
+    /// Some clients send long messages continuously while others hold theirs back. In addition to
+    /// lent and kept memory, a message uses at most twice the bytes that have arrived.
     #[test]
     fn lent_and_kept_memory_is_bounded_together() {
         let pool = new_pool();
@@ -463,7 +466,7 @@ mod tests {
         assert_eq!((lent.len(), pool.state.lock("check").lent), (3, 60 * MIB));
         assert!(own.iter().all(|part| capacity(part) == 4 * MIB));
         assert_eq!(pooled(&pool), (0, 0));
-        // The loan ends when a message is complete, and when one is given up.
+        // The loan ends when a message is complete or abandoned.
         let mut lent = lent.into_iter();
         let mut first = lent.next().unwrap();
         first.push(&vec![7; first.missing()]).unwrap();
@@ -482,14 +485,14 @@ mod tests {
         assert_eq!(pooled(&pool), (0, 0));
         drop(first);
         assert_eq!(pooled(&pool), (1, 2 * MIB));
-        // The memory suits neither longer messages nor much shorter ones.
+        // The memory suits neither longer nor much shorter messages.
         assert_ne!(begin(&pool, 2 * MIB + 1, 2 * MIB).buffer.bytes.as_ptr(), place);
         drop((message(&pool, MIB - 1), message(&pool, POOLED_BYTES_MIN - 1)));
         assert_eq!(pooled(&pool).0, 3);
         let second = message(&pool, MIB);
         assert_eq!((second.as_ptr(), second.len()), (place, MIB));
         assert!(second.iter().all(|&byte| byte == 7));
-        // A slice keeps the whole message.
+        // A slice keeps the whole message alive.
         let slice = second.slice(5..6);
         drop(second);
         assert_eq!(pooled(&pool).0, 2);
@@ -558,7 +561,7 @@ mod tests {
         drop(others);
         drop(send(3 * MIB));
         assert_eq!(pooled(&pool), (1, 3 * MIB));
-        // Another message needs the room.
+        // Another message needs the memory.
         let others = Charge::new(&account, 36 * MIB).unwrap();
         drop(send(2 * MIB));
         assert_eq!(pooled(&pool), (0, 0));
@@ -575,7 +578,8 @@ mod tests {
             let mut part = PartialMessage::new(8 * MIB, &memory);
             part.push(&vec![7; there]).map(|()| part)
         };
-        // Below the threshold the arrived bytes are charged, and beyond it the whole message.
+        // Below the threshold, only the received bytes are charged; beyond it, the whole message
+        // is.
         let below = begin(200_000).unwrap();
         assert_eq!(ledger.held(), 400_000);
         let first = begin(loan_threshold(8 * MIB)).unwrap();
@@ -588,7 +592,7 @@ mod tests {
         first.push(&vec![7; first.missing()]).unwrap();
         let slice = first.finish().slice(5..6);
         assert_eq!(ledger.held(), 8 * MIB);
-        // It exceeds an eighth of the limit, so it isn't kept.
+        // This buffer exceeds an eighth of the limit, so it isn't kept.
         drop(slice);
         assert!(ledger.held() == 0 && pooled(&memory.pool).1 <= 10 * MIB / POOL_SHARE);
         let single = memory.charged(Bytes::from(vec![7; 100_000])).unwrap();

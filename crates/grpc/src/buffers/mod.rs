@@ -1,8 +1,8 @@
-//! Memory between sockets and messages.
+//! The memory between sockets and messages.
 //!
-//! Two things make a message expensive: touching memory that is not in the caches or has never been
-//! used, and small system calls. An idle connection, on the other hand, should hold no memory. So
-//! buffers are shared, and held only while there are bytes:
+//! Two things make a message expensive: small system calls, and touching memory that is not in the
+//! caches or has never been used. An idle connection, on the other hand, should hold no memory.
+//! Buffers are therefore shared, and held only while they contain bytes:
 //!
 //! ```text
 //! socket ── ReadAhead ──► h2 ── frames ──► MessageReader, MessageSplitter ──► PartialMessage
@@ -11,17 +11,16 @@
 //!              │ StagingBuffer
 //! ```
 //!
-//! - [`GatheringSocket`] is the socket as `h2` sees it. It gathers small writes until the task
-//!   of the connection flushes ([`Flusher`]), and reads ahead when frames are short. Both use
-//!   a [`StagingBuffer`](staging), one of a few that the connections of a worker share
+//! - [`GatheringSocket`] is the socket that `h2` uses. It gathers small writes until the
+//!   connection's task flushes ([`Flusher`]), and reads ahead when frames are short. For either
+//!   purpose it uses a [`StagingBuffer`](staging), one of a few that a worker's connections share
 //!   ([`StagingPool`]).
-//! - Frames are tracked by their heads ([`FrameCounts`]), because `h2` does not report pings.
+//! - Frames are tracked by their headers ([`FrameCounts`]), because `h2` does not report pings.
 //! - A message in a single frame is not copied. A message in several frames is assembled in a
-//!   [`PartialMessage`], whose memory follows the bytes that have arrived. The memory of long
-//!   messages is kept for the next ones ([`MessagePool`]).
+//!   [`PartialMessage`], whose memory grows with the received bytes. The memory of long messages is
+//!   kept for later ones ([`MessagePool`]).
 //!
-//! The bytes of tensors are slices of their message; large outputs are written from the
-//! memory of the batch.
+//! Tensor bytes are slices of their message; large outputs are written from the batch's memory.
 
 mod frames;
 mod gather;

@@ -1,12 +1,12 @@
-//! Reading from a connection's socket.
+//! Reads from a connection's socket.
 //!
-//! `h2` reads until nothing is left, and only then hands out the data. A long message would be
-//! buffered completely before it is assembled, from memory that has already left the caches. So the
-//! task of the connection grants a quota for each of its rounds.
+//! `h2` reads until nothing is left and only then hands out the data. A long message would be
+//! buffered completely before being assembled, from memory that has already left the caches. The
+//! connection's task therefore grants a quota for each of its rounds.
 //!
-//! `h2` also reads little at a time when frames are short: two system calls for a frame of 16 KiB.
-//! When it does so repeatedly, bytes are read ahead, and handed on from a staging buffer. A
-//! connection that waits for more has no such buffer.
+//! `h2` also reads little at a time when frames are short: a frame of 16 KiB takes two system
+//! calls. When that happens repeatedly, bytes are read ahead and served from a staging buffer. A
+//! connection that waits for more data has no such buffer.
 
 use std::io;
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// The number of bytes that are read ahead at a time. Reads of at least this size are not read
+/// The number of bytes that are read ahead at a time. Reads of this size or more are not read
 /// ahead.
 const AHEAD_BYTES: usize = STAGING_BYTES;
-/// The number of consecutive short reads, all filled, after which bytes are read ahead.
+/// The number of consecutive short reads, all of them filled, after which bytes are read ahead.
 const FULL_READS: u32 = 2;
 
 /// The number of bytes that may still be read in a round.
@@ -30,7 +30,7 @@ const FULL_READS: u32 = 2;
 pub(crate) struct ReadQuota(Arc<AtomicUsize>);
 
 impl ReadQuota {
-    /// A quota without a limit.
+    /// Creates an unlimited quota.
     pub(crate) fn unlimited() -> Self {
         Self(Arc::new(AtomicUsize::new(usize::MAX)))
     }
@@ -44,7 +44,7 @@ impl ReadQuota {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Charges bytes to the quota, which only the task of the connection changes.
+    /// Charges bytes to the quota. Only the connection's task changes it.
     fn charge(&self, bytes: usize) {
         self.0.store(self.0.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ pub(crate) struct ReadAhead<R = StreamReadHalf> {
     quota: ReadQuota,
     /// The bytes that were read ahead.
     ahead: StagingBuffer,
-    /// The number of consecutive short reads that were filled.
+    /// The number of consecutive short reads that have been filled.
     full_reads: u32,
 }
 
@@ -73,7 +73,7 @@ impl<R: AsyncRead + Unpin> ReadAhead<R> {
     ) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
             if self.quota.is_exhausted() {
-                // The task reads on after it has served the available data.
+                // The task continues reading after it has processed the available data.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -93,7 +93,7 @@ impl<R: AsyncRead + Unpin> ReadAhead<R> {
         self.ahead.advance(count);
     }
 
-    /// Reads into `buffer`, or ahead.
+    /// Reads into `buffer` or ahead.
     fn poll_more(
         &mut self,
         cx: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl<R: AsyncRead + Unpin> ReadAhead<R> {
     }
 }
 
-/// Reads once; returns the number of bytes.
+/// Reads once and returns the number of bytes.
 fn poll_count(
     read: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,
@@ -157,7 +157,7 @@ fn poll_count(
 mod tests {
     use super::*;
 
-    /// A source of `bytes`, which returns at most `at_once` per read, and counts the reads.
+    /// A source of `bytes` that returns at most `at_once` per read and counts the reads.
     struct Source {
         bytes: usize,
         at_once: usize,
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Reads into a buffer of this size; returns `None` if nothing is available.
+    /// Reads into a buffer of this size. Returns `None` if nothing is available.
     fn read(input: &mut ReadAhead<Source>, size: usize) -> Option<Vec<u8>> {
         let mut space = vec![0; size];
         let mut buffer = ReadBuf::new(&mut space);
@@ -203,7 +203,7 @@ mod tests {
         is_ready.then(|| buffer.filled().to_vec())
     }
 
-    /// Reads everything in pieces of these sizes, repeatedly.
+    /// Reads everything, cycling through pieces of these sizes.
     fn read_all(input: &mut ReadAhead<Source>, sizes: &[usize]) -> Vec<u8> {
         let mut sizes = sizes.iter().cycle();
         std::iter::from_fn(|| read(input, *sizes.next().unwrap())).flatten().collect()
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(read(&mut input, 8192).unwrap().len(), 8192);
         }
         assert_eq!(input.ahead.len(), AHEAD_BYTES - 8192);
-        // It is released when nothing arrives, however often the connection reads.
+        // The buffer is released when nothing arrives, however often the connection reads.
         for _ in 0..3 {
             while read(&mut input, 8192).is_some() {}
             assert!(!input.ahead.has_memory());
@@ -260,7 +260,7 @@ mod tests {
     fn reading_stops_at_the_quota() {
         let mut input = source(1_000_000, 3000);
         input.quota.set(10_000);
-        // The read that exhausts it is not cut short.
+        // The read that exhausts the quota is not cut short.
         assert_eq!(read_all(&mut input, &[8192]).len(), 12_000);
         assert_eq!(read_all(&mut input, &[8192]).len(), 0);
         input.quota.set(1);

@@ -1,9 +1,8 @@
-//! Buffers between a socket and `h2`: for bytes that were read ahead, and for bytes that will be
-//! written together.
+//! Buffers between a socket and `h2`, for bytes that were read ahead or are to be written together.
 //!
-//! A connection has such a buffer only while it contains bytes. One task at a time runs on a
-//! worker, and hardly any leaves bytes behind, so the connections of a worker share a few buffers,
-//! which stay in the processor's caches.
+//! A connection has such a buffer only while it contains bytes. A worker runs one task at a time,
+//! and few tasks leave bytes behind, so the worker's connections share a few buffers, which stay in
+//! the processor's caches.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ pub(crate) const STAGING_BYTES: usize = 64 * 1024;
 /// The maximum number of unused buffers that a worker keeps.
 const POOLED_MAX: usize = 4;
 
-/// The buffers that the connections of a worker share.
+/// The buffers that a worker's connections share.
 #[derive(Debug, Default)]
 pub(crate) struct StagingPool(Lock<Vec<Box<[u8]>>>);
 
@@ -37,10 +36,10 @@ impl StagingPool {
     }
 }
 
-/// Bytes in order, at most [`STAGING_BYTES`].
+/// An ordered sequence of bytes, at most [`STAGING_BYTES`] long.
 #[derive(Debug)]
 pub(crate) struct StagingBuffer {
-    /// The buffer's memory; empty while it has none.
+    /// The buffer's memory; empty while the buffer has none.
     memory: Box<[u8]>,
     start: usize,
     end: usize,
@@ -64,12 +63,12 @@ impl StagingBuffer {
         self.len() == 0
     }
 
-    /// Drops bytes from the front.
+    /// Drops bytes from the front of the buffer.
     pub(crate) fn advance(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.end);
     }
 
-    /// Appends bytes, for which there must be room.
+    /// Appends bytes, for which the buffer must have room.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.take_memory();
         if self.end.saturating_add(bytes.len()) > self.memory.len() {
@@ -84,14 +83,14 @@ impl StagingBuffer {
         }
     }
 
-    /// The whole memory, to be refilled.
+    /// Returns the whole memory to be refilled.
     pub(crate) fn refill(&mut self) -> &mut [u8] {
         self.take_memory();
         (self.start, self.end) = (0, 0);
         &mut self.memory
     }
 
-    /// Declares the first `count` bytes of the memory filled.
+    /// Marks the first `count` bytes of the memory as filled.
     pub(crate) fn set_filled(&mut self, count: usize) {
         self.end = count.min(self.memory.len());
     }
@@ -137,7 +136,7 @@ mod tests {
     fn bytes_leave_in_order() {
         let mut buffer = StagingBuffer::new(Arc::default());
         let mut expected = Vec::<u8>::new();
-        // Bytes are pushed at the end of the memory repeatedly, with bytes in front.
+        // Bytes are repeatedly pushed at the end of the memory while others remain in front.
         let steps = [(40_000, 39_999), (60_000, 50_000), (55_535, 100)].repeat(3);
         for (step, (pushed, advanced)) in (0..).zip(steps) {
             let room = STAGING_BYTES - buffer.len();
@@ -166,7 +165,7 @@ mod tests {
         one.release_if_empty();
         assert!(!one.has_memory() && one.bytes().is_empty());
         let place = pool.0.lock("check")[0].as_ptr();
-        // The next buffer takes it, and returns it when it is dropped.
+        // The next buffer takes the memory, and returns it when dropped.
         let mut other = StagingBuffer::new(pool.clone());
         let room = other.refill();
         assert_eq!((room.len(), room.as_ptr()), (STAGING_BYTES, place));

@@ -38,7 +38,7 @@ use crate::message_reader::MessageReader;
 use crate::route::Method;
 
 impl ConnectionTask {
-    /// Opens a unary call, whose message has yet to arrive.
+    /// Opens a unary call whose message has yet to arrive.
     pub(super) fn open_call(
         &mut self,
         responder: CallResponder,
@@ -65,7 +65,7 @@ impl ConnectionTask {
         self.receiving = receiving;
     }
 
-    /// Reads the message of a call; returns true if more of it must arrive.
+    /// Reads the message of a call. Returns true if more of it must arrive.
     fn receive_message(&mut self, key: CallKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let CallState::Receiving(message) = &mut call.state else { return false };
@@ -266,7 +266,7 @@ impl ConnectionTask {
     }
 }
 
-/// An inference request, with the facts from its call's head.
+/// An inference request, along with the facts from its call's headers.
 struct ArrivedCall<'a> {
     message: &'a Bytes,
     forwarded: ForwardedParameters,
@@ -277,7 +277,7 @@ struct ArrivedCall<'a> {
     explanation: Option<Arc<Explanation>>,
 }
 
-/// Runs `blocking` on a thread that may block, once a permit is free. A call that is cancelled
+/// Runs `blocking` on a thread that may block, once a permit is available. A call that is cancelled
 /// while it waits for the permit is not executed.
 fn run_with_permit(
     permits: BlockingPermits,
@@ -301,7 +301,7 @@ fn run_with_permit(
     });
 }
 
-/// Delivers the response to a call other than inference to the connection.
+/// Delivers the response to a non-inference call to the connection.
 async fn deliver(
     context: Arc<DoorContext>,
     inbox: Arc<Inbox<ConnectionEvent>>,
@@ -340,10 +340,10 @@ impl IncomingMessage {
         Ok(waiting.set(bytes)?)
     }
 
-    /// Reads the available data; returns `None` if the client has reset the call.
+    /// Reads the available data. Returns `None` if the client has reset the call.
     ///
-    /// No waker is registered for more: more data arrives when the task of the connection polls
-    /// `h2`, and the task calls this right after.
+    /// No waker is registered for more data: it arrives when the connection's task polls `h2`, and
+    /// the task calls this function right afterwards.
     fn receive(
         &mut self,
         inflating: &Inflating<'_>,
@@ -358,7 +358,7 @@ impl IncomingMessage {
             match self.body.poll_data(&mut cx) {
                 Poll::Pending => return Some(Ok(ReceiveResult::Part)),
                 Poll::Ready(Some(Ok(bytes))) => {
-                    // The client may send the same number of bytes again: the reader limits the
+                    // The client may send the same number of bytes again. The reader limits this
                     // message, and the charge limits all messages together.
                     let _ = self.body.flow_control().release_capacity(bytes.len());
                     let charged = self.charge.add(bytes.len());
@@ -386,7 +386,7 @@ impl IncomingMessage {
         }
     }
 
-    /// Continues to inflate the message, which has arrived completely.
+    /// Continues to inflate the message, which has been received completely.
     fn inflate(&mut self, inflates: &mut usize) -> Result<ReceiveResult, Failure> {
         let Some(mut inflation) = self.inflation.take() else { return Ok(ReceiveResult::Part) };
         if inflation.advance(inflates).map_err(|error| self.refusal(error))? {
@@ -397,8 +397,8 @@ impl IncomingMessage {
         Ok(ReceiveResult::Inflating)
     }
 
-    /// The failure of a message that can't be accepted. As over HTTP, overlong files are the
-    /// client's mistake.
+    /// Returns the failure for a message that can't be accepted. As over HTTP, files that are too
+    /// long are the client's mistake.
     fn refusal(&self, error: Failure) -> Failure {
         let is_long_load = error.retry_after_secs.is_none()
             && error.code == GrpcCode::ResourceExhausted

@@ -1,4 +1,4 @@
-//! One connection: a task that reads calls, starts them and writes responses.
+//! A connection's task, which reads calls, starts them and writes responses.
 //!
 //! - this file: the task and its rounds
 //! - `calls.rs`: unary calls
@@ -45,34 +45,34 @@ mod calls;
 mod streams;
 mod upkeep;
 
-/// The number of bytes that a client may send for one call before the task reads them.
+/// The number of bytes that a client may send for one call before the task reads any.
 const CALL_WINDOW_BYTES: u32 = 16 << 20;
 /// The number of bytes that a client may send for all calls of a connection before the task reads
-/// them.
+/// any.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// The maximum length of a frame. A message in one frame isn't copied; longer messages are
-/// assembled from frames that are still in the caches of the processor.
+/// assembled from frames that are still in the processor's caches.
 const FRAME_BYTES_MAX: u32 = 2 << 20;
-/// The divisor of the memory limit that bounds a frame: for each connection `h2` has an uncharged
-/// buffer for the longest frame, and another while the previous frame is read. With 64 connections
-/// the buffers take at most an eighth of the limit.
+/// The divisor of the memory limit that limits the length of a frame. For each connection, `h2` has
+/// an uncharged buffer for the longest frame, and another while the previous frame is read. With 64
+/// connections, the buffers use at most an eighth of the limit.
 const FRAME_SHARE: usize = 1024;
-/// The minimum length limit of a frame: shorter frames cost more than they save.
+/// The lowest value for the maximum frame length: shorter frames cost more than they save.
 const FRAME_BYTES_MIN: u32 = 64 << 10;
-/// The number of bytes that are read before the task serves them.
+/// The number of bytes that are read before the task processes them.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// The maximum size of headers, as is usual for gRPC servers.
+/// The maximum size of a call's headers, as is usual for gRPC servers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// The number of calls that a client may reset before the task has seen them; more count as an
-/// attack and end the connection.
+/// The number of calls that a client may reset before the task has seen them. A higher number
+/// counts as an attack and ends the connection.
 const UNSEEN_RESETS_MAX: usize = 256;
-/// The number of rounds that the task makes before other tasks run.
+/// The number of rounds that the task runs before it yields to other tasks.
 const ROUNDS_MAX: u32 = 8;
 
-/// The text of a failure after a panic.
+/// The error message after a panic.
 const PANICKED: &str = "the server failed on this request";
 
-/// Serves a client until the client or the door ends.
+/// Serves a client until the client disconnects or the door closes.
 pub(crate) async fn serve(
     context: Arc<DoorContext>,
     connection: galatea_door::Connection,
@@ -95,7 +95,7 @@ pub(crate) async fn serve(
             biased;
             shaken = handshake.as_mut() => shaken,
             () = phase.stopping(), if open.is_some() => {
-                // The drain doesn't wait for a client that has not sent anything.
+                // The drain doesn't wait for a client that hasn't sent anything.
                 drop(open.take());
                 handshake.await
             }
@@ -128,7 +128,7 @@ fn handshake(
         .handshake(socket)
 }
 
-/// The maximum length of a frame, given this memory limit.
+/// Returns the maximum length of a frame under this memory limit.
 fn frame_bytes_max(limit: Option<usize>) -> u32 {
     let share = limit.and_then(|limit| u32::try_from(limit / FRAME_SHARE).ok());
     share.unwrap_or(FRAME_BYTES_MAX).clamp(FRAME_BYTES_MIN, FRAME_BYTES_MAX)
@@ -147,12 +147,13 @@ const fn limits(options: &GrpcOptions) -> BudgetLimits {
 
 struct ConnectionTask {
     context: Arc<DoorContext>,
-    /// Reports when the connection is idle, so that it may be closed to make room for another.
+    /// The connection's activity, which reports when the connection is idle and may be closed to
+    /// make room for another.
     activity: Arc<Activity>,
     inbox: Arc<Inbox<ConnectionEvent>>,
     budget: Arc<MemoryBudget>,
-    /// Wakes this task through the inbox. `h2` and the socket get it instead of the task's own
-    /// waker, because `h2` wakes its task for every response passed to it, even by that task
+    /// Wakes this task through the inbox. `h2` and the socket receive this waker instead of the
+    /// task's own, because `h2` wakes its task for every response passed to it, even by that task
     /// itself.
     waker: Waker,
     h2: Connection<GatheringSocket, Outgoing>,
@@ -160,32 +161,32 @@ struct ConnectionTask {
     calls: Calls,
     /// The unary calls whose messages are arriving.
     receiving: Vec<CallKey>,
-    /// The streams to serve in this round.
+    /// The streams to be served in this round.
     ready_streams: Vec<CallKey>,
-    /// The streams that wait until the connection has room.
+    /// The streams that wait for the connection to have room.
     paused_streams: Vec<CallKey>,
-    /// True if unary calls wait until the connection has room.
+    /// True if unary calls wait for the connection to have room.
     are_calls_paused: bool,
     /// The number of bytes that may still be inflated in this round.
     inflates: usize,
     /// The account to which the connection's memory is charged.
     account: Arc<Account>,
-    /// The charged size of the buffer of `h2`.
+    /// The charged size of the `h2` buffer.
     buffer_bytes: usize,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     timer: DeadlineTimer,
     state: UpkeepState,
-    /// True if the socket has taken all output.
+    /// True if the socket has accepted all output.
     is_flushed: bool,
-    /// A buffer for events, empty between rounds; kept for its memory.
+    /// A buffer for events. It is empty between rounds and kept only to reuse its memory.
     events: VecDeque<ConnectionEvent>,
 }
 
 /// Set when `h2` reports that a call may have been reset.
 ///
-/// It wakes no task: `h2` reports resets while the task polls it, and the task checks the
-/// flag afterwards.
+/// Setting the flag wakes no task: `h2` reports resets while the task polls it, and the task checks
+/// the flag afterwards.
 #[derive(Default)]
 struct ResetFlag(AtomicBool);
 
@@ -199,7 +200,7 @@ impl Wake for ResetFlag {
     }
 }
 
-/// An error: the connection has ended.
+/// An error that means that the connection has ended.
 struct ConnectionClosed;
 
 impl Future for ConnectionTask {
@@ -263,12 +264,12 @@ impl ConnectionTask {
         }
     }
 
-    /// Does all available work once: responses first, so that they are on their way before new
-    /// calls are started.
+    /// Does all available work once. Responses come first, so that they are on their way before new
+    /// calls start.
     fn round(&mut self) -> Result<(), ConnectionClosed> {
         self.handle_events()?;
-        // Responses notify `h2` to run, and it runs below. The work behind other notifications that
-        // are cleared here is also done below.
+        // Responses notify `h2` to run, which happens below. The work behind the other
+        // notifications that are cleared here is also done below.
         self.inbox.clear_notifications();
         self.resets.0.store(false, Ordering::Release);
         self.flusher.set_read_quota(READ_BYTES_MAX);
@@ -278,7 +279,7 @@ impl ConnectionTask {
         self.are_calls_paused = false;
         self.inflates = INFLATE_BYTES;
         self.receive_messages();
-        // Streams that have become ready in `h2` in the meantime are served in this round.
+        // Streams that have become ready in `h2` in the meantime are also served in this round.
         self.handle_events()?;
         self.serve_streams();
         if self.resets.0.load(Ordering::Acquire) {
@@ -289,7 +290,7 @@ impl ConnectionTask {
             self.expire_calls();
         }
         if self.can_resume() {
-            // Calls that have ended took their responses with them.
+            // The responses of calls that have ended were dropped with them.
             self.waker.wake_by_ref();
         }
         let is_flushed = match self.flusher.poll_flush(&mut Context::from_waker(&self.waker)) {
@@ -302,7 +303,7 @@ impl ConnectionTask {
     }
 
     /// Charges the buffer of `h2`, which lives as long as the connection and has grown to the
-    /// longest frame. The base of the account covers a small one.
+    /// longest frame. The account's base charge covers a small buffer.
     fn charge_buffer(&mut self) {
         let longest = self.flusher.frames().longest_received();
         if longest > self.buffer_bytes {
@@ -311,7 +312,7 @@ impl ConnectionTask {
         }
     }
 
-    /// The source of the memory of messages.
+    /// The source of message memory.
     fn message_memory(&self) -> MessageMemory {
         MessageMemory {
             pool: self.context.message_pool.clone(),
@@ -319,7 +320,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Returns true if calls or streams wait for room that is now available.
+    /// Returns true if calls or streams wait for room that has become available.
     fn can_resume(&self) -> bool {
         (self.are_calls_paused && !self.budget.is_full(CallKind::Unary))
             || (!self.paused_streams.is_empty() && !self.budget.is_full(CallKind::Stream))
@@ -362,7 +363,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Opens a call, or refuses it based on its head.
+    /// Opens a call, or refuses it based on its headers.
     fn open(&mut self, request: Request<RecvStream>, mut responder: CallResponder) {
         self.state.upkeep.call_begun();
         let (head, body) = request.into_parts();
@@ -410,7 +411,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends a call with a failure, unless it has already ended.
+    /// Ends a call with a failure, unless the call has already ended.
     fn fail(&mut self, key: CallKey, failure: &Failure) {
         let Some(mut call) = self.calls.remove(key) else { return };
         match &mut call.state {
@@ -425,7 +426,8 @@ impl ConnectionTask {
     fn drop_reset_calls(&mut self) {
         let mut cx = Context::from_waker(&self.resets_waker);
         let reset = self.calls.select(|call| match call.state {
-            // Reading a message notices a reset, and a stream has its own waker.
+            // A reset of an incomplete call is noticed when its message is read, and a stream has
+            // its own waker.
             CallState::Receiving(_) | CallState::Streaming(_) => false,
             CallState::Executing(_) => call.responder.poll_reset(&mut cx).is_ready(),
         });
@@ -437,7 +439,7 @@ impl ConnectionTask {
     }
 
     /// Ends all calls as gRPC's own server does when it is stopped, but without waiting: a client
-    /// that does not read is not told.
+    /// that does not read is not notified.
     fn cancel_calls(&mut self) {
         for key in self.calls.select(|_| true) {
             if let Some(call) = self.calls.get_mut(key) {
@@ -445,7 +447,7 @@ impl ConnectionTask {
             }
             self.fail(key, &Failure::new(GrpcCode::Cancelled, "CANCELLED"));
         }
-        // `h2` writes when it is polled. Calls that it receives now end with the connection.
+        // `h2` writes when polled. Calls that it receives now end with the connection.
         let mut cx = Context::from_waker(&self.waker);
         drop(self.h2.poll_accept(&mut cx));
         let _ = self.flusher.poll_flush(&mut cx);
@@ -465,7 +467,7 @@ impl ConnectionTask {
         if let Some(deadline) = self.calls.next_deadline() {
             self.timer.set(deadline);
         }
-        // The timer is polled again so that it has the waker.
+        // Polling the timer again registers the waker.
         self.waker.wake_by_ref();
     }
 }
@@ -475,7 +477,7 @@ impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.inbox.close();
         self.inbox.drain_into(&mut self.events);
-        // Dropping a response releases its budget, and takes no lock of the inbox.
+        // Dropping a response releases its budget without taking a lock of the inbox.
         self.events.clear();
     }
 }

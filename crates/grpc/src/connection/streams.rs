@@ -33,7 +33,7 @@ use crate::stream::{
     StreamSink,
 };
 
-/// The maximum number of requests of a stream that are begun before other streams are served.
+/// The maximum number of requests that one stream may begin before other streams are served.
 const REQUESTS_IN_A_ROW_MAX: usize = 64;
 
 impl ConnectionTask {
@@ -66,7 +66,7 @@ impl ConnectionTask {
         self.ready_streams.push(key);
     }
 
-    /// Serves every stream that can proceed.
+    /// Serves every stream that can make progress.
     pub(super) fn serve_streams(&mut self) {
         let mut streams = std::mem::take(&mut self.ready_streams);
         if !self.budget.is_full(CallKind::Stream) {
@@ -84,7 +84,7 @@ impl ConnectionTask {
         self.ready_streams = streams;
     }
 
-    /// Begins the requests of a stream that have arrived, while there is room for them.
+    /// Begins the stream requests that have arrived, while there is room for them.
     fn serve_stream(&mut self, key: CallKey) {
         let Some(stream) = self.calls.stream(key) else { return };
         if let Err(StreamReset) = stream.pull() {
@@ -130,8 +130,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Begins a request. Failures are sent like replies, so that they keep their place in the
-    /// order.
+    /// Begins a request. Failures are sent like replies, so they keep their place in the order.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
         Delay(self.context.options.test_delays.stream_request).wait();
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -204,7 +203,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Handles a reply to a request of a stream.
+    /// Handles a reply to a stream request.
     pub(super) fn stream_reply(
         &mut self,
         key: CallKey,
@@ -219,7 +218,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Resets a stream whose client reads so little of it that responses had to be dropped.
+    /// Resets a stream whose client reads so slowly that responses had to be dropped.
     pub(super) fn reset_stream(&mut self, key: CallKey) {
         if let Some(stream) = self.calls.stream(key) {
             stream.reset();
@@ -227,7 +226,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends a stream that has nothing left to do, because its client has ended it or the door is
+    /// Ends a stream that has nothing left to do because its client has ended it or the door is
     /// stopping.
     fn end_if_done(&mut self, key: CallKey) {
         let Some(stream) = self.calls.stream(key) else { return };
@@ -241,7 +240,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends the streams that have no request in progress; others end later.
+    /// Ends the streams that have no request in progress. The other streams end later.
     pub(super) fn end_idle_streams(&mut self) {
         for key in self.calls.select(|call| matches!(call.state, CallState::Streaming(_))) {
             self.end_if_done(key);
@@ -249,7 +248,7 @@ impl ConnectionTask {
     }
 }
 
-/// A message of a stream with its request, or the reason why it is refused.
+/// A stream message with its request, or the reason why the message is refused.
 struct ParsedMessage {
     tag: RequestTag,
     mode: ReplyMode,
@@ -272,14 +271,14 @@ impl ParsedMessage {
             replaced: ReplacedOutputs::default(),
             request: Err(panicked_status()),
         };
-        // After a panic the fields contain the parts parsed before it.
+        // After a panic, the fields contain the parts that were parsed before it.
         if let Ok(request) = catch_panic(|| parsed.parse(pass, context, account, message)) {
             parsed.request = request;
         }
         parsed
     }
 
-    /// Adds the parameters from the metadata of the stream.
+    /// Adds the parameters from the stream's metadata.
     fn forward(&mut self, forwarded: &ForwardedParameters) {
         match (&mut self.request, forwarded) {
             (Ok(request), Ok(headers)) => forward(&mut request.parameters, headers.clone()),

@@ -1,4 +1,4 @@
-//! Pings, and the end of a connection whose client would keep it open.
+//! Pings, and the end of connections whose clients would keep them open.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};
@@ -13,12 +13,12 @@ use crate::buffers::FrameCounts;
 use crate::options::KeepaliveOptions;
 use crate::upkeep::{Observed, PingPolice, PingVerdict, Upkeep, UpkeepAction};
 
-/// The text for a client that pinged too often; gRPC clients then ping less often.
+/// The text sent to a client that pinged too often. gRPC clients then ping less often.
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
-/// The text for a client whose idle connection had to make room.
+/// The text sent to a client whose idle connection had to make room.
 const MAKES_ROOM: &[u8] = b"too_many_connections";
-/// The random variation of the maximum age of connections, in thousandths, so that connections that
-/// were made together don't end together.
+/// The random variation in the maximum age of connections, in thousandths. It keeps connections
+/// that were opened together from ending together.
 const AGE_JITTER: u64 = 100;
 
 /// The state of a connection's pings and age.
@@ -26,7 +26,8 @@ pub(super) struct UpkeepState {
     pub(super) upkeep: Upkeep,
     pub(super) police: PingPolice,
     pub(super) frames: FrameCounts,
-    /// Sends pings; created with the first one, because `h2` checks for pings from then on.
+    /// The handle that sends pings. It is created with the first ping, because `h2` checks for
+    /// pings from then on.
     pings: Option<PingPong>,
 }
 
@@ -57,16 +58,16 @@ impl ConnectionTask {
             PingVerdict::Tolerated => Ok(()),
             PingVerdict::TooManyPings => {
                 self.flusher.push_goaway(Reason::ENHANCE_YOUR_CALM, TOO_MANY_PINGS);
-                // Bytes that the socket doesn't take at once are lost with the connection.
+                // Bytes that the socket doesn't accept immediately are lost with the connection.
                 let _ = self.flusher.poll_flush(&mut Context::from_waker(&self.waker));
                 Err(ConnectionClosed)
             }
         }
     }
 
-    /// Does the work that is due. `is_due` is true if the timer has expired; otherwise there is
+    /// Does the work that is due. `is_due` is true if the timer has expired; otherwise, there is
     /// work only if the connection is about to end or a ping was sent. `is_flushed` is true if the
-    /// socket has taken all output.
+    /// socket has accepted all output.
     pub(super) fn keep_up(
         &mut self,
         is_due: bool,
@@ -87,7 +88,7 @@ impl ConnectionTask {
         }
         self.plan_upkeep();
         if was_pinging && !self.state.upkeep.is_pinging() {
-            // The timer is polled again so that it has the waker.
+            // Polling the timer again registers the waker.
             self.waker.wake_by_ref();
         }
         Ok(())
@@ -113,8 +114,8 @@ impl ConnectionTask {
             self.state.pings = self.h2.ping_pong();
         }
         if let Some(pings) = &mut self.state.pings {
-            // Received bytes already show if the last ping was acknowledged; `h2` sends another one
-            // only after it was asked.
+            // Received bytes already show whether the last ping was acknowledged, but `h2` sends
+            // another ping only after this poll.
             let _: Poll<_> = pings.poll_pong(&mut Context::from_waker(&self.waker));
             let _ = pings.send_ping(Ping::opaque());
         }
@@ -122,7 +123,7 @@ impl ConnectionTask {
         self.waker.wake_by_ref();
     }
 
-    /// Notes that the task is about to sleep. A connection without calls and responses to write is
+    /// Notes that the task is about to sleep. A connection without calls or unwritten responses is
     /// idle.
     pub(super) fn begin_idleness(&self) {
         if self.calls.is_empty() && self.is_flushed && self.budget.unwritten_bytes() == 0 {
@@ -130,25 +131,25 @@ impl ConnectionTask {
         }
     }
 
-    /// Notes that the task has woken. Ends the connection if another one has taken its place: the
-    /// client is told to reconnect for its next call.
+    /// Notes that the task has woken. If another connection has taken this one's place, this one
+    /// ends, and the client is asked to reconnect for its next call.
     pub(super) fn end_idleness(&mut self) -> Result<(), ConnectionClosed> {
         if self.activity.end_wait().is_ok() {
             return Ok(());
         }
         self.flusher.push_goaway(Reason::NO_ERROR, MAKES_ROOM);
-        // Bytes that the socket doesn't take at once are lost with the connection.
+        // Bytes that the socket doesn't accept immediately are lost with the connection.
         let _ = self.flusher.poll_flush(&mut Context::from_waker(&self.waker));
         Err(ConnectionClosed)
     }
 
-    /// Tells the client to begin no more calls.
+    /// Asks the client to begin no more calls.
     pub(super) fn begin_goaway(&mut self) {
         self.h2.graceful_shutdown();
         self.state.upkeep.goaway_sent(Instant::now());
         self.plan_upkeep();
-        // `h2` sends GOAWAY when it is polled, but doesn't ask to be polled. In the middle of a
-        // round, another round must do that.
+        // `h2` sends GOAWAY when polled but doesn't ask to be polled. In the middle of a round, the
+        // next round must poll it.
         self.waker.wake_by_ref();
     }
 }

@@ -1,4 +1,4 @@
-//! A stream as seen outside the task of its connection.
+//! The view of a stream from outside its connection's task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use crate::call_key::CallKey;
 use crate::delay::Delay;
 use crate::event::ConnectionEvent;
 
-/// The form in which a stream reports the failure of a request.
+/// The form in which a stream reports request failures.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamErrors {
     /// As a message; the stream continues.
     AsMessages,
-    /// As the status that ends the stream.
+    /// As the status of the stream, which ends.
     AsStatus,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct StreamForm {
     pub(crate) delay: Delay,
 }
 
-/// The parts that the sinks of a stream's requests need.
+/// The state that the sinks of a stream's requests need.
 pub(crate) struct StreamHandle {
     pub(crate) call: CallKey,
     pub(crate) form: StreamForm,
@@ -37,11 +37,11 @@ pub(crate) struct StreamHandle {
     waker: Arc<StreamWaker>,
 }
 
-/// Wakes the task of the connection so that it serves a stream: [`ConnectionEvent::StreamReady`].
+/// Wakes the connection's task to serve a stream ([`ConnectionEvent::StreamReady`]).
 struct StreamWaker {
     call: CallKey,
     inbox: Arc<Inbox<ConnectionEvent>>,
-    /// True if the task of the connection is about to serve the stream.
+    /// True if the connection's task is about to serve the stream.
     is_awake: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ impl StreamHandle {
         Self { call, form, budget: Arc::new(budget), waker }
     }
 
-    /// Sends an event to the task of the connection.
+    /// Sends an event to the connection's task.
     pub(crate) fn push(&self, event: ConnectionEvent) {
         // A closed inbox drops the event: the connection has ended.
         let _ = self.waker.inbox.push(event);
@@ -122,8 +122,8 @@ mod tests {
         (inbox, budget)
     }
 
-    /// `h2` reports a ready stream while the task polls it; the task then serves the stream
-    /// before it sleeps.
+    /// `h2` reports a ready stream while the task polls it. The task then serves the stream before
+    /// it sleeps.
     #[test]
     fn a_ready_stream_keeps_the_task_from_resting() {
         let (inbox, budget) = connection();

@@ -1,4 +1,4 @@
-//! Splitting of a stream's body into messages.
+//! Splits a stream's body into messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::compression::ArrivedMessage;
 use crate::failure::Failure;
 use crate::message_reader::{MessagePrefix, parse_prefix};
 
-/// Splits a body into messages, frame by frame as it arrives.
+/// Splits a body into messages as its frames arrive.
 #[derive(Debug)]
 pub(crate) struct MessageSplitter {
     message_bytes_max: usize,
@@ -21,13 +21,14 @@ pub(crate) struct MessageSplitter {
     state: SplitterState,
     /// The compression flag of the current message.
     is_compressed: bool,
-    /// The number of bytes taken out of the frames since [`MessageSplitter::take_consumed`].
+    /// The number of bytes that have been taken out of the frames since the last call to
+    /// [`MessageSplitter::take_consumed`].
     consumed: usize,
 }
 
 #[derive(Debug)]
 enum SplitterState {
-    /// The bytes of a prefix, and the number of them that have arrived.
+    /// The bytes of a prefix, and the number of those that have arrived.
     Prefix([u8; MESSAGE_PREFIX_BYTES], usize),
     /// A partly received message.
     Message(PartialMessage),
@@ -61,7 +62,7 @@ impl MessageSplitter {
         }
     }
 
-    /// The next message, if it is complete. A message within a single frame isn't copied.
+    /// Returns the next message if it is complete. A message within a single frame isn't copied.
     pub(crate) fn next(&mut self) -> Result<Option<ArrivedMessage>, Failure> {
         loop {
             if let Some(message) = self.take_complete() {
@@ -84,7 +85,7 @@ impl MessageSplitter {
         ArrivedMessage { bytes, is_compressed: self.is_compressed }
     }
 
-    /// The current message, if it is complete.
+    /// Returns the current message if it is complete.
     fn take_complete(&mut self) -> Option<Bytes> {
         match std::mem::replace(&mut self.state, SplitterState::START) {
             SplitterState::Message(part) if part.missing() == 0 => Some(part.finish()),
@@ -95,8 +96,8 @@ impl MessageSplitter {
         }
     }
 
-    /// Takes the bytes of the current prefix or message from `frame`; returns a message that lies
-    /// completely within the frame.
+    /// Consumes the bytes of the current prefix or message from `frame`. Returns a message that
+    /// lies completely within the frame.
     fn advance(&mut self, frame: &mut Bytes) -> Result<Option<Bytes>, Failure> {
         match &mut self.state {
             SplitterState::Prefix(prefix, filled) => {
@@ -125,7 +126,8 @@ impl MessageSplitter {
         }
     }
 
-    /// The number of bytes taken out since the last call: the client may send as many again.
+    /// Returns the number of bytes taken out since the last call. The client may send that many
+    /// again.
     pub(crate) const fn take_consumed(&mut self) -> usize {
         std::mem::replace(&mut self.consumed, 0)
     }
@@ -135,12 +137,12 @@ impl MessageSplitter {
         &self.memory.account
     }
 
-    /// The number of bytes of frames that have not been taken out yet.
+    /// The number of frame bytes that have not been taken out yet.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.frames.iter().map(Bytes::len).fold(0, usize::saturating_add)
     }
 
-    /// The number of bytes of an incomplete message that have arrived.
+    /// The number of bytes of the incomplete message that have arrived.
     pub(crate) fn partial_bytes(&self) -> usize {
         match &self.state {
             SplitterState::Prefix(..) => 0,
@@ -148,7 +150,7 @@ impl MessageSplitter {
         }
     }
 
-    /// Checks the end of the body: no part of a message may be left.
+    /// Checks the end of the body, where no partial message may remain.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         match self.state {
             SplitterState::Prefix(_, 0) if self.frames.is_empty() => Ok(()),
@@ -177,7 +179,7 @@ mod tests {
         body
     }
 
-    /// The messages of `body`, which arrives in frames of `size` bytes.
+    /// Returns the messages of `body`, which arrives in frames of `size` bytes.
     fn read(
         messages: &mut MessageSplitter,
         body: &[u8],

@@ -1,4 +1,4 @@
-//! An open stream as seen by the task of its connection.
+//! The view of an open stream from its connection's task.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -31,26 +31,26 @@ pub(crate) struct Stream {
     inflation: Option<Inflation>,
     replies: ReorderBuffer<Outgoing>,
     handle: Arc<StreamHandle>,
-    /// Wakes the task so that it serves the stream.
+    /// Wakes the task to serve the stream.
     waker: Waker,
     /// True if the client sends no more requests.
     half_closed: bool,
-    /// True if the stream waits until its connection has room.
+    /// True if the stream waits for its connection to have room.
     is_paused: bool,
 }
 
-/// An error: the client has reset the stream.
+/// An error that means that the client has reset the stream.
 pub(crate) struct StreamReset;
 
 /// The next input of a stream.
 pub(crate) enum StreamInput {
-    /// Nothing, until more data arrives.
+    /// Nothing until more data arrives.
     Pending,
     /// A request.
     Request(Bytes),
     /// The end of the client's requests.
     End,
-    /// A failure: the body is not a sequence of messages, or is too long.
+    /// A failure: the body is not a sequence of messages, or a message is too long.
     Malformed(Failure),
 }
 
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Makes the stream wait for room in its connection; returns true if it was not waiting before.
+    /// Makes the stream wait for room in its connection. Returns true if it was not waiting before.
     pub(crate) const fn pause(&mut self) -> bool {
         !std::mem::replace(&mut self.is_paused, true)
     }
@@ -93,7 +93,7 @@ impl Stream {
         &self.handle
     }
 
-    /// Takes the stream's frames from `h2`, and registers for more. The client's window is
+    /// Takes the stream's frames from `h2` and registers for more. The client's window stays
     /// unchanged until messages are taken out.
     pub(crate) fn pull(&mut self) -> Result<(), StreamReset> {
         self.handle.begin();
@@ -112,14 +112,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns true if further requests must wait. If so, the stream is served again when that may
-    /// have changed.
+    /// Returns true if the next requests must wait. In that case, the stream is served again when
+    /// that may have changed.
     pub(crate) fn is_full(&self) -> bool {
         self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
     }
 
-    /// The next input from the received frames. `inflates` is the number of bytes that may be
-    /// inflated in this round.
+    /// Returns the next input from the received frames. `inflates` is the number of bytes that may
+    /// still be inflated in this round.
     pub(crate) fn next_input(
         &mut self,
         account: &Arc<Account>,
@@ -151,7 +151,8 @@ impl Stream {
         }
     }
 
-    /// Continues to inflate a request. One that is too long for this round continues in the next.
+    /// Continues to inflate a request. A request that is too long for this round continues in the
+    /// next one.
     fn inflate(
         &mut self,
         mut inflation: Inflation,
@@ -168,7 +169,7 @@ impl Stream {
         Ok(StreamInput::Pending)
     }
 
-    /// Charges the waiting frames, because the stream or its connection is full.
+    /// Charges the waiting frames because the stream or its connection is full.
     pub(crate) fn charge_waiting(&mut self) -> Result<(), Failure> {
         let bytes = self.messages.waiting_bytes();
         if self.waiting.is_none() && bytes == 0 {
@@ -179,7 +180,7 @@ impl Stream {
         Ok(waiting.set(bytes)?)
     }
 
-    /// Lets the client send as many bytes again as have been taken out.
+    /// Lets the client send as many bytes again as were taken out.
     pub(crate) fn release_capacity(&mut self) {
         let consumed = self.messages.take_consumed();
         if consumed > 0 {
@@ -193,7 +194,7 @@ impl Stream {
         (self.replies.begin(mode, cancel.clone(), bytes), cancel)
     }
 
-    /// Takes a reply and sends the responses that may now be sent.
+    /// Processes a reply and sends the responses that may now be sent.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl Stream {
     ) -> Result<(), Failure> {
         let mut ready = self.replies.reply(slot, message.transpose()?, is_final);
         while let Some(message) = ready {
-            // Sending fails if the client has reset the stream, which `h2` reports as well.
+            // Sending fails if the client has reset the stream, which `h2` also reports.
             let _ = self.send.send_data(message, false);
             ready = match slot {
                 ReplySlot::Ordered(_) => self.replies.next(),
@@ -237,13 +238,13 @@ impl Stream {
         let _ = self.send.send_trailers(call_response::success_trailers());
     }
 
-    /// Ends the stream with a failure, after the responses that were sent.
+    /// Ends the stream with a failure, after the responses sent so far.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.cancel();
         let _ = self.send.send_trailers(call_response::failure_trailers(failure));
     }
 
-    /// Resets the stream; unwritten responses are dropped.
+    /// Resets the stream. Unwritten responses are dropped.
     pub(crate) fn reset(&mut self) {
         self.cancel();
         // Clients report this reason as resource exhaustion.

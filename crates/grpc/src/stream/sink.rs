@@ -1,4 +1,4 @@
-//! The sink of one request of a stream.
+//! The sink of a single stream request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +23,8 @@ use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 use crate::reorder::{ReplyMode, ReplySlot};
 
-/// Receives the replies to one request, encodes them on the thread that responds, and
-/// brings them to the connection.
+/// Receives the replies to one request, encodes them on the thread that responds, and delivers them
+/// to the connection.
 pub(crate) struct StreamSink {
     stream: Arc<StreamHandle>,
     slot: ReplySlot,
@@ -37,12 +37,13 @@ pub(crate) struct StreamSink {
     /// The trace of the request.
     trace: Option<Arc<CallTrace>>,
     has_replied: bool,
-    /// The explanation, until the first response takes it.
+    /// The explanation, which goes into the first response.
     explanation: Option<Arc<Explanation>>,
 }
 
 enum ExpectedReplies {
-    /// A single response: that of the first reply, and true if it came with the end.
+    /// A single response: the response in the first reply, and true if that reply was the final
+    /// one.
     One(Option<(Result<InferenceResponse, Status>, bool)>),
     /// Any number of responses.
     Many(EmptyFinal),
@@ -95,7 +96,7 @@ impl StreamSink {
         Self { trace, ..self }
     }
 
-    /// Charges the responses to the pool of their request.
+    /// Charges the responses to their request's pool.
     pub(crate) fn within(self, pool: Arc<ResponsePool>) -> Self {
         Self { budget: ResponseBudget::Pool(pool), ..self }
     }
@@ -117,8 +118,8 @@ impl StreamSink {
         }
     }
 
-    /// A counted message, or an error if no memory is left for it; `None` if the stream must be
-    /// reset.
+    /// Creates a counted message, or an error if no memory is left for it. Returns `None` if the
+    /// stream must be reset.
     fn outgoing(
         &self,
         message: MessageChunks,
@@ -153,7 +154,7 @@ impl StreamSink {
 
     fn send(&mut self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
         if is_final {
-            // By the time a client has its last response, its regions must be out of use.
+            // The client's regions must be out of use by the time it has its last response.
             self.replaced = ReplacedOutputs::default();
         }
         let (call, slot) = (self.stream.call, self.slot);
@@ -166,8 +167,8 @@ impl StreamSink {
                     None => message,
                 };
                 let Some(outgoing) = self.outgoing(message, is_final) else {
-                    // Further replies are dropped, so that a model that never ends can't fill the
-                    // inbox of the connection.
+                    // Later replies are dropped, so a model that never ends can't fill the
+                    // connection's inbox.
                     self.stream.budget.end();
                     self.stream.push(ConnectionEvent::StreamOverrun { call });
                     return;
@@ -193,8 +194,8 @@ impl ResponseSink for StreamSink {
         }
         let is_final = reply.is_final();
         match (&mut self.replies, reply) {
-            // Like Triton, this delivers the first response and drops others. Its message tells if
-            // its own reply was the final one.
+            // Like Triton, this delivers the first response and drops the rest. Its message states
+            // whether its own reply was the final one.
             (ExpectedReplies::One(first), reply) => {
                 if let Reply::Response { result, finality } = reply {
                     first.get_or_insert((result, finality == Finality::Final));
@@ -217,10 +218,10 @@ impl ResponseSink for StreamSink {
         }
     }
 
-    /// As in Triton, a refusal stays a message even if failures end the stream.
+    /// Sends a refusal. As in Triton, it stays a message even if failures end the stream.
     fn refuse(&mut self, status: Status) {
         if status.code() == Code::Exhausted {
-            // The status tells the client when to retry.
+            // The status informs the client when to retry.
             let result = Err(status);
             return self.deliver(Reply::Response { result, finality: Finality::Final });
         }

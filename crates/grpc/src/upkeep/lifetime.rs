@@ -1,4 +1,4 @@
-//! Pings to a client, and the end of a connection.
+//! Pings to a client, and the end of its connection.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::options::KeepaliveOptions;
 
 /// The number of checks for received data within the keepalive time. A ping may be late by the time
-/// between two checks, in which no clock is read.
+/// between two checks, because no clock is read in between.
 const CHECKS: u32 = 8;
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 /// The minimum time between pings, as in gRPC's own servers.
@@ -21,7 +21,7 @@ pub(crate) struct Upkeep {
     permits_without_calls: bool,
     goaway_timeout: Duration,
     age_grace: Option<Duration>,
-    /// The time at which data was last read, as far as checks have noticed.
+    /// The last time at which a check noticed that data had been read.
     last_read: Instant,
     next_check: Option<Instant>,
     last_ping: Option<Instant>,
@@ -31,22 +31,23 @@ pub(crate) struct Upkeep {
     first_call_deadline: Option<Instant>,
     /// The time at which the connection is too old.
     age_end: Option<Instant>,
-    /// The time at which the calls of a connection that is too old end.
+    /// The time at which the remaining calls of a connection that is too old are ended.
     grace_end: Option<Instant>,
     goaway: GoAway,
 }
 
-/// The announcement of the connection's end to the client.
+/// The state of announcing the connection's end to the client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum GoAway {
     No,
-    /// The client must acknowledge by this time that it begins no more calls.
+    /// The announcement was sent. By this time, the client must acknowledge that it begins no more
+    /// calls.
     Sent(Instant),
-    /// The time for the acknowledgement has passed.
+    /// The time limit for the acknowledgement has passed.
     Overdue,
 }
 
-/// The observations of a connection.
+/// The observations about a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
     /// True if data has been read since the last step.
@@ -62,14 +63,14 @@ pub(crate) struct Observed {
 pub(crate) enum UpkeepAction {
     /// Ping the client.
     Ping,
-    /// Tell the client to begin no more calls.
+    /// Ask the client to begin no more calls.
     GoAway,
     /// Close the connection.
     Close,
 }
 
 impl Upkeep {
-    /// The upkeep of a connection that begins `now` and may become as old as `age_max`.
+    /// Creates the upkeep of a connection that begins `now` and may reach the age `age_max`.
     pub(crate) fn new(now: Instant, options: &KeepaliveOptions, age_max: Option<Duration>) -> Self {
         let mut upkeep = Self {
             keepalive_time: options.time,
@@ -95,7 +96,7 @@ impl Upkeep {
         self.first_call_deadline = None;
     }
 
-    /// Notes that the client is told `now` to begin no more calls.
+    /// Notes that the client is asked `now` to begin no more calls.
     pub(crate) fn goaway_sent(&mut self, now: Instant) {
         if self.goaway == GoAway::No {
             self.goaway =
@@ -103,8 +104,8 @@ impl Upkeep {
         }
     }
 
-    /// Returns true if the connection ends as soon as it has no calls and no responses to write:
-    /// the client has had time to acknowledge that it ends.
+    /// Returns true if the connection ends as soon as it has no calls and no unwritten responses:
+    /// the client has had time to acknowledge the end.
     pub(crate) fn ends_when_idle(&self) -> bool {
         self.goaway == GoAway::Overdue
     }
@@ -124,8 +125,8 @@ impl Upkeep {
         [self.next_check, goaway].into_iter().chain(others).flatten().min()
     }
 
-    /// Takes the observations since the last step; returns the next action. It is called again
-    /// until no action is left.
+    /// Processes the observations since the last step and returns the next action. It is called
+    /// again until no action is left.
     pub(crate) fn step(&mut self, now: Instant, observed: Observed) -> Option<UpkeepAction> {
         if observed.has_read {
             // Any data shows that the client is alive.
@@ -172,7 +173,7 @@ impl Upkeep {
             return None;
         }
         if !has_calls && !self.permits_without_calls {
-            // A client without calls may be silent.
+            // A client without calls may stay silent.
             self.last_read = now;
             self.plan_check(now);
             return None;
@@ -189,7 +190,7 @@ impl Upkeep {
         Some(UpkeepAction::Ping)
     }
 
-    /// The time at which the client is pinged if nothing more is read; `None` if never.
+    /// The time at which the client is pinged if nothing more is read; `None` means never.
     fn ping_due(&self) -> Option<Instant> {
         let due = self.last_read.checked_add(self.keepalive_time?)?;
         let earliest = self.last_ping.and_then(|ping| ping.checked_add(PING_INTERVAL_MIN));

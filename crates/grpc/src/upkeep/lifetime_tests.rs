@@ -6,7 +6,7 @@ struct Simulation {
     start: Instant,
     now: Instant,
     observed: Observed,
-    /// The actions taken, with their times in seconds.
+    /// The actions taken, along with their times in seconds.
     log: Vec<(UpkeepAction, u64)>,
 }
 
@@ -35,7 +35,7 @@ impl Simulation {
         matches!(self.log.last(), Some((UpkeepAction::Close, _)))
     }
 
-    /// Lets time pass, with steps only when they are due.
+    /// Lets time pass, taking steps only when they are due.
     fn pass(&mut self, seconds: u64) {
         let end = self.now.checked_add(Duration::from_secs(seconds)).unwrap();
         while let Some(wakeup) = self.upkeep.wakeup().filter(|wakeup| *wakeup <= end) {
@@ -49,7 +49,7 @@ impl Simulation {
         self.now = end;
     }
 
-    /// Lets bytes arrive. The driver takes a step at once only while it waits for a ping.
+    /// Lets bytes arrive. The driver takes a step immediately only while it waits for a ping.
     fn read(&mut self) {
         self.observed.has_read = true;
         if self.upkeep.is_pinging() {
@@ -57,7 +57,7 @@ impl Simulation {
         }
     }
 
-    /// Changes the calls and responses of the connection.
+    /// Changes the connection's calls and responses.
     fn set(&mut self, has_calls: bool, is_writing: bool) {
         if has_calls {
             self.upkeep.call_begun();
@@ -83,10 +83,10 @@ fn options() -> KeepaliveOptions {
     }
 }
 
-/// Runs a script, and compares the actions: `P` ping, `G` go away, `C` close, each with the second.
-/// A step is `+N`: N seconds pass; `r`: bytes are read; `c`, `i`: from now on there are calls, or
-/// none; `w`: there is no call, but a response to write; `g`: the client is told to begin no more
-/// calls.
+/// Runs a script and compares the actions: `P` ping, `G` go away, `C` close, each followed by the
+/// second at which it happens. A script step is one of these. `+N`: N seconds pass. `r`: bytes are
+/// read. `c`, `i`: from now on, there are calls, or none. `w`: there is no call, but an unwritten
+/// response. `g`: the client is asked to begin no more calls.
 fn check_with(options: &KeepaliveOptions, age_max: Option<u64>, script: &str, expected: &str) {
     let mut simulation = Simulation::new(options, age_max);
     for step in script.split(' ') {
@@ -133,7 +133,7 @@ fn a_silent_client_with_calls_is_pinged_and_closed() {
 #[test]
 fn whatever_is_read_keeps_a_connection() {
     check("c +80 r +79 r +1000", "P80 P240 C260");
-    // Data read between two pings is noticed at most an eighth of the time later.
+    // Data that is read between two pings is noticed at most an eighth of the time later.
     check("c +40 r +79", "");
     check("c +40 r +90", "P130");
     check("c +81 r +80", "P80 P161");
@@ -151,7 +151,7 @@ fn a_client_without_calls_may_be_silent() {
 
 #[test]
 fn a_ping_waits_for_a_call_and_not_the_other_way() {
-    // The call ended while a ping was in flight: its acknowledgement still counts.
+    // The call ended while a ping was in flight, and the ping's acknowledgement still counts.
     check("c +80 i +20", "P80 C100");
     check("c +80 i r +20", "P80");
 }

@@ -1,14 +1,14 @@
-//! Keeping connections alive, and ending those that their clients would keep open.
+//! Keeps connections alive, and ends those that clients would keep open.
 //!
-//! The decisions are values without a clock, like those of `policy`: they take observations and the
-//! time, and return actions. Their rules are those of gRPC's own servers, whose flags Triton has.
+//! The decisions are values without a clock, like those in `policy`: they take observations and the
+//! time, and return actions. The rules are those of gRPC's own servers, whose flags Triton adopts.
 //!
-//! - [`PingPolice`]: the end of connections whose clients ping too often
-//! - [`Upkeep`]: pings to the client, the age of a connection, and an end for connections whose
-//!   client is silent while the door drains
+//! - [`PingPolice`] ends connections whose clients ping too often
+//! - [`Upkeep`] pings the client, limits the connection's age, and ends connections whose clients
+//!   are silent while the door drains
 //!
-//! A connection reads no clock for them while bytes flow. [`Upkeep`] runs from the timer of
-//! the connection, and [`PingPolice`] when pings have arrived.
+//! A connection reads no clock for these decisions while bytes flow. [`Upkeep`] runs from the
+//! connection's timer, and [`PingPolice`] runs when pings have arrived.
 
 mod lifetime;
 mod pings;

@@ -6,14 +6,14 @@ use tokio::time::Instant;
 
 use crate::options::KeepaliveOptions;
 
-/// The minimum time between two pings of a client without calls: the default interval of TCP's own
-/// keepalive.
+/// The minimum time between two pings from a client without calls, equal to TCP's default keepalive
+/// interval.
 const IDLE_INTERVAL: Duration = Duration::from_hours(2);
 
 /// Decides whether a client pings too often.
 ///
-/// A ping that comes too early is a strike. Sending data to the client clears all strikes, because
-/// clients ping to measure how fast data arrives.
+/// A ping that arrives too early is a strike. Sending data to the client clears all strikes,
+/// because clients ping to measure how fast data arrives.
 #[derive(Debug)]
 pub(crate) struct PingPolice {
     interval: Duration,
@@ -56,7 +56,7 @@ impl PingPolice {
         let interval = if has_calls { self.interval } else { self.idle_interval };
         let is_early = |last: Instant| now.saturating_duration_since(last) < interval;
         let first = u32::from(count > 0 && self.last.is_some_and(is_early));
-        // The pings after the first come without any interval.
+        // The pings after the first have no interval.
         let others = if interval.is_zero() { 0 } else { count.saturating_sub(1) };
         self.strikes = self.strikes.saturating_add(first).saturating_add(others);
         if count > 0 {
@@ -74,9 +74,9 @@ impl PingPolice {
 mod tests {
     use super::*;
 
-    /// Runs a script of steps in virtual time, and expects the connection to be ended at the last
-    /// ping, or not at all. A step is `pN`: N pings at once; `d`: data is sent; `+N`: N
-    /// milliseconds pass; `c`, `i`: from now on the client has calls, or none.
+    /// Runs a script of steps in virtual time. The connection must end at the last ping, or not at
+    /// all. Steps: `pN` receives N pings at once, `d` sends data, and `+N` lets N milliseconds
+    /// pass. `c` and `i` set whether the client has calls from now on.
     fn check(options: &KeepaliveOptions, script: &str, is_sent_away: bool) {
         let mut police = PingPolice::new(options);
         let (mut now, mut has_calls) = (Instant::now(), true);
