@@ -1,7 +1,7 @@
-//! Reading the body of a refused request to its end, within bounds.
+//! Reads the body of a refused request to its end, within limits.
 //!
-//! The body is read and forgotten before the response is sent: a client that is still
-//! sending would find the connection closed and not see the response.
+//! The body is read and discarded before the response is sent. Otherwise, a client that is still
+//! sending would find the connection closed and miss the response.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::http_response::HttpResponse;
 use crate::request_body::{DrainLimits, RequestBody};
 use crate::request_head::RequestHead;
 
-/// The time for which the body of a refused request is read in all, while its client sends.
+/// The total time for which the body of a refused request is read while its client sends.
 const REFUSED_BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The number of frames of a refused body that are read.
+/// The maximum number of frames that are read from a refused body.
 const FRAMES_MAX: u32 = 1 << 20;
 
 /// Drains the bodies of refused requests.
@@ -22,8 +22,8 @@ pub(crate) struct BodyDrain {
 }
 
 impl BodyDrain {
-    /// Reads at most `bytes_max` of a body, as long as its client is not silent for longer
-    /// than `silence_max`.
+    /// Creates a drain that reads at most `bytes_max` of a body, until its client is silent for
+    /// longer than `silence_max`.
     pub(crate) const fn new(bytes_max: u64, silence_max: Duration) -> Self {
         let limits = DrainLimits {
             bytes_max,
@@ -34,19 +34,19 @@ impl BodyDrain {
         Self { limits }
     }
 
-    /// Returns true if the rest of a body is to be drained before `response` is sent.
+    /// Returns true if the rest of a body must be drained before `response` is sent.
     pub(crate) fn is_needed<B: RequestBody>(
         head: &RequestHead<'_>,
         response: &HttpResponse,
         body: &B,
     ) -> bool {
-        // A client that expects an interim response has not sent the body, and a response
-        // that closes the connection was made after draining.
+        // A client that expects an interim response has not sent the body, and a response that
+        // closes the connection was created after draining.
         let is_sent = !head.expects_continue && !response.closes;
         is_sent && !body.is_whole()
     }
 
-    /// Lets a client finish what it is sending, within the limits.
+    /// Lets a client finish sending, within the limits.
     pub(crate) async fn drain<B: RequestBody>(&self, body: &mut B) {
         body.drain(self.limits).await;
     }

@@ -1,19 +1,18 @@
-//! Memory that grows with what arrives, charged to the ledger before it is allocated.
+//! Memory that grows with the received bytes and is charged to the ledger before it is allocated.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_gate::ledger::{Account, Charge, LedgerExhausted};
 
-/// A buffer grows by at least this much, and by at most this much if only a header
-/// announces more.
+/// The minimum growth of a buffer, and the maximum growth if only a header announces more.
 pub(crate) const GROWTH_BYTES: usize = 1 << 20;
 
-/// Longer bodies grow in steps to their end: without a memory limit nothing bounds what a
-/// header may announce.
+/// The size beyond which bodies grow in steps to their end: without a memory limit, nothing bounds
+/// the length that a header may announce.
 const WHOLE_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes that arrive, such as a body or an inflated body.
+/// Incoming bytes, such as a body or an inflated body.
 #[derive(Debug)]
 pub(crate) struct ChargedBuffer {
     bytes: Vec<u8>,
@@ -21,13 +20,13 @@ pub(crate) struct ChargedBuffer {
 }
 
 impl ChargedBuffer {
-    /// An empty buffer.
+    /// Creates an empty buffer.
     pub(crate) const fn new() -> Self {
         Self { bytes: Vec::new(), charge: None }
     }
 
-    /// The bytes; they may be extended up to the capacity that [`ChargedBuffer::reserve`]
-    /// made.
+    /// Returns the bytes, which may be extended up to the capacity set by
+    /// [`ChargedBuffer::reserve`].
     pub(crate) const fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -37,16 +36,15 @@ impl ChargedBuffer {
         self.bytes.len()
     }
 
-    /// Makes room for `needed` bytes in total. The buffer grows towards `expected` bytes, if
-    /// they are known, in steps that double what has arrived.
+    /// Makes room for `needed` bytes in total. The buffer grows towards `expected` bytes, if that
+    /// number is known, in steps that double the received size.
     ///
-    /// Once a step has arrived, all that is expected is charged: of many long bodies that
-    /// arrive at once, those that the memory suffices for are taken, and the others are
-    /// refused early.
+    /// Once a step has been received, all expected bytes are charged. If many long bodies arrive at
+    /// once, those that fit in memory are accepted and the others are refused early.
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if there is no memory for it; the buffer stays as it was.
+    /// [`LedgerExhausted`] if there is not enough memory. The buffer then stays unchanged.
     pub(crate) fn reserve(
         &mut self,
         needed: usize,
@@ -59,8 +57,8 @@ impl ChargedBuffer {
         let step = self.len().saturating_mul(2).max(GROWTH_BYTES);
         let target = if expected == 0 { step } else { step.min(expected) }.max(needed);
         let charged = if self.len() >= GROWTH_BYTES { target.max(expected) } else { target };
-        // What is charged is allocated at once, so that nothing is copied; pages that are not
-        // written take no memory.
+        // All charged memory is allocated at once, so nothing is copied; pages that are not written
+        // use no memory.
         let target = if charged <= WHOLE_BYTES_MAX { charged } else { target };
         if charged > Account::SMALL_BYTES_MAX {
             let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
@@ -70,7 +68,7 @@ impl ChargedBuffer {
         Ok(())
     }
 
-    /// Appends bytes, growing towards `expected` bytes.
+    /// Appends bytes, growing the buffer towards `expected` bytes.
     ///
     /// # Errors
     ///
@@ -86,7 +84,7 @@ impl ChargedBuffer {
         Ok(())
     }
 
-    /// The bytes, which stay charged as long as a slice of them lives.
+    /// Returns the bytes, which stay charged for as long as a slice of them exists.
     pub(crate) fn into_bytes(self) -> Bytes {
         let Self { bytes, charge } = self;
         match charge {
@@ -99,7 +97,7 @@ impl ChargedBuffer {
     }
 }
 
-/// Charges bytes that were received in one piece, if they are many.
+/// Charges bytes that were received in one piece, if there are many.
 pub(crate) fn charged(bytes: Bytes, account: &Arc<Account>) -> Result<Bytes, LedgerExhausted> {
     if bytes.len() <= Account::SMALL_BYTES_MAX {
         return Ok(bytes);
@@ -148,7 +146,7 @@ mod tests {
         assert_eq!(account.held(), MIB);
         first.append(&[7], 6 * MIB, &account).unwrap();
         assert_eq!((account.held(), first.bytes.capacity()), (6 * MIB, 6 * MIB));
-        // The next long body is refused as soon as it has gone as far.
+        // The next long body is refused as soon as it has grown as far.
         let mut second = buffer(&[7; MIB], 6 * MIB, &account);
         assert!(second.append(&[7], 6 * MIB, &account).is_err());
         assert_eq!((second.len(), account.held()), (MIB, 7 * MIB));

@@ -1,6 +1,6 @@
 //! Compressed bodies of inference requests and responses.
 //!
-//! Short ones are done on the I/O thread. Longer ones go to threads for such work, of which
+//! Short bodies are processed on the I/O thread. Longer bodies go to dedicated threads, of which
 //! there are no more than processors, because an I/O thread serves many other connections.
 
 use std::mem;
@@ -22,23 +22,25 @@ use crate::guard::{exiting, guarded};
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
 
-/// An I/O thread inflates about this many bytes at once: less than a millisecond.
+/// The approximate number of bytes that an I/O thread inflates at once, which takes less than a
+/// millisecond.
 const INLINE_INFLATED_BYTES: usize = 128 << 10;
 
-/// An I/O thread deflates bodies up to this size, which takes about as long.
+/// The maximum size of a body that an I/O thread deflates, which takes about as long.
 const INLINE_DEFLATED_BYTES: usize = 32 << 10;
 
-/// After this many inflated bytes, another thread looks whether the client is still there.
+/// The number of inflated bytes after which another thread checks whether the client is still
+/// connected.
 const SLICE_BYTES: usize = 4 << 20;
 
-/// The coding of a request's body.
+/// The coding of a request body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BodyCoding {
-    /// As it is.
+    /// Not compressed.
     Identity,
-    /// Compressed. Either name is taken for either format, as in Triton.
+    /// Compressed. As in Triton, each of the two names is accepted for either format.
     Compressed,
-    /// In some other way.
+    /// Encoded in some other way.
     Unknown,
 }
 
@@ -52,7 +54,7 @@ impl BodyCoding {
     }
 }
 
-/// A body that was inflated.
+/// An inflated body.
 pub(crate) struct InflatedBody {
     pub(crate) bytes: Bytes,
     pub(crate) end: StreamEnd,
@@ -68,8 +70,8 @@ impl Compression {
         Self { permits: BlockingPermits::per_processor() }
     }
 
-    /// Inflates a body. If the client disconnects first, the future is dropped, which ends
-    /// the work.
+    /// Inflates a body. If the client disconnects first, the future is dropped, which stops the
+    /// work.
     pub(crate) async fn inflate(
         &self,
         body: Bytes,
@@ -94,7 +96,7 @@ impl Compression {
         }
     }
 
-    /// The response to an inference request as the client accepts it.
+    /// Compresses the response to an inference request in a way that the client accepts.
     pub(crate) async fn deflate(
         &self,
         head: &RequestHead<'_>,
@@ -132,13 +134,13 @@ impl Compression {
     }
 }
 
-/// More memory than the deflated form of this many bytes takes. What can't be compressed
-/// grows by a little, and the memory in steps.
+/// Returns an upper bound on the memory used by the deflated form of this many bytes.
+/// Incompressible data grows slightly, and the memory grows in steps.
 const fn deflated_bytes_max(length: usize) -> usize {
     length.saturating_add(length / 16).saturating_add(2 << 20)
 }
 
-/// Inflates to the end, on a thread for such work, unless the receiver is dropped.
+/// Inflates to the end on a dedicated thread, unless the receiver is dropped.
 async fn inflate_elsewhere(
     mut inflater: Inflater,
     permit: BlockingPermit,
@@ -153,7 +155,7 @@ async fn inflate_elsewhere(
             }
             Ok((inflater, progress))
         });
-        // The receiver is gone if the client is.
+        // The receiver is gone if the client has disconnected.
         drop(sender.send(result));
     });
     receiver.await.unwrap_or_else(|_| Err(exiting()))
@@ -166,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns true if a body of zeros is inflated in the first poll.
+    /// Returns true if the first poll inflates a body of this many zeros.
     fn is_inflated_at_once(length: usize) -> bool {
         let body = deflate(&[Bytes::from(vec![0; length])], ContentCoding::Gzip, Level::DEFAULT);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,7 +1,7 @@
-//! One connection, from its first byte to its end.
+//! Serves a connection from its first byte to its end.
 //!
-//! Plain requests are served by [`plain`], inside TLS too; from the first other one on hyper
-//! serves the connection.
+//! Plain requests are served by [`plain`], even inside TLS. From the first request that isn't
+//! plain, hyper serves the connection.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -23,14 +23,15 @@ use crate::plain::{self, SessionEnd};
 use crate::request_body::HyperBody;
 use crate::request_head::RequestHead;
 
-/// Serves a connection, unless it was made while the door was draining.
+/// Serves a connection, unless it was opened while the door was draining.
 pub(crate) async fn serve<E: Endpoint>(
     connection: Connection,
     endpoint: &Arc<E>,
     hyper: &http1::Builder,
 ) {
     let account = Arc::new(endpoint.open_account());
-    // The stream is dropped first: a connection that counts no longer is closed.
+    // The stream is dropped first, so that a connection that is no longer counted is already
+    // closed.
     let Connection { place, open: Some(_open), phase, stream, .. } = connection else { return };
     let activity = place.activity();
     poll_fn(|context| {
@@ -41,18 +42,19 @@ pub(crate) async fn serve<E: Endpoint>(
     let end = plain::serve(stream, &**endpoint, &account, phase.clone(), activity).await;
     let SessionEnd::NotPlain(stream, read) = end else { return };
     let exchange = Arc::new(Exchange::new(endpoint.wants_headers()));
-    // Inside TLS a client says that it sends no more, and one that doesn't has left.
+    // Inside TLS, a client announces that it sends no more; a client that just stops has
+    // disconnected.
     let may_send_no_more = matches!(stream, Stream::Tcp(_));
     let mut hyper = hyper.clone();
     hyper.half_close(may_send_no_more);
     let stream = HyperStream::new(read, stream, activity.clone(), exchange.clone());
-    // Few connections need it, and hyper's state is large.
+    // Few connections need this, and hyper's state is large.
     let (endpoint, activity) = (endpoint.clone(), activity.clone());
     let service = Service { endpoint, activity, account, exchange };
     Box::pin(serve_with_hyper(stream, Arc::new(service), phase, &hyper)).await;
 }
 
-/// Responds to the requests of a connection that hyper serves.
+/// Responds to requests on a connection that hyper serves.
 struct Service<E> {
     endpoint: Arc<E>,
     activity: Arc<Activity>,
@@ -70,7 +72,7 @@ async fn serve_with_hyper<E: Endpoint>(
     let connection = hyper.serve_connection(TokioIo::new(stream), respond);
     tokio::select! {
         biased;
-        // An error ends the connection like its end does.
+        // An error ends the connection just as a regular end does.
         _ = connection => {}
         () = phase.closed() => {}
     }
@@ -97,8 +99,8 @@ async fn respond<E: Endpoint>(
     Ok(into_hyper(response, &service))
 }
 
-/// Returns true if a body, if it has a transfer encoding, is chunked and nothing else. hyper
-/// ignores the others.
+/// Returns true if a body with a transfer encoding is chunked and nothing else. hyper ignores other
+/// encodings.
 fn has_known_encoding(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_known = |encoding: &[u8]| encoding.eq_ignore_ascii_case(b"chunked");

@@ -1,4 +1,4 @@
-//! The way in which the clients of a door say what a body is.
+//! The way in which a door's clients describe a body.
 
 use galatea_codec_http::{parse_header_length, parse_length_in_type};
 use galatea_infer::Status;
@@ -8,19 +8,19 @@ use crate::compression::BodyCoding;
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
 
-/// The form in which heads tell the length of the JSON before binary tensors.
+/// The form in which headers state the length of the JSON before binary tensors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// In a header of its own. Bodies may be compressed.
+    /// In a separate header. Bodies may be compressed.
     KServe,
-    /// In the content type, in both directions. Codings are not read.
+    /// In the content type, for requests and responses. Codings are not read.
     SageMaker,
-    /// The same in requests. Responses are those of KServe, never compressed.
+    /// In the content type for requests. Responses are those of KServe and never compressed.
     VertexAi,
 }
 
 impl Dialect {
-    /// The content type of binary tensors, up to the length of the JSON.
+    /// Returns the content type of binary tensors, up to the JSON length.
     const fn binary_type(self) -> Option<&'static str> {
         match self {
             Self::KServe => None,
@@ -33,7 +33,7 @@ impl Dialect {
         }
     }
 
-    /// The length of the JSON at the start of a body of this length.
+    /// Returns the length of the JSON at the start of a body of this length.
     pub(crate) fn json_length(
         self,
         head: &RequestHead<'_>,
@@ -45,7 +45,7 @@ impl Dialect {
         Ok(self.length_in_type(head, body_length)?.unwrap_or(body_length))
     }
 
-    /// Returns true if the head tells the length of JSON before something else.
+    /// Returns true if the headers state the length of JSON that other data follows.
     pub(crate) fn tells_json_length(self, head: &RequestHead<'_>) -> bool {
         match self {
             Self::KServe => head.header_length.is_some(),
@@ -66,7 +66,7 @@ impl Dialect {
         }
     }
 
-    /// The coding of a body.
+    /// Returns the coding of a body.
     pub(crate) fn coding(self, head: &RequestHead<'_>) -> BodyCoding {
         match self {
             Self::KServe => BodyCoding::of(head),
@@ -74,12 +74,12 @@ impl Dialect {
         }
     }
 
-    /// Returns true if responses are compressed for clients that accept it.
+    /// Returns true if responses are compressed for clients that accept compression.
     pub(crate) const fn compresses(self) -> bool {
         matches!(self, Self::KServe)
     }
 
-    /// The response to an inference request as these clients read it.
+    /// Converts the response to an inference request into the form that these clients read.
     pub(crate) fn inference(self, mut response: HttpResponse) -> HttpResponse {
         let content_type = match self {
             Self::SageMaker if response.header_length.is_some() => self.binary_type(),
@@ -91,7 +91,7 @@ impl Dialect {
     }
 }
 
-/// The length of the JSON that the header `Inference-Header-Content-Length` tells.
+/// Returns the JSON length that the header `Inference-Header-Content-Length` states.
 fn header_length(head: &RequestHead<'_>, body_length: usize) -> Result<usize, Status> {
     match (head.header_length, head.second_header_length) {
         (Some(first), Some(second)) => Err(two_header_lengths(first, second)),
@@ -100,7 +100,7 @@ fn header_length(head: &RequestHead<'_>, body_length: usize) -> Result<usize, St
     }
 }
 
-/// The error for different lengths of the JSON. Triton reads the first.
+/// The error for two different JSON lengths. Triton reads the first.
 fn two_header_lengths(first: &[u8], second: &[u8]) -> Status {
     Status::invalid_argument(format!(
         "Unable to parse Inference-Header-Content-Length, got two values: {} and {}",

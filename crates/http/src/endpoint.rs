@@ -1,4 +1,4 @@
-//! The responder to the requests of a door.
+//! The component that responds to a door's requests.
 
 use galatea_gate::ledger::Account;
 
@@ -15,26 +15,26 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         body: &mut B,
     ) -> impl Future<Output = Result<HttpResponse, Disconnected>> + Send;
 
-    /// The account of a new connection.
+    /// Opens the account of a new connection.
     fn open_account(&self) -> Account {
         Account::unlimited()
     }
 
-    /// Reads the body of a request that is refused without it, within limits.
+    /// Reads, within limits, the body of a request that is refused without it.
     fn drain<B: RequestBody>(&self, body: &mut B) -> impl Future<Output = ()> + Send;
 
-    /// Returns true if it reads headers that [`RequestHead`] doesn't name.
+    /// Returns true if the endpoint reads headers that [`RequestHead`] doesn't name.
     fn wants_headers(&self) -> bool {
         false
     }
 
-    /// The same for this path alone.
+    /// Returns true if the endpoint reads such headers for this path.
     fn wants_headers_of(&self, _path: &str) -> bool {
         self.wants_headers()
     }
 }
 
-/// The connection ended within a request, so it is closed without a response.
+/// An error that means that the connection ended during a request and is closed without a response.
 #[derive(Debug)]
 pub(crate) struct Disconnected;
 

@@ -1,4 +1,4 @@
-//! Events between the thread that responds and the connection that writes them.
+//! Events on their way from the thread that responds to the connection that writes them.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -8,49 +8,48 @@ use galatea_gate::ledger::Charge;
 use galatea_infer::{ResponseCongestion, ResumeHook, Status};
 use galatea_stdx::{Lock, wake_batch};
 
-/// The number of bytes of a generate request's events that may wait until its client reads
-/// before its model pauses.
+/// The number of bytes of unread events at which the model of a generate request pauses.
 ///
-/// Beside them the system has some in the socket's buffer. Tokens take a hundred bytes.
+/// The system holds additional bytes in the socket's buffer. A token takes about a hundred bytes.
 const EVENT_STREAM_BYTES_MAX: usize = 4 << 20;
-/// The same as a number of events.
+/// The number of unread events at which the model pauses.
 pub(crate) const EVENT_STREAM_EVENTS_MAX: usize = 4096;
-/// The number of bytes of such events that may wait at all, for models that don't pause. The
-/// connection is closed by the event that comes then.
+/// The maximum number of bytes of unread events, for models that don't pause. The next event closes
+/// the connection.
 pub(crate) const EVENT_STREAM_UNREAD_BYTES_MAX: usize = 256 << 20;
 
-/// The bytes that an event takes beside its own, about.
+/// The approximate number of bytes that an event uses in addition to its own.
 pub(crate) const EVENT_BYTES: usize = 128;
 
-/// A response in its form.
+/// A response in the form in which it is sent.
 pub(crate) struct Event {
     pub(crate) bytes: Bytes,
-    /// Of a short event; a long one is charged by its bytes.
+    /// The charge for a short event; the bytes of a long event carry their own charge.
     pub(crate) _charge: Option<Charge>,
 }
 
 /// The progress of the replies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// More may follow.
+    /// More replies may follow.
     Open,
-    /// The last reply was received.
+    /// The final reply was received.
     Ended,
-    /// There were more events than may wait, so that some are lost.
+    /// There were too many events, so some are lost.
     Overrun,
-    /// The connection takes no more of them.
+    /// The connection accepts no more events.
     Abandoned,
 }
 
 pub(crate) struct State {
     pub(crate) events: VecDeque<Event>,
-    /// The bytes of the events.
+    /// The total size of the events.
     pub(crate) bytes: usize,
-    /// The number of responses, and of errors in their place.
+    /// The number of responses, including errors that replace responses.
     pub(crate) responses: u64,
-    /// True if the first of them was an error.
+    /// True if the first response was an error.
     pub(crate) begins_with_error: bool,
-    /// Why no backend received the request.
+    /// The reason why no backend received the request.
     pub(crate) refusal: Option<Status>,
     pub(crate) phase: Phase,
     /// The task that waits for events.
@@ -67,7 +66,7 @@ impl State {
     }
 }
 
-/// The events that were not taken.
+/// The events that have not been taken yet.
 pub(crate) struct EventQueue(Lock<State>);
 
 impl EventQueue {
@@ -88,7 +87,8 @@ impl EventQueue {
         self.0.lock("see whether replies are wanted").phase == Phase::Open
     }
 
-    /// Adds a reply: an event and whether it is an error, nothing if it has only to be counted.
+    /// Adds a reply, which consists of an event and a flag for errors. Without an event, the reply
+    /// is only counted.
     pub(crate) fn add(&self, response: Option<(Option<Event>, bool)>, is_final: bool) {
         let (reader, paused) = {
             let mut state = self.0.lock("add an event");
@@ -124,7 +124,7 @@ impl EventQueue {
         self.add(None, true);
     }
 
-    /// The connection takes no more events.
+    /// Notes that the connection accepts no more events.
     pub(crate) fn abandon(&self) {
         let (events, paused) = {
             let mut state = self.0.lock("abandon the events");
@@ -136,7 +136,7 @@ impl EventQueue {
         paused.into_iter().for_each(|resume| resume());
     }
 
-    /// Looks at the state, and is woken by the next reply if that finds nothing.
+    /// Examines the state. If that yields nothing, the next reply wakes the task.
     pub(crate) fn poll<T>(
         &self,
         context: &mut Context<'_>,

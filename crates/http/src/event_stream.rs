@@ -1,7 +1,7 @@
-//! The responses to a generate request, on their way from the model to the connection.
+//! The responses to a generate request on their way from the model to the connection.
 //!
-//! Any thread adds events; the task of the connection takes them as its client reads. If many
-//! are not taken, decoupled models pause. Dropping the stream cancels the request.
+//! Any thread may add events. The connection's task takes them as its client reads. If too many
+//! events are waiting, decoupled models pause. Dropping the stream cancels the request.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use galatea_infer::{
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue, Phase, State, weight};
 use crate::single_response::CancelOnDrop;
 
-/// Receives the replies to a request and makes events of them, on the thread that responds.
+/// Receives the replies to a request and turns them into events, on the thread that responds.
 pub(crate) struct EventSink {
     queue: Arc<EventQueue>,
     form: GenerateForm,
@@ -31,7 +31,7 @@ impl EventSink {
     fn event(&mut self, result: Result<InferenceResponse, Status>) -> (Option<Event>, bool) {
         let is_further = std::mem::replace(&mut self.has_response, true);
         if is_further && self.form == GenerateForm::Document {
-            // One too many: there is an error in place of all.
+            // This is one response too many, and an error replaces them all.
             return (None, result.is_err());
         }
         let encoded = result
@@ -75,7 +75,8 @@ impl ResponseSink for EventSink {
     }
 }
 
-/// Some events were lost, because their client reads too slowly for a model that doesn't pause.
+/// An error that means that events were lost, because the client reads too slowly for a model that
+/// doesn't pause.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventsLost;
 
@@ -87,8 +88,8 @@ impl std::fmt::Display for EventsLost {
 
 impl std::error::Error for EventsLost {}
 
-/// The first reply, which may be no response: then no backend has received the request, or the
-/// response has no event.
+/// The first reply. It may have no response because no backend received the request, or its
+/// response may have no event.
 #[derive(Debug)]
 pub(crate) enum Beginning {
     Response,
@@ -99,20 +100,20 @@ pub(crate) enum Beginning {
 /// All replies to a request for a single response.
 pub(crate) struct Collected {
     pub(crate) beginning: Beginning,
-    /// The event of the response, if there was exactly one.
+    /// The event of the response, if there was exactly one response.
     pub(crate) only: Option<Bytes>,
 }
 
 /// The events of a request.
 pub(crate) struct EventStream {
     queue: Arc<EventQueue>,
-    /// Until the last reply is there.
+    /// Cancels the request when dropped. It is kept until the final reply has arrived.
     cancel: Option<CancelOnDrop>,
     trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl EventStream {
-    /// The sink of a request whose responses have this form, and their stream.
+    /// Creates the sink and the stream for a request whose responses have this form.
     pub(crate) fn new(
         form: GenerateForm,
         account: &Arc<Account>,
@@ -130,12 +131,12 @@ impl EventStream {
         (sink, Self { queue, cancel: Some(CancelOnDrop::new(cancel)), trace })
     }
 
-    /// The trace of the request.
+    /// Returns the trace of the request.
     pub(crate) fn trace(&self) -> Option<Arc<dyn DoorTraceSink>> {
         self.trace.clone()
     }
 
-    /// The place where the events pile up.
+    /// Returns the point at which events pile up.
     pub(crate) fn congestion_point(&self) -> Arc<dyn ResponseCongestion> {
         self.queue.clone()
     }
@@ -163,7 +164,7 @@ impl EventStream {
         collected
     }
 
-    /// The next event; `None` behind the last.
+    /// Returns the next event, or `None` after the last one.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,
@@ -185,7 +186,7 @@ impl EventStream {
         next
     }
 
-    /// All replies were received; there is nothing left to cancel.
+    /// Notes that all replies were received and nothing is left to cancel.
     fn disarm(&mut self) {
         if let Some(cancel) = self.cancel.take() {
             cancel.disarm();
@@ -203,7 +204,7 @@ fn beginning(state: &mut State) -> Beginning {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        // Models that go on see that they are cancelled.
+        // Models that continue notice that they are cancelled.
         drop(self.cancel.take());
         self.queue.abandon();
     }
@@ -223,7 +224,7 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    /// A stream and the sender of its replies, charged to `account`.
+    /// Creates a stream, charged to `account`, and the sender of its replies.
     fn stream(account: &Arc<Account>) -> (ResponseSender, EventStream, CancelToken) {
         let cancel = CancelToken::new();
         let (sink, stream) = EventStream::new(GenerateForm::Event, account, cancel.clone(), None);

@@ -1,4 +1,4 @@
-//! The bodies of responses that are events.
+//! Response bodies that consist of events.
 
 use std::task::{Context, Poll};
 
@@ -12,14 +12,14 @@ use crate::traffic::TrafficStream;
 pub(crate) enum Events {
     /// The responses to a generate request.
     Responses(EventStream),
-    /// The events of the server.
+    /// The server's events.
     Frames(Watcher),
-    /// The requests that a model gets.
+    /// The requests that a model receives.
     Traffic(TrafficStream),
 }
 
 impl Events {
-    /// The next event; `None` behind the last.
+    /// Returns the next event, or `None` after the last one.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Errors that any endpoint may respond with.
+//! Errors that any endpoint may return.
 
 use galatea_door::{Panicked, catch_panic};
 use galatea_infer::Status;
@@ -8,7 +8,7 @@ pub(crate) fn exiting() -> Status {
     Status::unavailable("Server exiting")
 }
 
-/// Runs `work` for one request; a panic becomes its error.
+/// Runs `work` for one request and turns a panic into the request's error.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
     catch_panic(work).unwrap_or_else(|Panicked| Err(failed()))
 }

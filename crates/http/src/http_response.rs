@@ -30,14 +30,14 @@ use crate::events::Events;
 pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 
-/// The header with the format in which a client wants the server's load.
+/// The header with the format in which a client requests the server's load.
 pub(crate) const LOAD_REPORT_FORMAT: HeaderName =
     HeaderName::from_static("endpoint-load-metrics-format");
 
 /// The header with the server's load.
 const LOAD_REPORT: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
-/// The same as `Retry-After`, in milliseconds.
+/// The same delay as in `Retry-After`, in milliseconds.
 const RETRY_AFTER_MS: &str = "Retry-After-Ms";
 
 const JSON: &str = "application/json";
@@ -45,14 +45,14 @@ const PLAIN: &str = "text/plain";
 const OCTETS: &str = "application/octet-stream";
 const EVENTS: &str = "text/event-stream; charset=utf-8";
 
-/// The chunks of a body, sent one after the other without copying, and then its events.
+/// The chunks of a body, which are sent in order without being copied, followed by its events.
 pub(crate) struct ResponseBody {
     chunks: smallvec::IntoIter<[Bytes; 2]>,
     remaining: u64,
     events: Option<Events>,
-    /// Called when hyper has taken all of it, or drops it.
+    /// A callback for when hyper has taken the whole body or drops it.
     taken: Option<Box<dyn FnOnce() + Send>>,
-    /// Records that it was taken.
+    /// Records that the body was taken.
     trace: Option<SendTrace>,
 }
 
@@ -111,8 +111,8 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response before it is written, by hyper or by `plain`. It passes through many futures, each of
-/// which moves a pointer instead of hundreds of bytes.
+/// A response before hyper or `plain` writes it. It passes through many futures, each of which
+/// moves a pointer instead of hundreds of bytes.
 pub(crate) struct HttpResponse(Box<ResponseParts>);
 
 /// The parts of a response.
@@ -121,7 +121,7 @@ pub(crate) struct ResponseParts {
     pub(crate) content_type: Option<&'static str>,
     /// The length of the JSON before binary tensors, for the header [`HEADER_LENGTH`].
     pub(crate) header_length: Option<usize>,
-    /// True if that length is the end of the content type, and not a header of its own.
+    /// True if that length is appended to the content type instead of sent in a separate header.
     pub(crate) has_length_in_type: bool,
     /// The compression of the body.
     pub(crate) content_encoding: Option<&'static str>,
@@ -129,25 +129,25 @@ pub(crate) struct ResponseParts {
     pub(crate) accept_encoding: Option<&'static str>,
     /// The header [`LOAD_REPORT`].
     pub(crate) load_report: Option<HeaderValue>,
-    /// Further headers, which few responses have.
+    /// Additional headers, which few responses have.
     pub(crate) headers: Option<Box<[(&'static str, HeaderValue)]>>,
-    /// After how many seconds the client may try again, in the header `Retry-After`.
+    /// The number of seconds after which the client may try again, for the header `Retry-After`.
     pub(crate) retry_after_secs: Option<u32>,
     /// True if the connection is closed after this response.
     pub(crate) closes: bool,
-    /// The body, in order.
+    /// The chunks of the body, in order.
     pub(crate) chunks: SmallVec<[Bytes; 2]>,
-    /// The events that follow, of unknown length.
+    /// The events that follow the chunks and have no known length.
     pub(crate) events: Option<Events>,
-    /// The trace of its request.
+    /// The trace of the request.
     pub(crate) trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
-/// Records that a response is sent, until it is dropped.
+/// Records the sending of a response until this value is dropped.
 pub(crate) struct SendTrace(Arc<dyn DoorTraceSink>);
 
 impl SendTrace {
-    /// The response with this trace begins to be sent.
+    /// Begins to record the sending of the response with this trace.
     pub(crate) fn begin(trace: Option<Arc<dyn DoorTraceSink>>) -> Option<Self> {
         let trace = trace?;
         trace.record(DoorTracePoint::HttpSendStart, Instant::now());
@@ -202,7 +202,8 @@ impl HttpResponse {
         }))
     }
 
-    /// The response as hyper writes it. `taken` is called when hyper has all of it.
+    /// Converts the response into the form that hyper writes. `taken` is called when hyper has all
+    /// of it.
     pub(crate) fn into_hyper(
         self,
         taken: impl FnOnce() + Send + 'static,
@@ -250,58 +251,59 @@ impl HttpResponse {
     }
 }
 
-/// A response without a body, such as that to a health check.
+/// Creates a response without a body, such as the response to a health check.
 pub(crate) fn bare(code: StatusCode) -> HttpResponse {
     HttpResponse::new(code, Some(PLAIN), Bytes::new())
 }
 
-/// The response to a command, which has no body.
+/// Creates the response to a command, which has no body.
 pub(crate) fn done() -> HttpResponse {
     HttpResponse::new(StatusCode::OK, Some(JSON), Bytes::new())
 }
 
-/// A JSON document.
+/// Creates a response with a JSON document.
 pub(crate) fn json(document: impl Into<Bytes>) -> HttpResponse {
     HttpResponse::new(StatusCode::OK, Some(JSON), document.into())
 }
 
-/// A JSON document with this code.
+/// Creates a response with a JSON document and this code.
 pub(crate) fn document(code: StatusCode, document: Bytes) -> HttpResponse {
     HttpResponse::new(code, Some(JSON), document)
 }
 
-/// Server-sent events.
+/// Creates a response with server-sent events.
 pub(crate) fn events(code: StatusCode, events: Events) -> HttpResponse {
     let mut response = HttpResponse::new(code, Some(EVENTS), Bytes::new());
     response.events = Some(events);
     response
 }
 
-/// Text of another type.
+/// Creates a response with text of another type.
 pub(crate) fn text(content_type: &'static str, body: Bytes) -> HttpResponse {
     HttpResponse::new(StatusCode::OK, Some(content_type), body)
 }
 
-/// The error object with this code.
+/// Creates an error object with this code.
 pub(crate) fn error(code: StatusCode, message: &str) -> HttpResponse {
     HttpResponse::new(code, Some(JSON), encode_error(message).into())
 }
 
-/// The same response as plain text, as Triton sends what it finds out before it knows that
-/// the response is JSON.
+/// Converts a response to plain text. Triton sends plain text for errors that it finds before it
+/// knows that the response is JSON.
 pub(crate) fn plain(mut response: HttpResponse) -> HttpResponse {
     response.content_type = Some(PLAIN);
     response
 }
 
-/// The error object of a restricted API.
+/// Creates the error object for a restricted API.
 pub(crate) fn restricted(refusal: Refusal<'_>) -> HttpResponse {
     let header = refusal.header();
     let text = format!("This API is restricted, expecting header '{header}'");
     plain(error(StatusCode::FORBIDDEN, &text))
 }
 
-/// The text behind a status. Triton's library has its own for one of them.
+/// Returns the text that follows a status code. Triton's library has its own text for one of the
+/// codes.
 pub(crate) fn reason(code: StatusCode) -> &'static str {
     match code {
         StatusCode::METHOD_NOT_ALLOWED => "Not Allowed",
@@ -309,7 +311,7 @@ pub(crate) fn reason(code: StatusCode) -> &'static str {
     }
 }
 
-/// The error object for a status.
+/// Creates the error object for a status.
 pub(crate) fn failure(status: &Status) -> HttpResponse {
     let mut response = error(http_code(status.code()), status.message());
     if let Some(milliseconds) = status.retry_after_ms() {
@@ -321,26 +323,26 @@ pub(crate) fn failure(status: &Status) -> HttpResponse {
     response
 }
 
-/// The response to a client that took too long for a part of its request.
+/// Creates the response to a client that took too long for a part of its request.
 pub(crate) fn overdue(part: &str) -> HttpResponse {
     let message = format!("The {part} of the request did not arrive in time");
     closing(error(StatusCode::REQUEST_TIMEOUT, &message))
 }
 
-/// The same response, after which the connection is closed.
+/// Marks a response after which the connection is closed.
 pub(crate) fn closing(mut response: HttpResponse) -> HttpResponse {
     response.closes = true;
     response
 }
 
-/// The refusal of a body in an unknown coding, with what is accepted instead.
+/// Creates the refusal of a body in an unknown coding, which lists the accepted codings.
 pub(crate) fn unsupported_encoding() -> HttpResponse {
     let mut response = plain(error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type"));
     response.accept_encoding = Some("gzip, deflate");
     response
 }
 
-/// The response to an inference request.
+/// Creates the response to an inference request.
 pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
     let content_type = if encoded.header_length.is_some() { OCTETS } else { JSON };
     let mut response = HttpResponse::of_chunks(StatusCode::OK, Some(content_type), encoded.chunks);
@@ -348,7 +350,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
     response
 }
 
-/// The only place where codes become HTTP statuses.
+/// Maps a code to its HTTP status. No other function does this.
 fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,8 +1,8 @@
 //! The socket of a connection that hyper serves.
 //!
-//! hyper has timers of its own, but they count the time of an idle connection as that of a
-//! head. Here the stream says what its client must do next, as `plain` does. It learns from
-//! the bytes that pass when a head begins, and from [`Exchange`] when requests begin and end.
+//! hyper has its own timers, but they count the idle time of a connection as part of a head. Here
+//! the stream reports the next step that its client must take, as `plain` does. The passing bytes
+//! show when a head begins, and [`Exchange`] reports when requests begin and end.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -26,11 +26,11 @@ const OVERDUE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     stage: AtomicU8,
-    /// The received part of the head, and maybe of the body, if that is wanted.
+    /// The received part of the head, and possibly of the body, if the head is wanted.
     head: Option<Lock<Vec<u8>>>,
 }
 
-/// No more is kept of a head than hyper reads.
+/// The maximum number of bytes kept of a head, which is as much as hyper reads.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 const BETWEEN: u8 = 0;
@@ -38,20 +38,20 @@ const BEGUN: u8 = 1;
 const RESPONDED: u8 = 2;
 
 impl Exchange {
-    /// An exchange whose heads are kept as they are received, if they are wanted.
+    /// Creates an exchange that keeps heads as they are received, if they are wanted.
     pub(crate) fn new(wants_heads: bool) -> Self {
         let head = wants_heads.then(Lock::default);
         Self { stage: AtomicU8::new(BETWEEN), head }
     }
 
-    /// The head was read. Returns what was received of it since the last request.
+    /// Notes that the head was read. Returns the bytes received since the last request.
     pub(crate) fn begin(&self) -> Vec<u8> {
         self.stage.store(BEGUN, Ordering::Relaxed);
         let head = self.head.as_ref();
         head.map(|head| std::mem::take(&mut *head.lock("take a head"))).unwrap_or_default()
     }
 
-    /// Some bytes of a head were received.
+    /// Notes that bytes of a head were received.
     fn received(&self, bytes: &[u8]) {
         if let Some(head) = &self.head {
             let mut head = head.lock("keep a head");
@@ -60,7 +60,7 @@ impl Exchange {
         }
     }
 
-    /// The whole response was given to hyper, which may still have to write it.
+    /// Notes that hyper has the whole response, which it may still have to write.
     pub(crate) fn end(&self) {
         self.stage.store(RESPONDED, Ordering::Relaxed);
     }
@@ -69,22 +69,22 @@ impl Exchange {
         self.stage.load(Ordering::Relaxed) == BETWEEN
     }
 
-    /// All that was given was written.
+    /// Notes that all output was written.
     fn flushed(&self) -> bool {
         let (ordering, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         self.stage.compare_exchange(RESPONDED, BETWEEN, ordering, failure).is_ok()
     }
 }
 
-/// A stream of which some bytes were read already, and are read again.
+/// A stream from which some bytes were already read; they are read again.
 pub(crate) struct HyperStream {
     read: Bytes,
     stream: Stream,
     activity: Arc<Activity>,
     exchange: Arc<Exchange>,
-    /// When the head began that is being read.
+    /// The time at which the current head began.
     head_since: Option<Tick>,
-    /// The thing that this waits for, as the activity says.
+    /// The step that this stream waits for, as reported to the activity.
     waiting: Option<AwaitedStep>,
 }
 
@@ -115,8 +115,8 @@ impl HyperStream {
         Poll::Ready(Ok(()))
     }
 
-    /// The client must do this now. The error ends the connection, because it took too
-    /// long.
+    /// Waits for the client to take this step. The error ends the connection because the step took
+    /// too long.
     fn wait<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -130,14 +130,14 @@ impl HyperStream {
             return Poll::Pending;
         }
         if waiting == AwaitedStep::Head {
-            // If the socket is full, the client doesn't read.
+            // If the socket is full, the client isn't reading.
             let _ = Pin::new(&mut self.stream).poll_write(context, OVERDUE);
             let _ = Pin::new(&mut self.stream).poll_flush(context);
         }
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 
-    /// The client has done what was waited for, if it was one of these.
+    /// Notes that the client has taken the awaited step, if it was one of these.
     fn resume(&mut self, done: &[AwaitedStep]) -> io::Result<()> {
         let is_done = self.waiting.is_some_and(|waiting| done.contains(&waiting));
         if is_done {
@@ -149,7 +149,7 @@ impl HyperStream {
         Ok(())
     }
 
-    /// Waits for a client that doesn't read its response.
+    /// Waits for a client that isn't reading its response.
     fn written<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -172,7 +172,7 @@ impl AsyncRead for HyperStream {
         let before = buffer.filled().len();
         let read = self.poll_read_stream(context, buffer);
         if !self.exchange.is_between() {
-            // The body says what it waits for.
+            // The body reports what it waits for.
             self.head_since = None;
             return read;
         }

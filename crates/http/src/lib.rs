@@ -1,23 +1,23 @@
 //! The HTTP door: KServe v2 over HTTP/1.1, the metrics endpoint, and the doors whose paths
 //! SageMaker and Vertex AI prescribe.
 //!
-//! It reads requests from connections, decodes them with `galatea-codec-http`, gives them to an
-//! [`InferenceService`](galatea_infer::InferenceService) and writes the responses.
-//! Management requests go to a [`ServerControl`](galatea_control::ServerControl).
+//! The door reads requests from connections, decodes them with `galatea-codec-http`, passes them to
+//! an [`InferenceService`](galatea_infer::InferenceService) and writes the responses. Management
+//! requests go to a [`ServerControl`](galatea_control::ServerControl).
 //!
-//! Not its part: it knows no model, scheduler or backend, and it owns no thread. Its
-//! connections live on the runtimes that it is given, each on one runtime for its whole
-//! life. Accepting and stopping are the work of [`galatea_door`].
+//! Out of scope: the crate doesn't know models, schedulers or backends, and owns no threads. Its
+//! connections live on the runtimes that it is given, each on one runtime for its whole life.
+//! [`galatea_door`] accepts connections and stops the door.
 //!
-//! Nearly all requests are of one plain kind, which the door serves itself (`plain/`);
-//! hyper serves everything else that HTTP/1.1 allows. Clients can't tell the difference.
+//! Nearly all requests are of one plain kind, which the door serves itself (`plain/`). hyper serves
+//! everything else that HTTP/1.1 allows. Clients can't tell the difference.
 //!
-//! A request that is refused costs no more memory than the bytes that were received:
-//! bodies have a limit in bytes and in chunks, and buffers grow as bytes arrive, not as
-//! headers announce them. Clients that don't go on with a request lose their connection.
+//! A refused request uses no more memory than its received bytes: bodies have limits in bytes and
+//! in chunks, and buffers grow as bytes arrive rather than as headers announce them. Clients that
+//! don't continue with a request lose their connection.
 //!
-//! Start with `server.rs` and `connection.rs`; `api/` has the endpoints, and
-//! `clouds/` those of the clouds, which lead to the same handlers.
+//! Start with `server.rs` and `connection.rs`. `api/` contains the endpoints, and `clouds/` the
+//! cloud endpoints, which lead to the same handlers.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -37,8 +37,8 @@
 //!
 //! # Stopping
 //!
-//! After [`RunningDoor::stop_accepting`] new connections are closed at once. Those that are
-//! open are served as before, until their clients close them or [`RunningDoor::close`] does.
+//! After [`RunningDoor::stop_accepting`], new connections are closed immediately. Open connections
+//! are served as before until their clients or [`RunningDoor::close`] close them.
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -1,7 +1,7 @@
-//! The JSON of inference requests and responses, and of requests to generate.
+//! The JSON of inference requests and responses, and of generate requests.
 //!
-//! Short texts are read and written on the I/O thread. Long ones go to threads for such work, of
-//! which there are no more than processors, because an I/O thread serves many other connections.
+//! Short JSON is read and written on the I/O thread. Long JSON goes to dedicated threads, of which
+//! there are no more than processors, because an I/O thread serves many other connections.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ use galatea_infer::{InferenceRequest, InferenceResponse, Pass, Status, api};
 
 use crate::guard::{exiting, guarded};
 
-/// An I/O thread reads or writes about this many bytes of JSON: less than a millisecond.
+/// The approximate number of JSON bytes that an I/O thread reads or writes at once, which takes
+/// less than a millisecond.
 const INLINE_JSON_BYTES: usize = 128 << 10;
 
-/// A request with the forms of its outputs.
+/// A request, along with the forms of its outputs.
 pub(crate) type DecodedRequest = (Box<InferenceRequest>, OutputEncoding);
 
-/// A text that is read or written on another thread. It is boxed, so that the futures of short
-/// requests have no room for it.
+/// JSON that is read or written on another thread. It is boxed so that the futures of short
+/// requests reserve no room for it.
 pub(crate) type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
-/// The bounds of a request's text, and the regions that its tensors may be in.
+/// The limits of a request's JSON, and the regions that its tensors may be in.
 pub(crate) struct TextBounds<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) account: &'a Arc<Account>,
@@ -37,12 +38,12 @@ pub(crate) struct TextBounds<'a> {
     pub(crate) pass: Pass<api::Inference>,
 }
 
-/// Returns true if the JSON of a request takes an I/O thread too long.
+/// Returns true if the JSON of a request would occupy an I/O thread for too long.
 pub(crate) const fn is_long_request(header_length: usize) -> bool {
     header_length > INLINE_JSON_BYTES
 }
 
-/// Returns true if the JSON of a response takes an I/O thread too long.
+/// Returns true if the JSON of a response would occupy an I/O thread for too long.
 pub(crate) fn is_long_response(response: &InferenceResponse, encoding: &OutputEncoding) -> bool {
     let sizes = response.outputs.iter().map(|output| output.data.len());
     // Most responses are short in any form.
@@ -50,7 +51,7 @@ pub(crate) fn is_long_response(response: &InferenceResponse, encoding: &OutputEn
         && json_bytes_estimate(response, encoding) > INLINE_JSON_BYTES
 }
 
-/// The threads that read and write long texts.
+/// The threads that read and write long JSON.
 pub(crate) struct TextThreads {
     permits: BlockingPermits,
 }
@@ -77,7 +78,7 @@ impl TextThreads {
         })
     }
 
-    /// Reads a request to generate.
+    /// Reads a generate request.
     pub(crate) fn decode_generate(
         &self,
         body: Bytes,
@@ -105,7 +106,7 @@ impl TextThreads {
         self.elsewhere(move || encode_infer_response(&response, &encoding, &account))
     }
 
-    /// Does work that takes as long as a long text.
+    /// Does work that takes as long as long JSON does.
     pub(crate) fn elsewhere<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A request with one tensor of this length, read on another thread.
+    /// Returns a request with one tensor of this length, read on another thread.
     fn request(length: usize, account: &Arc<Account>) -> InferenceRequest {
         let json = format!(
             r#"{{"inputs":[{{"name":"INPUT0","datatype":"UINT8","shape":[{length}],

@@ -24,22 +24,23 @@ const CHUNKS_MAX: u32 = 65_536;
 /// The time for which an HTTP client may stop sending the body of a refused request before the
 /// response is sent.
 ///
-/// A client that is still sending would find the connection closed, and not see the
-/// response. One that waits for an answer sends nothing more.
+/// A client that is still sending would find the connection closed and miss the response. A client
+/// that waits for a response sends nothing more.
 const REFUSED_BODY_SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// Finds out how loaded the server is.
+/// Determines the server's load.
 #[derive(Clone)]
 pub struct LoadReportSource(Arc<dyn Fn() -> Option<OrcaLoadReport> + Send + Sync>);
 
 impl LoadReportSource {
-    /// A source that asks this function. It is called for each request that wants a report.
+    /// Creates a source from this function, which is called for each request that asks for a
+    /// report.
     #[must_use]
     pub fn new(report: impl Fn() -> Option<OrcaLoadReport> + Send + Sync + 'static) -> Self {
         Self(Arc::new(report))
     }
 
-    /// The value of the header, if `format` is one and there is a report.
+    /// Returns the value of the header if `format` is a known format and there is a report.
     pub(crate) fn header(&self, format: &[u8]) -> Option<HeaderValue> {
         let format = OrcaLoadReportFormat::parse(format)?;
         HeaderValue::try_from(self.0()?.encode(format)).ok()
@@ -55,37 +56,37 @@ impl fmt::Debug for LoadReportSource {
 /// The settings of the inference door.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// The longest body, and the longest tensor made of one, in bytes.
+    /// The maximum length of a body, and of a tensor made from one, in bytes.
     pub input_bytes_max: u64,
-    /// The number of chunks that a chunked body may have.
+    /// The maximum number of chunks in a chunked body.
     pub chunks_max: u32,
-    /// The limits of connections.
+    /// The connection limits.
     pub door: DoorOptions,
     /// The headers of inference requests that become request parameters.
     pub header_forward: Option<HeaderForward>,
-    /// The time that a client may stop sending the body of a refused request before the
+    /// The time for which a client may stop sending the body of a refused request before the
     /// response is sent.
     pub drain_silence_max: Duration,
-    /// Counts and limits the memory of requests and responses.
+    /// The ledger, which counts and limits the memory for requests and responses.
     pub ledger: Arc<Ledger>,
-    /// The callers of each API.
+    /// The gate, which decides who may call each API.
     pub gate: Gate,
-    /// The server's load, for clients that ask with a generate request; `None` if no
-    /// model says so.
+    /// The server's load, for clients that ask for it in a generate request; `None` if no model
+    /// reports it.
     pub load_report: Option<LoadReportSource>,
     /// The memory that clients share.
     pub regions: Arc<dyn RegionControl>,
     /// TLS, with the protocol `http/1.1`.
     pub tls: Option<Tls>,
-    /// The log that clients may read and change; `None` for a server without one.
+    /// The log that clients may read and change; `None` if the server has none.
     pub log: Option<Arc<dyn LogControl>>,
-    /// Traces requests; `None` for a server without traces.
+    /// Traces requests; `None` if the server doesn't trace.
     pub tracing: Option<Arc<dyn TraceControl>>,
-    /// The page that shows what the server does; `None` for a server without it.
+    /// The page that shows the server's activity; `None` if the server has none.
     pub dashboard: Option<Dashboard>,
-    /// Records traffic for clients; `None` for a server that does not.
+    /// Records traffic for clients; `None` if the server doesn't record traffic.
     pub recorder: Option<TrafficRecorder>,
-    /// Writes explanations of requests; `None` for a server that does not explain.
+    /// Writes explanations of requests; `None` if the server doesn't explain.
     pub explanations: Option<ExplanationWriter>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,

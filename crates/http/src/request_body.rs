@@ -1,4 +1,4 @@
-//! Reading the body of a request into one piece, or draining it.
+//! Reads a request body into one piece, or drains it.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -14,25 +14,24 @@ use hyper::body::Incoming;
 
 use crate::charged_buffer::{ChargedBuffer, charged};
 
-/// The body of a request, received by hyper or by `plain`.
+/// A request body that hyper or `plain` receives.
 pub(crate) trait RequestBody: Send {
-    /// A lower bound of its length.
+    /// Returns a lower bound on the length.
     fn length_min(&self) -> u64;
 
-    /// Returns true if all of it was received.
+    /// Returns true if the whole body was received.
     fn is_whole(&self) -> bool;
 
-    /// The account of its connection.
+    /// Returns the account of the connection.
     fn account(&self) -> &Arc<Account>;
 
-    /// Reads it into one piece, which is charged to the account.
+    /// Reads the body into one piece, which is charged to the account.
     fn collect(
         &mut self,
         limits: BodyLimits,
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
-    /// Reads and forgets what is left of it, within limits. See
-    /// `BodyDrain`.
+    /// Reads and discards the rest of the body, within limits. See `BodyDrain`.
     fn drain(&mut self, limits: DrainLimits) -> impl Future<Output = ()> + Send;
 }
 
@@ -41,12 +40,12 @@ pub(crate) struct HyperBody<'a> {
     body: Incoming,
     activity: &'a Activity,
     account: &'a Arc<Account>,
-    /// True if its end was seen while it was drained.
+    /// True if the end of the body was seen while the body was drained.
     is_drained: bool,
 }
 
 impl<'a> HyperBody<'a> {
-    /// A body that is charged to this account.
+    /// Creates a body that is charged to this account.
     pub(crate) const fn new(
         body: Incoming,
         activity: &'a Activity,
@@ -78,7 +77,7 @@ impl RequestBody for HyperBody<'_> {
     }
 }
 
-/// Why hyper could not read a body.
+/// The reason why hyper could not read a body.
 impl From<hyper::Error> for BodyError {
     fn from(error: hyper::Error) -> Self {
         let cause = std::error::Error::source(&error);
@@ -100,17 +99,17 @@ pub(crate) struct BodyLimits {
 /// The reason why a body could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
-    /// It is longer than allowed; `length` is the known part of its length.
+    /// The body is longer than allowed; `length` is the known part of its length.
     TooLarge { length: u64 },
-    /// It has more chunks than allowed.
+    /// The body has more chunks than allowed.
     TooManyChunks,
-    /// Its chunks are malformed.
+    /// The body's chunks are malformed.
     Malformed,
-    /// The client has sent nothing of it for too long.
+    /// The client has sent none of the body for too long.
     Overdue,
     /// The connection ended before the body did.
     Truncated,
-    /// There is no memory for it.
+    /// There is no memory for the body.
     Exhausted(LedgerExhausted),
 }
 
@@ -120,17 +119,17 @@ impl From<LedgerExhausted> for BodyError {
     }
 }
 
-/// hyper does not tell where chunks begin, and few chunked bodies come through it. Data
-/// frames shorter than this count as chunks. Longer ones are parts of large chunks, cut by
-/// the segments of the network, and need no limit of their own.
+/// The size below which data frames count as chunks, because hyper does not report where chunks
+/// begin. Few chunked bodies come through hyper. Longer frames are parts of large chunks, cut by
+/// the network's segments, and need no limit of their own.
 const CHUNK_BYTES: usize = 512;
 
-/// The limits of draining a body.
+/// The limits for draining a body.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct DrainLimits {
     pub(crate) bytes_max: u64,
     pub(crate) frames_max: u32,
-    /// A client that is silent for longer is not sending any more, and sees the response.
+    /// The time after which a silent client is no longer sending and will see the response.
     pub(crate) silence_max: Duration,
     pub(crate) time_max: Duration,
 }
@@ -175,7 +174,7 @@ where
     Ok(collected.into_bytes(account)?)
 }
 
-/// Drains a body; returns whether its end was reached.
+/// Drains a body. Returns true if its end was reached.
 async fn drain<B>(body: &mut B, limits: DrainLimits) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
@@ -197,7 +196,7 @@ where
         }
         false
     };
-    // The response is sent now, drained or not.
+    // The response is now sent, whether or not the body was drained.
     tokio::time::timeout(limits.time_max, reading).await.unwrap_or(false)
 }
 
@@ -311,8 +310,8 @@ mod tests {
         assert_eq!(declared, Ok(Bytes::from_static(b"1234")));
     }
 
-    /// A body that never ends: silent, or with pieces of this size, each of which is
-    /// preceded by a wait.
+    /// A body that never ends. It is silent, or it yields pieces of this size with a wait before
+    /// each one.
     struct Endless {
         size: Option<usize>,
         due: bool,
@@ -338,7 +337,7 @@ mod tests {
         }
     }
 
-    /// The number of pieces that are read of such a body.
+    /// Returns the number of pieces that are read from such a body.
     fn drained(size: Option<usize>, limits: DrainLimits) -> u64 {
         let mut body = Endless { size, due: false, read: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

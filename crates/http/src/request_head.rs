@@ -1,4 +1,4 @@
-//! The part of a request's head that the endpoints read.
+//! The parts of a request head that the endpoints read.
 
 use galatea_control::TraceHeaders;
 use galatea_explain::Explanation;
@@ -13,27 +13,29 @@ const ENVOY_TIMEOUT: HeaderName = HeaderName::from_static(TimeoutHeaders::ENVOY)
 const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static(TimeoutHeaders::REQUEST);
 
-/// The head of a request, read by hyper or by `plain`.
+/// A request head, read by hyper or by `plain`.
 #[derive(Debug)]
 pub(crate) struct RequestHead<'a> {
     pub(crate) method: Method,
-    /// Without the query.
+    /// The path, without the query.
     pub(crate) path: &'a str,
-    /// Of repeated headers, the first counts. Different lengths of the JSON are refused.
+    /// The length of the JSON. Among repeated headers, the first counts, but different lengths are
+    /// refused.
     pub(crate) header_length: Option<&'a [u8]>,
-    /// A second length of the JSON that differs from the first.
+    /// A second JSON length that differs from the first.
     pub(crate) second_header_length: Option<&'a [u8]>,
     pub(crate) encoding: Option<&'a [u8]>,
     pub(crate) accept_encoding: Option<&'a [u8]>,
-    /// The form in which the server's load is reported with the response, if it is.
+    /// The form in which the server's load is reported with the response, if the client requests
+    /// it.
     pub(crate) load_report: Option<&'a [u8]>,
     pub(crate) trace: TraceHeaders<'a>,
     pub(crate) timeouts: TimeoutHeaders<'a>,
-    /// The client asks for an explanation.
+    /// True if the client requests an explanation.
     pub(crate) wants_explanation: bool,
-    /// The client may wait for an interim response before it sends the body.
+    /// True if the client may wait for an interim response before it sends the body.
     pub(crate) expects_continue: bool,
-    /// Every header, for an endpoint that wants them.
+    /// All headers, for an endpoint that wants them.
     pub(crate) headers: Vec<SentHeader<'a>>,
 }
 
@@ -41,25 +43,26 @@ pub(crate) struct RequestHead<'a> {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentHeader<'a> {
     pub(crate) name: &'a str,
-    /// With the blanks around it.
+    /// The value, including surrounding whitespace.
     pub(crate) value: &'a [u8],
 }
 
-/// The headers in the lines of a head that was parsed before.
+/// Returns the headers from the lines of a head that was already parsed.
 pub(crate) fn sent_headers(head: &[u8]) -> impl Iterator<Item = SentHeader<'_>> {
     let lines = head.split(|byte| *byte == b'\n');
     lines.filter_map(|line| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let colon = line.iter().position(|byte| *byte == b':')?;
         let (name, value) = line.split_at_checked(colon)?;
-        // The first line has blanks before any colon.
+        // The first line has spaces before any colon.
         let name = std::str::from_utf8(name).ok().filter(|name| !name.contains(' '))?;
         Some(SentHeader { name, value: value.get(1..)? })
     })
 }
 
 impl<'a> RequestHead<'a> {
-    /// The head that hyper read. `sent` is what the connection received of it, or empty.
+    /// Creates the head from the parts that hyper read. `sent` contains the bytes that the
+    /// connection received, or is empty.
     pub(crate) fn of(parts: &'a Parts, with_headers: bool, sent: &'a [u8]) -> Self {
         let value = |name| parts.headers.get(name).map(|value| value.as_bytes());
         let named = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
@@ -86,15 +89,16 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The first value of a header that [`RequestHead`] doesn't name, if the headers are there.
+    /// Returns the first value of a header that [`RequestHead`] doesn't name, if the headers are
+    /// available.
     pub(crate) fn header(&self, name: &str) -> Option<&'a [u8]> {
         let header = self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
         header.map(|header| header.value.trim_ascii())
     }
 }
 
-/// The headers that hyper read. It lowers the case of their names and trims their values, so
-/// they are taken from what was received, if that is what hyper read.
+/// Returns the headers that hyper read. hyper lowercases names and trims values, so the headers are
+/// taken from the received bytes if those are what hyper read.
 fn headers_of<'a>(parts: &'a Parts, sent: &'a [u8]) -> Vec<SentHeader<'a>> {
     let sent: Vec<SentHeader<'_>> = sent_headers(sent).take(parts.headers.len()).collect();
     let read = |sent: &SentHeader<'_>| {
@@ -115,7 +119,8 @@ fn headers_of<'a>(parts: &'a Parts, sent: &'a [u8]) -> Vec<SentHeader<'a>> {
 mod tests {
     use super::*;
 
-    /// The headers that an endpoint sees of a request that hyper read, if this was received.
+    /// Returns the headers that an endpoint sees in a request that hyper read, given these received
+    /// bytes.
     fn seen(received: &str) -> Vec<String> {
         let request = hyper::Request::builder().header("my-a", "1").header("my-b", "2 3");
         let (parts, ()) = request.body(()).unwrap().into_parts();

@@ -1,6 +1,6 @@
 //! A log of requests and their responses.
 //!
-//! Its switch is checked first, so that no text is made while the log is off.
+//! The switch is checked first, so no text is created while the log is off.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use std::sync::Arc;
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
 
-/// The bytes of an error's text that are logged: a part of it may come from a client.
+/// The number of bytes of an error message that are logged: part of the message may come from a
+/// client.
 const ERROR_BYTES_MAX: usize = 1 << 10;
 
-/// Logs requests and their responses, while it is on.
+/// Logs requests and their responses while the log is on.
 #[derive(Clone)]
 pub struct RequestLog {
     is_on: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -21,7 +22,7 @@ pub struct RequestLog {
 type Write = dyn Fn(&dyn Display) + Send + Sync;
 
 impl RequestLog {
-    /// Calls `write` with a line about each request while `is_on` returns true.
+    /// Creates a log that calls `write` with one line per request while `is_on` returns true.
     pub fn new(
         is_on: impl Fn() -> bool + Send + Sync + 'static,
         write: impl Fn(&dyn Display) + Send + Sync + 'static,
@@ -29,7 +30,7 @@ impl RequestLog {
         Self { is_on: Arc::new(is_on), write: Arc::new(write) }
     }
 
-    /// Logs a request with its response; for an error with its text.
+    /// Logs a request with its response, and with the message if the response is an error.
     pub(crate) fn record(&self, head: &RequestHead<'_>, response: &HttpResponse) {
         if !(self.is_on)() {
             return;

@@ -1,13 +1,13 @@
-//! The endpoint that a path names.
+//! Maps a path to its endpoint.
 //!
-//! Paths are not percent-decoded, as in Triton: a model whose name would need encoding
-//! can't be reached. Every path is matched as a whole.
+//! As in Triton, paths are not percent-decoded, so a model whose name would need encoding can't be
+//! reached. Paths are matched as a whole.
 
 use galatea_control::RegionKind;
 use galatea_gate::access::ApiCategory;
 use hyper::Method;
 
-/// An endpoint with the names in its path.
+/// An endpoint, along with the names in its path.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
     Live,
@@ -36,7 +36,7 @@ pub(crate) enum Route<'a> {
         action: RegionAction,
     },
     Logging,
-    /// The settings of a model's traces, or of all.
+    /// The trace settings of one model, or the global ones.
     TraceSetting {
         model: Option<&'a str>,
     },
@@ -47,16 +47,16 @@ pub(crate) enum Route<'a> {
 pub(crate) enum ModelAction<'a> {
     Metadata,
     Infer,
-    /// A single response as flat JSON.
+    /// A single response, as flat JSON.
     Generate,
-    /// Any number of them as events.
+    /// Any number of responses, as events.
     GenerateStream,
     Ready,
     Config,
     Statistics,
-    /// Its requests, as they come.
+    /// The model's requests, as they arrive.
     Traffic,
-    /// The report of this name, if the server has it.
+    /// The report with this name, if the server has it.
     Report(&'a str),
 }
 
@@ -82,8 +82,8 @@ pub(crate) enum RegionAction {
 }
 
 impl<'a> Route<'a> {
-    /// The endpoint at `path`, if there is one. Any further word behind a model names a report,
-    /// which the server has or not.
+    /// Returns the endpoint at `path`, if there is one. Any additional word after a model names a
+    /// report, which the server may or may not have.
     pub(crate) fn of(path: &'a str) -> Option<Self> {
         let rest = path.strip_prefix("/v2")?;
         if rest.is_empty() {
@@ -109,7 +109,7 @@ impl<'a> Route<'a> {
         shared_memory(RegionKind::Cuda, rest.strip_prefix("cudasharedmemory/")?)
     }
 
-    /// The category of APIs that it belongs to.
+    /// Returns the category of APIs that the endpoint belongs to.
     pub(crate) const fn category(&self) -> ApiCategory {
         match self {
             Self::Live | Self::Ready => ApiCategory::Health,
@@ -125,7 +125,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Returns true if the endpoint has this method.
+    /// Returns true if the endpoint supports this method.
     pub(crate) fn allows(&self, method: &Method) -> bool {
         match self {
             Self::Live | Self::Ready | Self::ServerMetadata | Self::AllStatistics => {
@@ -233,7 +233,7 @@ fn shared_memory(kind: RegionKind, rest: &str) -> Option<Route<'_>> {
     Some(Route::SharedMemory { kind, region, action })
 }
 
-/// The part before the first slash, and the part behind it.
+/// Returns the parts before and after the first slash.
 fn split(path: &str) -> (&str, Option<&str>) {
     match path.split_once('/') {
         Some((first, rest)) => (first, Some(rest)),
@@ -307,7 +307,7 @@ mod tests {
         check("/v2/systemsharedmemory/region//status", "none");
     }
 
-    /// Every endpoint below `/v2`, by the category that Triton gives it.
+    /// Every endpoint below `/v2`, grouped by the category that Triton gives it.
     const PATHS: [(ApiCategory, &str); 9] = [
         (
             ApiCategory::Health,
@@ -341,7 +341,7 @@ mod tests {
         }
     }
 
-    /// The names of the variants of an enumeration in this file.
+    /// Returns the names of an enumeration's variants in this file.
     fn variants(name: &str) -> Vec<&'static str> {
         let (_, body) = include_str!("route.rs").split_once(&format!("enum {name}")).unwrap();
         let (body, _) = body.split_once("\n}").unwrap();

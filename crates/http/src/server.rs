@@ -1,4 +1,4 @@
-//! The doors of this crate: for inference, for metrics, and those of the clouds.
+//! The doors of this crate: for inference, for metrics and for the clouds.
 
 use std::io;
 use std::net::TcpListener;
@@ -18,12 +18,12 @@ use crate::endpoint::Endpoint;
 use crate::metrics::Metrics;
 use crate::{HttpOptions, SageMakerOptions, VertexAiOptions};
 
-/// Opens the inference door on `listener`. Connections are handed to the `workers` in
-/// rotation; each is the handle of a runtime with I/O and time that a thread drives.
+/// Opens the inference door on `listener`. Connections are handed to the `workers` in rotation.
+/// Each worker is the handle of a runtime with I/O and time enabled that a thread drives.
 ///
 /// # Errors
 ///
-/// If there is no worker, or the listener can't be used.
+/// If there are no workers, or the listener can't be used.
 pub fn start(
     workers: &[Handle],
     listener: TcpListener,
@@ -37,7 +37,7 @@ pub fn start(
     door.listen(workers, listener, Http1::new(api))
 }
 
-/// Opens the metrics door: `GET /metrics` responds with what `render` returns.
+/// Opens the metrics door: `GET /metrics` responds with the text that `render` returns.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn start_metrics(
     Door::with_options(options).listen(workers, listener, Http1::new(Metrics::new(render)))
 }
 
-/// Opens the door for SageMaker.
+/// Opens the SageMaker door.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub fn start_sagemaker(
     door.listen(workers, listener, Http1::new(SageMaker::new(api, options)))
 }
 
-/// Opens the door for Vertex AI.
+/// Opens the Vertex AI door.
 ///
 /// # Errors
 ///
@@ -101,8 +101,8 @@ struct Http1<E> {
 impl<E: Endpoint> Http1<E> {
     fn new(endpoint: E) -> Arc<Self> {
         let mut hyper = http1::Builder::new();
-        // Each response is flushed by itself: gathering pipelined responses into one write
-        // would hold a response back until later requests have theirs.
+        // Each response is flushed separately: gathering pipelined responses into one write would
+        // hold one response back until later requests have theirs.
         hyper.pipeline_flush(false).title_case_headers(true);
         Arc::new(Self { endpoint: Arc::new(endpoint), hyper })
     }
@@ -122,7 +122,7 @@ impl<E: Endpoint> Protocol for Http1<E> {
     }
 }
 
-/// The response to a client whose connection is one too many.
+/// The response to a client whose connection exceeds the limit.
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     Content-Type: application/json\r\n\
     Retry-After: 1\r\n\

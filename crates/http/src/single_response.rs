@@ -1,4 +1,4 @@
-//! The sink of an inference request, which passes its only response on.
+//! The sink of an inference request, which passes on its only response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,17 +9,17 @@ use galatea_explain::Explanation;
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
 
-/// The response of a request, or the error in its place.
+/// The response to a request, or the error in its place.
 pub(crate) type InferenceResult = Result<InferenceResponse, Status>;
 
-/// Takes the replies to a request that must have exactly one response, and passes the
-/// result on with the last of them.
+/// Receives the replies to a request that must have exactly one response, and passes on the result
+/// with the final reply.
 pub(crate) struct SingleResponse {
     result: Option<InferenceResult>,
     responses: u32,
     receiver: Option<oneshot::Sender<InferenceResult>>,
-    /// The queue of the I/O thread that waits; without one the result goes to the request
-    /// directly.
+    /// The completion queue of the I/O thread that waits; without a queue, the result goes directly
+    /// to the request.
     completions: Option<Arc<CompletionQueue<InferenceResult>>>,
     /// The trace of the request.
     trace: Option<Arc<dyn DoorTraceSink>>,
@@ -56,7 +56,7 @@ impl SingleResponse {
         let Some(receiver) = self.receiver.take() else { return };
         match &self.completions {
             Some(completions) => completions.complete(receiver, result),
-            // The receiver is gone if the client is.
+            // The receiver is gone if the client has disconnected.
             None => drop(receiver.send(result)),
         }
     }
@@ -75,8 +75,8 @@ impl ResponseSink for SingleResponse {
     }
 }
 
-/// Cancels its request when it is dropped. A connection that is closed early drops the
-/// future of its request, and this with it.
+/// Cancels its request when dropped. A connection that is closed early drops the request's future,
+/// which drops this value.
 pub(crate) struct CancelOnDrop(CancelToken);
 
 impl CancelOnDrop {
@@ -84,7 +84,7 @@ impl CancelOnDrop {
         Self(token)
     }
 
-    /// The request has its response; there is nothing left to cancel.
+    /// Notes that the request has its response and nothing is left to cancel.
     pub(crate) fn disarm(mut self) {
         self.0 = CancelToken::default();
     }

@@ -1,8 +1,8 @@
-//! Recorded traffic as the body of a response.
+//! Recorded traffic as a response body.
 //!
-//! Nothing is recorded unless a client reads: the recording belongs to its response. What was
-//! recorded is read on a thread that may block, ten times a second. A client that reads slowly
-//! is not read for, and the recording counts what it has no room for.
+//! Nothing is recorded unless a client reads: the recording belongs to its response. The recording
+//! is read ten times a second, on a thread that may block. No readings happen for a client that
+//! reads slowly, and the recording counts the requests that it has no room for.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 /// The time between two readings.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Records traffic for clients. Clones are the same recorder.
+/// Records traffic for clients. Clones refer to the same recorder.
 #[derive(Clone)]
 pub struct TrafficRecorder {
     server: Arc<dyn TrafficRecordingControl>,
@@ -29,13 +29,13 @@ pub struct TrafficRecorder {
 }
 
 impl TrafficRecorder {
-    /// A recorder of this server's traffic.
+    /// Creates a recorder of this server's traffic.
     #[must_use]
     pub fn new(server: Arc<dyn TrafficRecordingControl>) -> Self {
         Self { server, has_ended: Arc::default() }
     }
 
-    /// Ends all recordings, for good: the server stops.
+    /// Ends all recordings permanently, because the server is stopping.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
     }
@@ -71,7 +71,7 @@ enum RecordingState {
     Ended,
 }
 
-/// The lines of a recording, as they come.
+/// The lines of a recording, as they arrive.
 pub(crate) struct TrafficStream {
     state: RecordingState,
     ticks: Interval,
@@ -79,7 +79,7 @@ pub(crate) struct TrafficStream {
 }
 
 impl TrafficStream {
-    /// The next lines; `None` behind the last.
+    /// Returns the next lines, or `None` after the last one.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match std::mem::replace(&mut self.state, RecordingState::Ended) {
@@ -104,7 +104,7 @@ impl TrafficStream {
                         self.state = RecordingState::Reading(reading);
                         return Poll::Pending;
                     }
-                    // It panicked, or the runtime ends.
+                    // The reading panicked, or the runtime is ending.
                     let Ok((recording, lines)) = ready!(read) else { return Poll::Ready(None) };
                     let Some(lines) = lines else {
                         let reason = "the model was unloaded, or loaded anew";
@@ -120,7 +120,7 @@ impl TrafficStream {
     }
 }
 
-/// The last line. The reasons have no characters that JSON escapes.
+/// Creates the last line. The reasons contain no characters that JSON escapes.
 fn end(reason: &str) -> Bytes {
     format!("{{\"end\":\"{reason}\"}}\n").into()
 }
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts readings, and says what is read.
+    /// Counts readings and determines their contents.
     #[derive(Debug, Default)]
     struct FakeServer {
         open: Arc<AtomicUsize>,

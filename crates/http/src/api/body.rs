@@ -1,4 +1,4 @@
-//! Reading the bodies of requests, and refusing them.
+//! Reads request bodies, or refuses them.
 
 use bytes::Bytes;
 use galatea_codec_http::{body_too_large, inflated_body_too_large};
@@ -15,7 +15,7 @@ use crate::request_body::{BodyError, BodyLimits, RequestBody};
 use crate::request_head::RequestHead;
 
 impl Api {
-    /// Reads a body of at most `bytes_max` bytes. Returns a response if it is refused.
+    /// Reads a body of at most `bytes_max` bytes. Returns a response if the body is refused.
     pub(crate) async fn read_body<B: RequestBody>(
         &self,
         head: &RequestHead<'_>,
@@ -28,7 +28,7 @@ impl Api {
             return Ok(Err(Box::pin(refusal).await));
         }
         let limits = BodyLimits { bytes_max, chunks_max: self.chunks_max };
-        // Such a client has not sent anything, and sees the response.
+        // Such a client has not sent anything and will see the response.
         let waits_for_continue = head.expects_continue && body.length_min() > bytes_max;
         let error = match body.collect(limits).await {
             Ok(bytes) => return Ok(Ok(bytes)),
@@ -37,7 +37,7 @@ impl Api {
             }
             Err(error) => error,
         };
-        // Nothing more is to be expected of such a client, and nothing to be understood.
+        // Such a client is not expected to send anything else that could be understood.
         let is_at_end = matches!(error, BodyError::Overdue | BodyError::Malformed);
         let refusal = self.refusal(head, error)?;
         if !waits_for_continue && !is_at_end {
@@ -46,8 +46,8 @@ impl Api {
         Ok(Err(http_response::closing(refusal)))
     }
 
-    /// Refuses a body for which there is no memory. Its rest is read and forgotten, after
-    /// which the connection can go on.
+    /// Refuses a body for which there is no memory. The rest of the body is read and discarded, so
+    /// the connection can continue.
     async fn out_of_memory<B: RequestBody>(
         &self,
         body: &mut B,
@@ -74,7 +74,7 @@ impl Api {
                 "the chunks of the request's body are malformed",
             )),
             BodyError::Exhausted(exhausted) => Ok(http_response::failure(&exhausted.into())),
-            // Compressed data of this length inflate to more than the limit.
+            // Compressed data of this length inflates to more than the limit.
             BodyError::TooLarge { .. } if self.dialect.coding(head) == BodyCoding::Compressed => {
                 Ok(http_response::failure(&inflated_body_too_large(&self.limits)))
             }
@@ -92,7 +92,7 @@ impl Api {
         }
     }
 
-    /// The mistake of a request whose body of at least `length` bytes isn't read.
+    /// Returns the error for a request whose body of at least `length` bytes isn't read.
     fn too_large(&self, head: &RequestHead<'_>, length: u64) -> Status {
         let length_max = usize::try_from(length).unwrap_or(usize::MAX);
         match self.dialect.json_length(head, length_max) {
@@ -103,8 +103,8 @@ impl Api {
     }
 }
 
-/// Checks whether there is memory for a body of the announced length, before any of it is
-/// received. Bodies beyond `bytes_max` are refused for that.
+/// Checks, before any of the body is received, whether there is memory for its announced length.
+/// Bodies longer than `bytes_max` are refused for their length instead.
 fn check_memory<B: RequestBody>(body: &B, bytes_max: u64) -> Result<(), LedgerExhausted> {
     let length = body.length_min();
     if length <= len64(Account::SMALL_BYTES_MAX) || length > bytes_max {

@@ -1,11 +1,12 @@
 //! The dashboard: its page and its stream of events.
 //!
-//! The page is the same on every server, so that anybody may have it. What it shows comes with
-//! the stream, which belongs to the API `statistics`, and from the endpoints of every client.
+//! The page is the same on every server, so anyone may load it. Its data comes from the stream,
+//! which belongs to the `statistics` API, and from endpoints that are open to every client.
 //!
-//! The stream demands a header that a browser sends to its own server only: no other site can
-//! let a visitor's browser begin a recording. Scripts of other sites can't read either, also if
-//! their name leads here: both are served under the names of the server alone.
+//! The stream requires a header that a browser sends only to its own server, so no other site can
+//! make a visitor's browser start a recording. Scripts from other sites can't read the page or the
+//! stream even if such a site's name leads here, because both are served only under the server's
+//! names.
 
 use std::sync::Arc;
 
@@ -27,16 +28,17 @@ const EVENTS_PATH: &str = "/dashboard/events";
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// The header of a request for the stream, with any value.
+/// The header that a request for the stream must have, with any value.
 const WATCH_HEADER: &str = "galatea-dashboard";
 
-/// Returns true if a path may be one of the dashboard.
+/// Returns true if a path may belong to the dashboard.
 pub(super) fn has(path: &str) -> bool {
     path.starts_with(PATH)
 }
 
 impl Api {
-    /// The response to a request for the dashboard; `None` if the path is not one of it.
+    /// Returns the response to a dashboard request, or `None` if the path doesn't belong to the
+    /// dashboard.
     pub(super) fn dashboard(
         &self,
         dashboard: &Dashboard,
@@ -84,7 +86,7 @@ impl Api {
                 let events = Events::Frames(watcher);
                 let mut response = http_response::events(StatusCode::OK, events);
                 response.headers = headers([("Cache-Control", "no-store")]);
-                // A connection that stays open would hold up the end of the server.
+                // A connection that stays open would delay the server's shutdown.
                 http_response::closing(response)
             }
             Err(status) => http_response::failure(&status),
@@ -92,7 +94,7 @@ impl Api {
     }
 }
 
-/// The page, unless the client has it.
+/// Returns the page, unless the client already has it.
 fn page(page: &Page, head: &RequestHead<'_>) -> HttpResponse {
     let known = head.header("if-none-match").unwrap_or_default();
     let mut entries = known.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);

@@ -13,7 +13,7 @@ use crate::http_response::{self, HttpResponse};
 use crate::route::{ModelAction, Route};
 
 impl Api {
-    /// Responds to a request that needs no body and does not wait.
+    /// Responds to a request that needs no body and doesn't wait.
     pub(super) fn render(
         &self,
         admission: Admission,

@@ -1,4 +1,4 @@
-//! Documents about all models, or of unbounded length, which are not rendered on I/O threads.
+//! Documents that cover all models or have no length limit, and are not rendered on I/O threads.
 
 use bytes::Bytes;
 use galatea_codec::documents::encode_statistics;
@@ -15,7 +15,7 @@ pub(crate) enum Document {
 }
 
 impl Document {
-    /// The text of the document now.
+    /// Renders the current text of the document.
     pub(crate) fn render(&self, control: &dyn ServerControl) -> Result<Bytes, Status> {
         match self {
             Self::Statistics { pass } => {

@@ -1,4 +1,4 @@
-//! Explanations of requests, for clients that ask for them.
+//! Explanations of requests, for clients that request them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
 
 impl Api {
-    /// Begins the explanation of a request whose head has arrived, if its client asks for one.
-    /// Who may not read statistics learns nothing of others.
+    /// Begins the explanation of a request whose head has arrived, if its client requests one. A
+    /// client that may not read statistics learns nothing about other requests.
     pub(super) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<Explanation>> {
         let writer = self.explanations.filter(|_| head.wants_explanation)?;
         let detail = match self.admit(ApiCategory::Statistics, head) {
@@ -24,14 +24,14 @@ impl Api {
     }
 }
 
-/// The request passed a mark, if it is explained.
+/// Notes that the request passed a milestone, if the request is explained.
 pub(super) fn mark(explanation: Option<&Arc<Explanation>>, mark: Milestone) {
     if let Some(explanation) = explanation {
         explanation.set_milestone(mark, Instant::now());
     }
 }
 
-/// Adds the explanation of its request to a response, if there is one.
+/// Adds the explanation of the request to its response, if there is one.
 pub(super) fn explain(response: &mut HttpResponse, explanation: Option<&Arc<Explanation>>) {
     let Some(ExplanationText { json, server_timing }) = explanation.and_then(|one| one.text())
     else {

@@ -36,7 +36,7 @@ pub(crate) struct NamedModel<'a> {
     pub(crate) version: &'a str,
 }
 
-/// A body, and when it was received if requests are traced.
+/// A body, and the time at which it was received if requests are traced.
 struct ReceivedBody<'a> {
     bytes: Bytes,
     received: Option<Received>,
@@ -45,8 +45,8 @@ struct ReceivedBody<'a> {
 }
 
 impl Api {
-    /// Responds to a generate request. If the client disconnects first, the future is dropped,
-    /// which cancels the request; later the response is.
+    /// Responds to a generate request. If the client disconnects before the response begins, the
+    /// future is dropped, which cancels the request. After that, dropping the response cancels it.
     pub(crate) async fn generate<B: RequestBody>(
         &self,
         pass: Pass<api::Inference>,
@@ -97,7 +97,7 @@ impl Api {
         Ok(response)
     }
 
-    /// The header with the server's load, for a client that asks for it.
+    /// Returns the header with the server's load, for a client that requests it.
     fn load_report(&self, head: &RequestHead<'_>) -> Option<HeaderValue> {
         self.load_report.as_ref()?.header(head.load_report?)
     }
@@ -164,8 +164,8 @@ impl Api {
     }
 }
 
-/// The status of a response that begins so. As in Triton, errors of models are the client's,
-/// whatever their code is.
+/// Returns the status of a response that begins this way. As in Triton, model errors are attributed
+/// to the client regardless of their code.
 fn code(beginning: Beginning) -> Result<StatusCode, Status> {
     match beginning {
         Beginning::Response => Ok(StatusCode::OK),
@@ -174,8 +174,8 @@ fn code(beginning: Beginning) -> Result<StatusCode, Status> {
     }
 }
 
-/// The response to a request for a single one. As in Triton, the status is that of the first
-/// one also if there are others.
+/// Creates the response to a request for a single response. As in Triton, the status is that of the
+/// first response even if there are others.
 fn single(collected: Collected) -> Result<HttpResponse, Status> {
     let code = code(collected.beginning)?;
     Ok(match collected.only {

@@ -1,4 +1,4 @@
-//! Readiness of the server and its models.
+//! The readiness of the server and its models.
 
 use galatea_codec::parse_version;
 use galatea_control::ServerControl;
@@ -32,8 +32,8 @@ impl Api {
         Err(Status::invalid_argument("Model version not ready"))
     }
 
-    /// Checks whether the server or a model is ready: on this thread, unless that calls a
-    /// backend, which may block.
+    /// Checks whether the server or a model is ready. The check runs on this thread, unless it
+    /// calls a backend, which may block.
     async fn check_readiness(
         &self,
         pass: Pass<api::Health>,
@@ -52,7 +52,7 @@ impl Api {
     }
 }
 
-/// The response to a health check.
+/// Creates the response to a health check.
 pub(super) fn health(good: bool) -> HttpResponse {
     http_response::bare(if good { StatusCode::OK } else { StatusCode::BAD_REQUEST })
 }

@@ -31,13 +31,13 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
-/// The model of a request, with the facts about the request beside its body.
+/// The model of a request, along with the facts about the request other than its body.
 struct TracedTarget<'a> {
     target: TargetModel,
     arrival: InferenceArrival<'a>,
 }
 
-/// The facts about a request beside its body.
+/// The facts about a request other than its body.
 struct InferenceArrival<'a> {
     model: Arc<dyn ServedModel>,
     trace: Option<ClientTrace>,
@@ -55,8 +55,8 @@ struct StartedInference {
 }
 
 impl Api {
-    /// Responds to an inference request. If the client disconnects first, the future is
-    /// dropped, which cancels the request.
+    /// Responds to an inference request. If the client disconnects first, the future is dropped,
+    /// which cancels the request.
     pub(crate) async fn infer<B: RequestBody>(
         &self,
         pass: Pass<api::Inference>,
@@ -109,8 +109,8 @@ impl Api {
         Ok(response)
     }
 
-    /// The length of the JSON of a body that can be understood at once: one that isn't
-    /// compressed, with short JSON.
+    /// Returns the JSON length of a body that can be parsed immediately because it isn't compressed
+    /// and its JSON is short.
     fn short_json_length(&self, head: &RequestHead<'_>, body_length: usize) -> Option<usize> {
         let is_plain = self.dialect.coding(head) == BodyCoding::Identity;
         let length = is_plain.then(|| self.dialect.json_length(head, body_length).ok()).flatten();
@@ -131,7 +131,7 @@ impl Api {
             .map_err(not_understood)
     }
 
-    /// Starts the inference of a request that another thread may have to inflate or read.
+    /// Starts the inference of a request that may have to be inflated or parsed on another thread.
     async fn start_slowly(
         &self,
         pass: Pass<api::Inference>,
@@ -159,7 +159,7 @@ impl Api {
         started.map_err(not_understood)
     }
 
-    /// Returns true if a response may have to be written by another thread, or compressed.
+    /// Returns true if a response may have to be compressed, or written on another thread.
     fn is_slow_response(
         &self,
         head: &RequestHead<'_>,
@@ -212,7 +212,7 @@ impl Api {
         response.unwrap_or_else(plain)
     }
 
-    /// Finds the model of a request, which must be one for single responses.
+    /// Finds the model of a request, which must be a model that sends single responses.
     fn target(
         &self,
         pass: Pass<api::Inference>,
@@ -230,11 +230,12 @@ impl Api {
         Ok((target, model))
     }
 
-    /// The longest body of an inference request. Binary tensors count for the ledger alone, as
-    /// in Triton; JSON, raw and inflated bodies have a limit.
+    /// Returns the maximum body length of an inference request. As in Triton, binary tensors are
+    /// limited only by the ledger, while JSON, raw and inflated bodies have their own limit.
     fn infer_bytes_max(&self, head: &RequestHead<'_>) -> u64 {
         let limit = self.limits.input_bytes_max;
-        // What the header says beside the body's length is known before the body is read.
+        // The facts that the headers state in addition to the length are known before the body is
+        // read.
         let has_tensors = self.dialect.coding(head) == BodyCoding::Identity
             && self.dialect.tells_json_length(head)
             && self
@@ -267,7 +268,7 @@ impl Api {
         self.begin_inference(pass, head, request, encoding, arrival)
     }
 
-    /// Reads the request's text on another thread.
+    /// Parses the request's JSON on another thread.
     async fn start_long_inference(
         &self,
         pass: Pass<api::Inference>,
@@ -325,7 +326,7 @@ impl Api {
     }
 }
 
-/// The response to a request that is not understood. As in Triton, its trace ends here.
+/// Creates the response to a request that can't be parsed. As in Triton, its trace ends here.
 fn not_understood(status: Status) -> HttpResponse {
     http_response::failure(&status)
 }

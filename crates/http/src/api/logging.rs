@@ -1,4 +1,4 @@
-//! The settings of the log.
+//! The log settings.
 
 use galatea_codec_http::{decode_log_request, encode_log_settings};
 use galatea_control::LogUpdate;
@@ -13,7 +13,7 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 
 impl Api {
-    /// Changes the log, if the method is POST, and says what it is set to.
+    /// Changes the log settings if the method is POST, and returns the current ones.
     pub(super) async fn logging<B: RequestBody>(
         &self,
         admission: Admission,

@@ -45,7 +45,7 @@ use crate::single_response::InferenceResult;
 use crate::traffic::TrafficRecorder;
 use crate::{HttpOptions, LoadReportSource, RequestLog};
 
-/// The endpoint of the inference door, and what other doors with other paths use of it.
+/// The endpoint of the inference door, parts of which doors with other paths also use.
 pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
@@ -56,7 +56,7 @@ pub(crate) struct Api {
     pub(crate) completions: CompletionQueues<InferenceResult>,
     chunks_max: u32,
     documents: Renderer<Document, Result<Bytes, Status>>,
-    /// For readiness checks that call a backend.
+    /// Permits for readiness checks that call a backend.
     blocking_permits: BlockingPermits,
     pub(crate) repository_permits: RepositoryPermits,
     body_drain: BodyDrain,
@@ -143,7 +143,7 @@ impl Api {
         }
     }
 
-    /// Ends a request before its response is sent.
+    /// Finishes a request before its response is sent.
     pub(crate) async fn finish<B: RequestBody>(
         &self,
         head: &RequestHead<'_>,
@@ -158,7 +158,7 @@ impl Api {
         }
     }
 
-    /// Asks the gate for an admission to a category of APIs.
+    /// Asks the gate to admit a request to a category of APIs.
     pub(crate) fn admit(
         &self,
         category: ApiCategory,
@@ -167,7 +167,7 @@ impl Api {
         self.gate.admit(category, |name| head.header(name))
     }
 
-    /// Finds the endpoint of the request and has it respond.
+    /// Finds the endpoint of the request and lets it respond.
     async fn route<B: RequestBody>(
         &self,
         head: &RequestHead<'_>,
@@ -187,8 +187,8 @@ impl Api {
         self.serve(route, &head.method, head, body).await
     }
 
-    /// Returns true if there is this endpoint: without the flag, that of traffic is unknown, as in
-    /// Triton, and so is a report that the server doesn't have.
+    /// Returns true if the endpoint exists. As in Triton, the traffic endpoint is unknown without
+    /// its flag, and so is a report that the server doesn't have.
     fn has(&self, route: &Route<'_>) -> bool {
         match route {
             Route::Model { action: ModelAction::Traffic, .. } => self.recorder.is_some(),
@@ -197,8 +197,8 @@ impl Api {
         }
     }
 
-    /// Responds at an endpoint, if the gate and the method allow it. The method is that of the
-    /// endpoint, which may differ from the one in the head.
+    /// Responds at an endpoint, if the gate and the method allow it. The method is the endpoint's,
+    /// which may differ from the method in the head.
     pub(crate) async fn serve<B: RequestBody>(
         &self,
         route: Route<'_>,
@@ -233,8 +233,8 @@ impl Api {
         }
     }
 
-    /// The same for the other endpoints. Inference comes far more often, and its futures have no
-    /// room for those of the others, because a future is moved when it begins.
+    /// Responds at the other endpoints. Inference requests are far more common, and their futures
+    /// have no room for those of the other endpoints, because a future is moved when it begins.
     async fn serve_other<B: RequestBody>(
         &self,
         route: Route<'_>,
@@ -292,17 +292,17 @@ impl Api {
     }
 }
 
-/// The response, or the error object of its status.
+/// Returns the response, or the error object for its status.
 fn or_error(result: Result<HttpResponse, Status>) -> HttpResponse {
     result.unwrap_or_else(|status| http_response::failure(&status))
 }
 
-/// The same as plain text.
+/// Returns the response, or the error as plain text.
 fn or_plain_error(result: Result<HttpResponse, Status>) -> HttpResponse {
     result.unwrap_or_else(|status| http_response::plain(http_response::failure(&status)))
 }
 
-/// The refusal of a method that an endpoint doesn't have.
+/// Refuses a method that an endpoint doesn't support.
 fn wrong_method(route: &Route<'_>) -> HttpResponse {
     let refusal = http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     match route {

@@ -1,4 +1,4 @@
-//! The endpoints for memory that clients share.
+//! The shared-memory endpoints.
 
 use bytes::Bytes;
 use galatea_codec_http::{

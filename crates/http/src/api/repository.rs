@@ -1,4 +1,4 @@
-//! The index of the repositories, loads and unloads.
+//! The repository index, loads and unloads.
 
 use bytes::Bytes;
 use galatea_codec::documents::encode_repository_index;
@@ -22,7 +22,7 @@ impl Api {
     ) -> Result<HttpResponse, Status> {
         let pass = admission.pass()?;
         match route {
-            // As in Triton, the index of any repository is that of all.
+            // As in Triton, the index of any repository is the index of all repositories.
             Route::RepositoryIndex { .. } => {
                 let request = guarded(|| IndexRequest::decode(&body, &self.limits))?;
                 self.index(pass, request.only_ready).await
@@ -61,7 +61,7 @@ impl Api {
         }
     }
 
-    /// Loads or unloads a model, on a thread that may block.
+    /// Loads or unloads a model on a thread that may block.
     async fn change_model(
         &self,
         permits: &BlockingPermits,
@@ -78,7 +78,7 @@ impl Api {
         Ok(http_response::done())
     }
 
-    /// The repository index. Reading the repositories may block.
+    /// Returns the repository index. Reading the repositories may block.
     async fn index(
         &self,
         pass: Pass<api::ModelRepository>,

@@ -1,4 +1,4 @@
-//! Traces: that of a request, and the settings.
+//! Request traces and trace settings.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,20 +13,21 @@ use super::Api;
 use crate::http_response::{self, HttpResponse};
 use crate::request_head::RequestHead;
 
-/// When the request was received, if requests are traced: the clock is read for nothing else.
+/// The time at which the request was received, if requests are traced. The clock is read for no
+/// other purpose.
 pub(super) struct Arrival {
     tracing: Arc<dyn TraceControl>,
     start: Instant,
 }
 
 impl Api {
-    /// The server begins to receive a request.
+    /// Notes that the server has begun to receive a request.
     pub(super) fn arrival(&self) -> Option<Arrival> {
         let tracing = self.tracing.as_ref().filter(|tracing| tracing.is_on())?.clone();
         Some(Arrival { tracing, start: Instant::now() })
     }
 
-    /// Responds with the settings, after a change of them if there is a body.
+    /// Responds with the settings, after changing them if there is a body.
     pub(super) async fn trace_setting(
         &self,
         admission: Admission,
@@ -39,7 +40,7 @@ impl Api {
         };
         let (model, limits) = (model.map(str::to_owned), self.limits);
         let permit = self.blocking_permits.acquire().await;
-        // Whether a model is ready may be a question to its backend.
+        // Whether a model is ready may be decided by its backend.
         let settings = self.run_blocking(move |_| {
             let (_permit, model) = (permit, model.as_deref());
             if let Some(model) = model {
@@ -55,7 +56,7 @@ impl Api {
 }
 
 impl Arrival {
-    /// The whole request is there.
+    /// Notes that the whole request has been received.
     pub(super) fn received(self) -> Received {
         Received { arrival: self, end: Instant::now() }
     }
@@ -68,7 +69,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Begins the trace of the request, if it is to have one.
+    /// Begins the trace of the request, if it is to be traced.
     pub(super) fn begin_trace(
         &self,
         pass: Pass<api::Inference>,

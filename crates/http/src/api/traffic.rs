@@ -1,4 +1,4 @@
-//! The traffic of a model, while its client reads.
+//! The traffic of a model, reported for as long as the client reads.
 
 use galatea_codec::parse_version;
 use galatea_gate::access::Admission;
@@ -10,14 +10,14 @@ use crate::events::Events;
 use crate::http_response::{self, HttpResponse};
 use crate::request_head::RequestHead;
 
-/// The type of a body of lines that are JSON each.
+/// The content type of a body in which each line is JSON.
 const LINES: &str = "application/x-ndjson";
 
-/// The header of a request for traffic, with any value. A browser sends it to its own server only,
-/// so that no other site can let a visitor's browser begin a recording.
+/// The header that a request for traffic must have, with any value. A browser sends it only to its
+/// own server, so no other site can make a visitor's browser start a recording.
 const TRAFFIC_HEADER: &str = "galatea-traffic";
 
-/// Returns true if a path may be one of traffic.
+/// Returns true if a path may be a traffic path.
 pub(super) fn has(path: &str) -> bool {
     path.ends_with("/traffic")
 }
@@ -45,7 +45,7 @@ impl Api {
             Ok(stream) => {
                 let mut response = http_response::events(StatusCode::OK, Events::Traffic(stream));
                 let no_store = [("Cache-Control", HeaderValue::from_static("no-store"))];
-                // A connection that stays open would hold up the end of the server.
+                // A connection that stays open would delay the server's shutdown.
                 response.content_type = Some(LINES);
                 response.headers = Some(Box::new(no_store));
                 http_response::closing(response)

@@ -1,8 +1,8 @@
-//! The models of SageMaker's multi-model endpoints: each is an archive that SageMaker puts on
-//! the disk, loaded from a repository of its own.
+//! The models of SageMaker's multi-model endpoints. Each model is an archive that SageMaker puts on
+//! the disk, and is loaded from its own repository.
 //!
-//! Requests about one name are served one after the other, so that a load and an unload never
-//! meet half-way. They go to their end also if their client leaves.
+//! Requests for the same name are served one after another, so that a load and an unload never
+//! interleave. They run to completion even if their client disconnects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,63 +21,65 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::options::NoticeSink;
 use crate::guard::{exiting, guarded};
 
-/// The time that an unload waits for the model's last requests. SageMaker waits a little longer.
+/// The time for which an unload waits for the model's last requests. SageMaker waits slightly
+/// longer.
 const UNLOAD_TIME_MAX: Duration = Duration::from_secs(350);
 
-/// The first pause between two looks whether a model is unloaded.
+/// The first pause between two checks whether a model is unloaded.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The longest of these pauses.
+/// The longest pause between two checks.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The version of a model that the list asks for, as in Triton.
+/// The model version that the list asks for, as in Triton.
 const LISTED_VERSION: i64 = 1;
 
-/// An archive that a client wants to have loaded.
+/// An archive that a client wants to load.
 pub(super) struct WantedArchive {
     /// The name by which SageMaker knows it.
     pub(super) name: String,
-    /// The name of its model.
+    /// The name of the archive's model.
     pub(super) target: String,
-    /// Its path.
+    /// The path of the archive.
     pub(super) path: ArchivePath,
 }
 
-/// An archive whose model was loaded.
+/// An archive whose model has been loaded.
 #[derive(Clone)]
 struct LoadedArchive {
     target: String,
-    /// The repository, and those of further loads of the name under other models' names.
+    /// The repository, and those of later loads of the same name with other model names.
     repositories: Vec<String>,
 }
 
-/// Why a load failed.
+/// The reason why a load failed.
 #[derive(Debug)]
 pub(super) enum LoadFailure {
-    /// Its path is the system's. The client gets no text.
+    /// The archive's path belongs to the system. The client receives no message.
     System,
-    /// It isn't asked for in the right way, or its repository can't be added.
+    /// The request is malformed, or the archive's repository can't be added.
     Refused(Status),
     /// The model can't be loaded.
     Load(Status),
 }
 
-/// Why an unload failed.
+/// The reason why an unload failed.
 #[derive(Debug)]
 pub(super) enum UnloadFailure {
-    /// There is no archive of that name.
+    /// There is no archive with that name.
     Unknown,
     /// The server refused.
     Refused(Status),
 }
 
-/// The archives that are loaded.
+/// The loaded archives.
 pub(super) struct Archives {
     control: Arc<dyn ServerControl>,
     layouts: Arc<dyn ArchiveInspector>,
     permits: RepositoryPermits,
     notices: Arc<NoticeSink>,
     loaded: Lock<BTreeMap<String, LoadedArchive>>,
-    /// The names that requests are about now. A request that holds the lock of one has its turn.
+    /// The names that current requests refer to. The request that holds the lock of a name has its
+    /// turn.
     turns: Lock<BTreeMap<String, Arc<Mutex<()>>>>,
 }
 
@@ -92,19 +94,19 @@ impl Archives {
         Self { control, layouts, permits, notices, loaded, turns }
     }
 
-    /// Returns true if an archive of this name is loaded.
+    /// Returns true if an archive with this name is loaded.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.loaded.lock("look for an archive").contains_key(name)
     }
 
-    /// One archive as JSON.
+    /// Returns one archive as JSON.
     pub(super) fn describe(&self, name: &str) -> Option<Vec<u8>> {
         let loaded = self.loaded.lock("describe an archive");
         let archive = loaded.get(name)?;
         Some(encode_archive(archive.listed(name)))
     }
 
-    /// All archives as JSON.
+    /// Returns all archives as JSON.
     pub(super) async fn list(&self, pass: Pass<api::ModelRepository>) -> Result<Vec<u8>, Status> {
         let index = self.index(pass).await?;
         let is_ready = |name: &str| {
@@ -146,7 +148,8 @@ impl Archives {
             ArchiveLayout::Model => (path.parent, ArchivePath::MODEL.to_owned()),
             ArchiveLayout::Repository(directory) => (path.directory, directory),
         };
-        // A repository without a model is added all the same, as in Triton: the load says so.
+        // As in Triton, a repository without a model is added all the same; the load then reports
+        // it.
         let mapping = NameMapping { directory, name: target.clone() };
         let names = if mapping.directory.is_empty() { Vec::new() } else { vec![mapping] };
         guarded(|| self.control.register_repository(pass, &repository, &names))
@@ -154,7 +157,7 @@ impl Archives {
         let parameters = LoadParameters::default();
         let loaded = guarded(|| self.control.load_model(pass, &target, parameters));
         if let Err(status) = loaded {
-            // The client hears why the load failed, not that this failed too.
+            // The client learns why the load failed, but not that this failed too.
             let _ = guarded(|| self.control.unregister_repository(pass, &repository));
             return Err(LoadFailure::Load(status));
         }
@@ -167,8 +170,8 @@ impl Archives {
         Ok(())
     }
 
-    /// Unloads an archive's model, and the models that only it needs. If no name of a model is
-    /// given, it is the one that was loaded.
+    /// Unloads an archive's model and the models that only it needs. If no model name is given, it
+    /// is the name of the loaded model.
     pub(super) async fn unload(
         self: &Arc<Self>,
         pass: Pass<api::ModelRepository>,
@@ -211,7 +214,8 @@ impl Archives {
         removed.map_err(UnloadFailure::Refused)
     }
 
-    /// Waits until the requests of a model are done. What can't be found out is not waited for.
+    /// Waits until the requests for a model are done. If their state can't be determined, they are
+    /// not waited for.
     async fn wait_until_unloaded(&self, pass: Pass<api::ModelRepository>, model: &str) {
         let waiting = async {
             let mut pause = PAUSE_MIN;
@@ -250,11 +254,11 @@ impl Archives {
         done.await.unwrap_or_else(|_| Err(exiting()))
     }
 
-    /// Waits for earlier requests about a name.
+    /// Waits for earlier requests for the same name.
     async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.turns.lock("queue for a name");
-            // A turn that only this map knows is over, and no request waits for it.
+            // A turn to which only this map refers is over, and no request waits for it.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             turns.entry(name.to_owned()).or_default().clone()
         };
@@ -272,7 +276,7 @@ impl LoadedArchive {
     }
 }
 
-/// Returns true if a version of a model is there, or on its way.
+/// Returns true if a version of a model is loaded or being loaded.
 fn is_loaded(index: &[RepositoryEntry], model: &str) -> bool {
     index.iter().filter(|entry| entry.name == model).any(|entry| match entry.state {
         Some(ModelState::Ready | ModelState::Loading | ModelState::Unloading) => true,

@@ -1,5 +1,5 @@
-//! The doors whose paths a cloud prescribes. They are tables of routes in front of the
-//! endpoints of the inference door.
+//! The doors whose paths a cloud prescribes. They are route tables in front of the inference door's
+//! endpoints.
 
 mod archives;
 mod options;

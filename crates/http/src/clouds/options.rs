@@ -1,4 +1,4 @@
-//! The settings of the clouds' doors.
+//! The settings of the cloud doors.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -8,50 +8,50 @@ use regex_lite::Regex;
 
 use crate::HttpOptions;
 
-/// The settings of the door for SageMaker.
+/// The settings of the SageMaker door.
 #[derive(Clone)]
 pub struct SageMakerOptions {
-    /// The options that it shares with the inference door. Headers become no parameters.
+    /// The options shared with the inference door. Headers don't become parameters.
     pub http: HttpOptions,
-    /// The question of `/ping`.
+    /// The condition that `/ping` checks.
     pub ping: Ping,
-    /// The model of `/invocations`.
+    /// The model for `/invocations`.
     pub default_model: String,
-    /// The meaning of `/invocations`.
+    /// The kind of requests that `/invocations` accepts.
     pub inference: InferenceType,
-    /// The archives of models on the disk.
+    /// The model archives on the disk.
     pub archives: Arc<dyn ArchiveInspector>,
-    /// Takes a line for the log about each load and unload.
+    /// Receives a log line about each load and unload.
     pub notices: Arc<NoticeSink>,
 }
 
-/// Takes a line for the log.
+/// Receives log lines.
 pub type NoticeSink = dyn Fn(&dyn Display) + Send + Sync;
 
-/// The question of a health check.
+/// The condition that a health check checks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Ping {
-    /// True if the server runs.
+    /// The server is running.
     Live,
-    /// True if it accepts inference requests.
+    /// The server accepts inference requests.
     Ready,
 }
 
-/// The kind of the requests for inference.
+/// The kind of inference requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InferenceType {
-    /// Those of KServe.
+    /// KServe requests.
     Infer,
-    /// Those of the generate extension, for one response.
+    /// Requests of the generate extension, for a single response.
     Generate,
-    /// The same for events.
+    /// Requests of the generate extension, for events.
     GenerateStream,
-    /// Refused: it has a name that means nothing.
+    /// Refused, because the configured name has no meaning.
     Unknown(String),
 }
 
 impl InferenceType {
-    /// The one with this name.
+    /// Returns the type with this name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         match name {
@@ -63,18 +63,18 @@ impl InferenceType {
     }
 }
 
-/// The settings of the door for Vertex AI.
+/// The settings of the Vertex AI door.
 #[derive(Clone)]
 pub struct VertexAiOptions {
-    /// The options that it shares with the inference door. Headers become no parameters.
+    /// The options shared with the inference door. Headers don't become parameters.
     pub http: HttpOptions,
-    /// The path of health checks.
+    /// The path for health checks.
     pub health: PathPattern,
-    /// The path of everything else.
+    /// The path for everything else.
     pub predict: PathPattern,
-    /// The model of requests that name none.
+    /// The model for requests that don't specify one.
     pub default_model: String,
-    /// Renders the metrics, if the server has some.
+    /// Renders the metrics, if the server has any.
     pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
@@ -83,14 +83,15 @@ pub struct VertexAiOptions {
 pub struct PathPattern(Regex);
 
 impl PathPattern {
-    /// Paths that a regular expression matches from end to end; a path without special
-    /// characters matches itself.
+    /// Creates a pattern for the paths that a regular expression matches from end to end. A path
+    /// without special characters matches itself.
     ///
     /// # Errors
     ///
-    /// Why it is no regular expression.
+    /// The reason why `pattern` is not a regular expression.
     pub fn new(pattern: &str) -> Result<Self, String> {
-        // The expression alone first, so that parentheses can't pair with the added ones.
+        // The expression is compiled by itself first, so that its parentheses can't pair with the
+        // added ones.
         Regex::new(pattern).map_err(|error| error.to_string())?;
         Regex::new(&format!(r"\A(?:{pattern})\z")).map(Self).map_err(|error| error.to_string())
     }

@@ -1,5 +1,5 @@
-//! The door for SageMaker: one model behind `/invocations`, or archives that SageMaker loads
-//! and unloads.
+//! The SageMaker door: a single model behind `/invocations`, or archives that SageMaker loads and
+//! unloads.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::route::{ModelAction, Route};
 /// The header with the name of an archive's model.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
 
-/// The endpoint of the door.
+/// The endpoint of the SageMaker door.
 pub(crate) struct SageMaker {
     api: Api,
     archives: Arc<Archives>,
@@ -107,7 +107,7 @@ impl SageMaker {
         }
     }
 
-    /// A request to the default model.
+    /// Serves a request to the default model.
     async fn invocations<B: RequestBody>(
         &self,
         head: &RequestHead<'_>,
@@ -129,7 +129,7 @@ impl SageMaker {
         self.api.serve(route, &head.method, head, body).await
     }
 
-    /// A request to the model of an archive.
+    /// Serves a request to the model of an archive.
     async fn invoke<B: RequestBody>(
         &self,
         admission: Admission,
@@ -174,7 +174,7 @@ impl SageMaker {
         })
     }
 
-    /// The model that a request to load asks for.
+    /// Returns the archive that a load request asks for.
     fn wanted(&self, head: &RequestHead<'_>, body: &[u8]) -> Result<WantedArchive, LoadFailure> {
         let request = LoadArchiveRequest::decode(body, &self.api.limits);
         let LoadArchiveRequest { model_name, url } = request.map_err(LoadFailure::Refused)?;
@@ -228,12 +228,12 @@ impl SageMaker {
     }
 }
 
-/// The model that a header names. Triton reads no other header about models.
+/// Returns the model that the header specifies. Triton reads no other header about models.
 fn target_model(head: &RequestHead<'_>) -> Option<String> {
     head.header(TARGET_MODEL).map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
-/// A document about archives. Its type is Triton's.
+/// Creates a document about archives. Its content type is Triton's.
 fn described(document: Option<Vec<u8>>) -> HttpResponse {
     match document {
         Some(document) => http_response::plain(http_response::json(document)),
@@ -241,7 +241,7 @@ fn described(document: Option<Vec<u8>>) -> HttpResponse {
     }
 }
 
-/// The refusal of a request about archives. As in Triton, whatever the reason is.
+/// Refuses a request about archives, in the same way as Triton whatever the reason.
 fn refusal(status: &Status) -> HttpResponse {
     let code = match status.code() {
         Code::AlreadyExists => StatusCode::CONFLICT,
@@ -254,10 +254,11 @@ fn plain_error(code: StatusCode, status: &Status) -> HttpResponse {
     http_response::plain(http_response::error(code, status.message()))
 }
 
-/// The response to a request for an archive's model. As in Triton, failures are the client's
-/// whatever the reason is, unless memory is short: then SageMaker unloads other models.
+/// Converts the response to a request for an archive's model. As in Triton, failures are attributed
+/// to the client whatever the reason, unless memory is short; in that case, SageMaker unloads other
+/// models.
 fn invoked(response: HttpResponse) -> HttpResponse {
-    // A client that is to try again, or was cut off, is told so as at the other doors.
+    // A client that should retry, or was cut off, is informed as at the other doors.
     if response.code.is_success() || response.closes || response.retry_after_secs.is_some() {
         return response;
     }
@@ -266,7 +267,7 @@ fn invoked(response: HttpResponse) -> HttpResponse {
     http_response::document(code, response.chunks.concat().into())
 }
 
-/// Returns true if a text tells that memory, or the disk, is short. The words are Triton's.
+/// Returns true if a message reports a lack of memory or disk space. The words are Triton's.
 fn is_out_of_memory(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 17] = [
         b"CUDA out of memory",

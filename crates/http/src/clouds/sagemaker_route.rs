@@ -1,14 +1,14 @@
-//! The request to the door for SageMaker that a method and a path are.
+//! Maps a method and a path to a SageMaker request.
 
 use galatea_gate::access::ApiCategory;
 use hyper::Method;
 
-/// A request with the names in its path.
+/// A request, along with the names in its path.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum SageMakerRoute<'a> {
     Ping,
     Invocations,
-    /// All archives.
+    /// The list of all archives.
     List,
     Load,
     Describe(&'a str),
@@ -17,8 +17,8 @@ pub(super) enum SageMakerRoute<'a> {
 }
 
 impl<'a> SageMakerRoute<'a> {
-    /// The route of a request. Triton's pattern is `/models(?:/)?([^/]+)?(/invoke)?`, so the
-    /// slash behind `models` may be missing, and some methods look at a part of the path only.
+    /// Returns the route of a request. Triton's pattern is `/models(?:/)?([^/]+)?(/invoke)?`, so
+    /// the slash after `models` may be missing, and some methods examine only part of the path.
     pub(super) fn of(method: &Method, path: &'a str) -> Option<Self> {
         match path {
             "/ping" => return Some(Self::Ping),
@@ -36,7 +36,7 @@ impl<'a> SageMakerRoute<'a> {
         }
     }
 
-    /// The category of APIs that it belongs to.
+    /// Returns the category of APIs that the request belongs to.
     pub(super) const fn category(&self) -> ApiCategory {
         match self {
             Self::Ping => ApiCategory::Health,
@@ -48,7 +48,7 @@ impl<'a> SageMakerRoute<'a> {
     }
 }
 
-/// The name behind `/models`, and whether `/invoke` follows it.
+/// Returns the name after `/models`, and true if `/invoke` follows it.
 fn archive(rest: &str) -> Option<(&str, bool)> {
     let rest = match rest.strip_prefix('/') {
         Some("/invoke") => return Some(("", true)),

@@ -1,5 +1,5 @@
-//! The door for Vertex AI: one path for health, one for everything else. A header redirects
-//! requests to endpoints of the inference door.
+//! The Vertex AI door, with one path for health checks and one for everything else. A header
+//! redirects requests to endpoints of the inference door.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::{ModelAction, RegionAction, Route};
 
-/// The header with the path of another endpoint, without its first slash.
+/// The header with the path of another endpoint, without its leading slash.
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
 
-/// The type of the metrics, which is not that of the metrics door.
+/// The content type of the metrics, which differs from that at the metrics door.
 const TEXT: &str = "text/plain";
 
-/// The endpoint of the door.
+/// The endpoint of the Vertex AI door.
 pub(crate) struct VertexAi {
     api: Api,
     health: PathPattern,
@@ -37,12 +37,12 @@ pub(crate) struct VertexAi {
 enum Redirect<'a> {
     Endpoint(Route<'a>),
     Metrics,
-    /// To a change of the server, which only the inference door makes.
+    /// A change of the server, which only the inference door makes.
     Forbidden,
 }
 
 impl<'a> Redirect<'a> {
-    /// The meaning of a path with its first slash.
+    /// Returns the target for a path that begins with a slash.
     fn of(path: &'a str) -> Option<Self> {
         if path == "/metrics" {
             return Some(Self::Metrics);
@@ -141,7 +141,7 @@ impl VertexAi {
         }
     }
 
-    /// As in Triton, the metrics are in no category of APIs that can be restricted.
+    /// Returns the metrics. As in Triton, they belong to no API category that can be restricted.
     async fn metrics(&self) -> HttpResponse {
         let Some(metrics) = &self.metrics else {
             return http_response::bare(StatusCode::BAD_REQUEST);
@@ -157,7 +157,7 @@ impl VertexAi {
 mod tests {
     use super::*;
 
-    /// Every path of the inference door, by what a redirect to it is.
+    /// Every path of the inference door, grouped by the result of a redirect to it.
     const ENDPOINTS: &str = "/v2 /v2/health/live /v2/health/ready /v2/models/stats /v2/models/m \
         /v2/models/m/versions/1 /v2/models/m/infer /v2/models/m/versions/1/infer \
         /v2/models/m/ready /v2/models/m/config /v2/models/m/stats /v2/repository/index \

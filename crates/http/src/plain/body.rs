@@ -1,4 +1,4 @@
-//! The body of a plain request: a known number of bytes without framing.
+//! The body of a plain request, which is a known number of bytes without framing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,29 +14,29 @@ use super::writer;
 use crate::charged_buffer::ChargedBuffer;
 use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 
-/// A body, of which some bytes were received with the head.
+/// A body, part of which was received with the head.
 pub(super) struct PlainBody<'c, 'stream> {
     stream: &'c mut Receiver<'stream>,
     activity: &'c Activity,
     /// The bytes received with the head.
     early: &'c [u8],
     length: u64,
-    /// The number of bytes that are still to be received.
+    /// The number of bytes that have yet to be received.
     missing: u64,
     /// True if the client waits for an interim response before it sends the body.
     waits_for_continue: bool,
-    /// Set when nothing is missing.
+    /// Set once nothing is missing.
     is_whole: &'c AtomicBool,
-    /// The first byte behind the body, if it was received with it.
+    /// The first byte after the body, if it was received with the body.
     byte_after_body: Option<u8>,
     account: &'c Arc<Account>,
 }
 
-/// The bytes that are read at once of a body that is drained.
+/// The number of bytes per read while a body is drained.
 const DRAIN_BYTES: usize = 16 << 10;
 
 impl<'c, 'stream> PlainBody<'c, 'stream> {
-    /// A body of `length` bytes: `early`, followed by what the stream has.
+    /// Creates a body of `length` bytes that consists of `early` and then the data from the stream.
     pub(super) fn new(
         stream: &'c mut Receiver<'stream>,
         activity: &'c Activity,
@@ -62,15 +62,15 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         }
     }
 
-    /// The first byte behind the body, if it was received with it.
+    /// The first byte after the body, if it was received with the body.
     pub(super) const fn byte_after_body(&self) -> Option<u8> {
         self.byte_after_body
     }
 
-    /// Receives a part of what is missing into `buffer`, and returns how much.
+    /// Receives some of the missing bytes into `buffer` and returns their number.
     ///
-    /// It asks for one byte more than is missing: when the system returns less than it was
-    /// asked for, no further system call is needed to know that nothing is left.
+    /// The read requests one byte more than is missing. When the system returns fewer bytes than
+    /// requested, no further system call is needed to know that nothing is left.
     async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, BodyError> {
         let spare = buffer.capacity().saturating_sub(buffer.len());
         let wanted = usize::try_from(self.missing).unwrap_or(usize::MAX).saturating_add(1);
@@ -142,7 +142,7 @@ impl RequestBody for PlainBody<'_, '_> {
                 }
             }
         };
-        // The response is sent now, drained or not.
+        // The response is now sent, whether or not the body was drained.
         let _ = tokio::time::timeout(limits.time_max, reading).await;
     }
 }

@@ -17,14 +17,14 @@ use super::writer;
 use crate::charged_buffer::ChargedBuffer;
 use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 
-/// A chunked body, of which some bytes were received with the head.
+/// A chunked body, part of which was received with the head.
 pub(super) struct ChunkedBody<'c, 'stream> {
     stream: &'c mut Receiver<'stream>,
     activity: &'c Activity,
     account: &'c Arc<Account>,
-    /// The bytes that were received.
+    /// The received bytes.
     received: Vec<u8>,
-    /// The number of them that were decoded.
+    /// The number of received bytes that have been decoded.
     decoded: usize,
     decoder: ChunkDecoder,
     /// True if the client waits for an interim response before it sends the body.
@@ -34,7 +34,7 @@ pub(super) struct ChunkedBody<'c, 'stream> {
 }
 
 impl<'c, 'stream> ChunkedBody<'c, 'stream> {
-    /// A body that begins with `early`.
+    /// Creates a body that begins with `early`.
     pub(super) fn new(
         stream: &'c mut Receiver<'stream>,
         activity: &'c Activity,
@@ -55,14 +55,15 @@ impl<'c, 'stream> ChunkedBody<'c, 'stream> {
         }
     }
 
-    /// The bytes that were received behind the body.
+    /// Returns the bytes received after the body.
     pub(super) fn into_rest(self) -> Vec<u8> {
         let mut rest = self.received;
         rest.drain(..self.decoded.min(rest.len()));
         rest
     }
 
-    /// The place of the next content in what was received; `None` at the end of the body.
+    /// Returns the range of the next content in the received bytes, or `None` at the end of the
+    /// body.
     async fn content(&mut self) -> Result<Option<Range<usize>>, BodyError> {
         while !self.decoder.is_done() {
             if self.decoded >= self.received.len() {
@@ -82,12 +83,12 @@ impl<'c, 'stream> ChunkedBody<'c, 'stream> {
         Ok(None)
     }
 
-    /// Receives more, when all was decoded.
+    /// Receives more bytes when all have been decoded.
     async fn receive(&mut self) -> Result<(), BodyError> {
         self.received.clear();
         self.decoded = 0;
         self.received.reserve_exact(RECEIVE_BYTES);
-        // What is behind the body must fit into the buffer of the session.
+        // The bytes after the body must fit into the session's buffer.
         let mut room = (&mut self.received).limit(RECEIVE_BYTES);
         let reading = self.stream.read_buf(&mut room);
         match self.activity.wait_for_client(AwaitedStep::Body, reading).await {
@@ -143,7 +144,7 @@ impl RequestBody for ChunkedBody<'_, '_> {
                 }
             }
         };
-        // The response is sent now, drained or not.
+        // The response is now sent, whether or not the body was drained.
         let _ = tokio::time::timeout(limits.time_max, reading).await;
     }
 }

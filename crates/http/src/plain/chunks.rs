@@ -1,61 +1,61 @@
 //! The framing of a chunked body.
 //!
-//! The grammar is read strictly, because a proxy in front of the server may read it, too:
-//! each size is in hexadecimal digits and each line ends with CR LF. Extensions of chunks
-//! and trailers have no meaning here; they are skipped, within bounds.
+//! The grammar is applied strictly, because a proxy in front of the server may parse the body too:
+//! each size consists of hexadecimal digits, and each line ends with CR LF. Chunk extensions and
+//! trailers have no meaning here and are skipped, within limits.
 
 use std::ops::Range;
 
-/// The length that the line of a chunk's size may have, extensions included.
+/// The maximum length of a chunk-size line, including extensions.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// The length that all trailers may have.
+/// The maximum total length of the trailers.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
-/// Splits a body into its chunks, however its bytes arrive.
+/// Splits a body into its chunks, regardless of the pieces in which it arrives.
 #[derive(Debug)]
 pub(super) struct ChunkDecoder {
     state: ChunkState,
-    /// The bytes of the current line or of the trailers.
+    /// The number of bytes in the current line or in the trailers.
     line_bytes: usize,
-    /// The number of chunks with content that have begun.
+    /// The number of non-empty chunks that have begun.
     chunks: u32,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ChunkState {
-    /// In the digits of a size, if there were some.
+    /// In the digits of a size. The size is `None` before the first digit.
     Size { size: Option<u64> },
-    /// In what follows the digits, up to the CR.
+    /// After the digits, up to the CR.
     Extension { size: u64 },
-    /// Behind the CR of a size.
+    /// After the CR of a size.
     SizeEnd { size: u64 },
     /// In the content.
     Content { missing: u64 },
-    /// Behind the content: CR.
+    /// After the content, where CR must follow.
     ContentCr,
-    /// Behind the content: LF.
+    /// After the content, where LF must follow.
     ContentLf,
-    /// At the beginning of a trailer, or of the empty line that ends the body.
+    /// At the beginning of a trailer or of the empty line that ends the body.
     Trailers,
     /// In a trailer.
     Trailer,
-    /// Behind the CR of the empty line.
+    /// After the CR of the empty line.
     End,
     /// The body is complete.
     Done,
 }
 
-/// The bytes are not a chunked body.
+/// An error that means that the bytes are not a chunked body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The contents of a piece of a body.
+/// The decoded part of a piece of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
-    /// Content, as a part of the piece. May be empty.
+    /// The content, as a range of the piece. It may be empty.
     pub(super) content: Range<usize>,
-    /// The number of the piece's bytes that were decoded.
+    /// The number of bytes of the piece that were decoded.
     pub(super) used: usize,
 }
 
@@ -69,13 +69,13 @@ impl ChunkDecoder {
         self.state == ChunkState::Done
     }
 
-    /// The number of chunks with content that have begun.
+    /// The number of non-empty chunks that have begun.
     pub(super) const fn chunks(&self) -> u32 {
         self.chunks
     }
 
-    /// Decodes the front of `piece`, up to the end of some content, of the piece or of the
-    /// body. What isn't used belongs to the next call or, behind the body, to the next request.
+    /// Decodes the front of `piece`, up to the end of some content, of the piece or of the body.
+    /// Unused bytes belong to the next call or, after the body, to the next request.
     pub(super) fn decode(&mut self, piece: &[u8]) -> Result<Decoded, Malformed> {
         for (index, byte) in piece.iter().enumerate() {
             match self.state {
@@ -106,7 +106,7 @@ impl ChunkDecoder {
             if missing == 0 { ChunkState::ContentCr } else { ChunkState::Content { missing } };
     }
 
-    /// Reads a byte of the framing.
+    /// Parses a framing byte.
     fn step(&mut self, byte: u8) -> Result<(), Malformed> {
         self.state = match (self.state, byte) {
             (ChunkState::Size { size: Some(size) }, b'\r') => ChunkState::SizeEnd { size },
@@ -145,7 +145,7 @@ impl ChunkDecoder {
         state
     }
 
-    /// Bounds what has no content.
+    /// Limits the bytes that are not content.
     fn count_line(&mut self) -> Result<(), Malformed> {
         let bytes_max = match self.state {
             ChunkState::Trailers | ChunkState::Trailer | ChunkState::End | ChunkState::Done => {
@@ -162,8 +162,8 @@ impl ChunkDecoder {
 mod tests {
     use super::*;
 
-    /// The content, the number of chunks and what is behind the body, if the body arrives
-    /// in pieces of this size. `None` if it is incomplete.
+    /// Returns the content, the number of chunks and the bytes after the body, if the body arrives
+    /// in pieces of this size. Returns `None` if the body is incomplete.
     fn decode_in(text: &[u8], size: usize) -> Result<Option<(Vec<u8>, u32, usize)>, Malformed> {
         let (mut decoder, mut content, mut used) = (ChunkDecoder::new(), Vec::new(), 0_usize);
         while !decoder.is_done() {

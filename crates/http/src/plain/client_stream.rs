@@ -1,11 +1,12 @@
-//! The two directions of a client's connection: those of its socket, or those inside TLS.
+//! The two directions of a client's connection, over its socket or inside TLS.
 //!
-//! A socket is read and written by its own means at the same time. A stream inside TLS has one
-//! state for both directions, so its halves share it under a lock, which no call holds while it
-//! waits. What is written leaves TLS with a flush.
+//! A socket can be read and written at the same time. A stream inside TLS has one state for both
+//! directions, so its halves share the state under a lock, which no call holds while it waits.
+//! Written bytes leave TLS with a flush.
 //!
-//! A client that closes the sending side of its socket may still read its response. Inside TLS
-//! it has left: it can say that it sends no more, and a stream that ends without that is cut.
+//! A client that closes the sending side of its socket may still read its response. A client inside
+//! TLS has disconnected in that case: TLS has a message that announces the end of sending, and a
+//! stream that ends without it has been cut off.
 
 use std::future::pending;
 use std::io::{self, ErrorKind, IoSlice};
@@ -18,7 +19,7 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::ReadHalf;
 
-/// A stream inside TLS, which both directions share.
+/// A stream inside TLS that both directions share.
 pub(super) type SharedTls = Lock<Box<TlsStream>>;
 
 /// The direction from the client.
@@ -34,19 +35,19 @@ pub(super) enum Sender<'s> {
     Tls(&'s SharedTls),
 }
 
-/// The end of what a client sends.
+/// The end of the client's input.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum InputEnd {
-    /// It isn't visible: the client has sent more.
+    /// The end isn't visible, because the client has sent more.
     Hidden,
-    /// The client sends no more, and may read.
+    /// The client sends no more but may read.
     Reached,
-    /// The client has left.
+    /// The client has disconnected.
     Gone,
 }
 
 impl Receiver<'_> {
-    /// The other direction.
+    /// Returns the other direction.
     pub(super) fn sender(&self) -> Sender<'_> {
         match self {
             Self::Tcp(stream) => Sender::Tcp(stream.as_ref()),
@@ -72,21 +73,22 @@ impl AsyncRead for Receiver<'_> {
 }
 
 impl Sender<'_> {
-    /// Writes what fits at once, and returns its length; the error `WouldBlock` if nothing fits.
+    /// Writes as much as fits immediately and returns its length, or the error `WouldBlock` if
+    /// nothing fits.
     pub(super) fn try_write(self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, parts) {
             (Self::Tcp(stream), [only]) => stream.try_write(only),
             (Self::Tcp(stream), parts) => stream.try_write_vectored(parts),
             (Self::Tls(stream), parts) => {
                 let mut stream = stream.lock("write inside TLS");
-                // Who has to wait polls for the flush, and is woken by that.
+                // Callers that have to wait poll for the flush, which wakes them.
                 let context = &mut Context::from_waker(Waker::noop());
                 at_once(Pin::new(&mut **stream).poll_write_vectored(context, parts))
             }
         }
     }
 
-    /// Returns true if nothing that was written waits for room in the socket.
+    /// Returns true if no written bytes wait for room in the socket.
     pub(super) fn try_flush(self) -> io::Result<bool> {
         let Self::Tls(stream) = self else { return Ok(true) };
         let mut stream = stream.lock("flush TLS");
@@ -97,7 +99,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits for room, after `try_write` found none or `try_flush` was not done.
+    /// Waits for room after `try_write` found none or `try_flush` was incomplete.
     pub(super) fn poll_room(self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_write_ready(context),
@@ -108,7 +110,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits for more from the client, or for its end. Nothing is taken of what it sends.
+    /// Waits for more input from the client, or for its end. No input is consumed.
     pub(super) fn poll_input_end(self, context: &mut Context<'_>) -> Poll<InputEnd> {
         match self {
             Self::Tcp(stream) => {
@@ -131,12 +133,12 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits until a client that sends no more refuses what is sent.
+    /// Waits until a client that sends no more rejects the data that it is sent.
     pub(super) async fn reset(self) {
         match self {
-            // An error of the wait is one of the socket.
+            // An error while waiting is an error of the socket.
             Self::Tcp(stream) => drop(stream.ready(Interest::ERROR).await),
-            // Such a client has left.
+            // Such a client has disconnected.
             Self::Tls(_) => pending().await,
         }
     }

@@ -1,10 +1,10 @@
-//! Notices a client that disconnects before it has its response.
+//! Detects clients that disconnect before they have their response.
 //!
-//! A client that has sent its request may close its sending side, and still wants the
-//! response. It looks like a client that has left: the socket's end is all that can be
-//! seen. Sending tells them apart, because the system of a client that has left answers
-//! with a reset. So the first byte of the response is sent early; it is the same for all
-//! responses.
+//! A client that has sent its request may close its sending side and still want the response. It
+//! looks like a client that has disconnected, because only the end of the socket's input is
+//! visible. Sending distinguishes the two, because the system of a disconnected client answers with
+//! a reset. The first byte of the response, which is the same for all responses, is therefore sent
+//! early.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -17,20 +17,20 @@ use super::client_stream::{InputEnd, Sender};
 /// The beginning of every response.
 const FIRST_BYTE: &[u8] = b"H";
 
-/// Watches a connection while its response is made.
+/// Watches a connection while its response is created.
 pub(super) struct ClientWatch<'s> {
     stream: Sender<'s>,
-    /// True if the whole body was received. Until then, reading it notices the end.
+    /// True if the whole body has been received. Until then, reading the body detects the end.
     is_body_whole: &'s AtomicBool,
-    /// True if the end of the connection is visible: behind further requests it isn't.
+    /// True if the end of the connection is visible. It isn't while further requests precede it.
     is_end_visible: bool,
 }
 
-/// The outcome of a request.
+/// The result of watching over a request.
 pub(super) enum WatchedResponse<T> {
-    /// It has a response, of which the client has this many bytes.
+    /// The request has a response, and the client already has this many of its bytes.
     Made(T, usize),
-    /// It failed, or the client left.
+    /// The request failed, or the client disconnected.
     Gone,
 }
 
@@ -51,7 +51,7 @@ impl<'s> ClientWatch<'s> {
         Self { stream, is_body_whole, is_end_visible }
     }
 
-    /// The result of `respond`, unless it fails or the client disconnects.
+    /// Returns the result of `respond`, unless it fails or the client disconnects.
     pub(super) async fn unless_disconnected<T, F>(
         mut self,
         mut respond: Pin<&mut impl Future<Output = Result<T, F>>>,
@@ -84,7 +84,7 @@ impl<'s> ClientWatch<'s> {
         }
     }
 
-    /// The same for a client that sends no more.
+    /// Does the same for a client that sends no more.
     async fn unless_reset<T, F>(
         self,
         respond: Pin<&mut impl Future<Output = Result<T, F>>>,

@@ -1,7 +1,7 @@
-//! Writing the events of a response as chunks, while its client is watched.
+//! Writes the events of a response as chunks while watching the client.
 //!
-//! A client that closes its sending side may still read, as `client_watch.rs` says. What is sent
-//! to tell whether it does is a zero before the size of the next chunk, which changes nothing.
+//! A client that closes its sending side may still read, as `client_watch.rs` explains. To find out
+//! whether it does, a zero is sent in front of the next chunk's size, which it doesn't change.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -16,35 +16,35 @@ use super::writer::write;
 use crate::event_stream::EventsLost;
 use crate::events::Events;
 
-/// Events are gathered up to this size, and written with one system call.
+/// The size up to which events are gathered and written with one system call.
 const GATHERED_BYTES: usize = 16 << 10;
 
-/// After this many writes without a wait, other connections of the thread are served.
+/// The number of writes without a wait after which other connections of the thread are served.
 const WRITES_IN_A_ROW_MAX: u32 = 16;
 
-/// The bytes for a client that sends no more.
+/// The bytes sent to probe a client that sends no more.
 const PROBE: &[u8] = b"0";
 
-/// The signs by which a client is seen to leave.
+/// The signal that indicates that a client has disconnected.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// It sends no more.
+    /// The client sends no more.
     End,
-    /// It doesn't accept what is sent.
+    /// The client doesn't accept the data that it is sent.
     Reset,
 }
 
 /// The result of a poll.
 enum WriterPoll {
     Event(Bytes),
-    /// There is no event now, but something to be written.
+    /// There is no event at present, but there is data to write.
     Pause,
     LastEvent,
     End,
     Gone,
 }
 
-/// Writes `head` and then the events, each as a chunk.
+/// Writes `head`, followed by the events, each as a chunk.
 pub(super) async fn write_events(
     stream: Sender<'_>,
     activity: &Activity,
@@ -110,7 +110,7 @@ fn begin_chunk(gathered: &mut Vec<u8>, length: usize) -> io::Result<()> {
     write!(gathered, "{length:x}\r\n")
 }
 
-/// Waits until the client is seen to leave.
+/// Waits until the client is found to have disconnected.
 fn poll_client(
     stream: Sender<'_>,
     watched: Watched,
@@ -120,7 +120,7 @@ fn poll_client(
     match watched {
         Watched::Reset => reset.poll(context).map(|()| WriterPoll::Gone),
         Watched::End => match stream.poll_input_end(context) {
-            // A further request, behind which the end can't be seen.
+            // Another request hides the end of the input.
             Poll::Ready(InputEnd::Hidden) | Poll::Pending => Poll::Pending,
             Poll::Ready(InputEnd::Reached) => Poll::Ready(WriterPoll::End),
             Poll::Ready(InputEnd::Gone) => Poll::Ready(WriterPoll::Gone),

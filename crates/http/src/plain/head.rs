@@ -1,4 +1,4 @@
-//! Parsing the head of a plain request.
+//! Parses the head of a plain request.
 
 use std::mem::MaybeUninit;
 
@@ -10,19 +10,19 @@ use hyper::Method;
 
 use crate::request_head::{RequestHead, sent_headers};
 
-/// The head of a plain request, and what it means for its connection.
+/// The head of a plain request, and its consequences for the connection.
 #[derive(Debug)]
 pub(super) struct PlainHead<'a> {
     pub(super) head: RequestHead<'a>,
-    /// Its length in bytes.
+    /// The length of the head in bytes.
     pub(super) length: usize,
     pub(super) framing: Framing,
-    /// The client waits for the interim response 100 before it sends the body.
+    /// True if the client waits for the interim response 100 before it sends the body.
     pub(super) waits_for_continue: bool,
     pub(super) keeps_alive: bool,
 }
 
-/// The end of a body.
+/// The position at which a body ends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// After this many bytes.
@@ -31,18 +31,18 @@ pub(super) enum Framing {
     Chunks,
 }
 
-/// The kind of the received bytes' front.
+/// The kind of data at the front of the received bytes.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made, and not kept")]
 pub(super) enum Parsed<'a> {
     Plain(PlainHead<'a>),
     /// The beginning of a head.
     Incomplete,
-    /// A head that is left to hyper, for example because it could be understood in two ways.
+    /// A head that is left to hyper, for example because it is ambiguous.
     NotPlain,
 }
 
-/// Heads with more headers are left to hyper.
+/// The maximum number of headers; heads with more are left to hyper.
 const HEADERS_MAX: usize = 32;
 
 /// Parses the head at the front of `bytes`.
@@ -60,14 +60,14 @@ pub(super) fn parse(bytes: &[u8], wants_headers: impl Fn(&str) -> bool) -> Parse
     }
 }
 
-/// Returns true if there is an empty line, which ends a head, after the first `seen` bytes. A head
-/// that arrives byte by byte is parsed when it is complete.
+/// Returns true if there is an empty line, which ends a head, after the first `seen` bytes. This
+/// lets a head that arrives byte by byte be parsed only once it is complete.
 pub(super) fn has_end(bytes: &[u8], seen: usize) -> bool {
     let unseen = bytes.get(seen.saturating_sub(3)..).unwrap_or_default();
     unseen.windows(2).any(|two| two == b"\n\n") || unseen.windows(3).any(|three| three == b"\n\r\n")
 }
 
-/// The head of a complete request, if it is plain.
+/// Returns the head of a complete request, if the request is plain.
 fn plain<'a>(
     request: &Request<'_, 'a>,
     length: usize,
@@ -114,7 +114,7 @@ fn plain<'a>(
     Some(plain)
 }
 
-/// Returns true if a target is a path and nothing else, of characters that have one meaning.
+/// Returns true if a target is only a path, and all its characters are unambiguous.
 fn is_plain_path(path: &str) -> bool {
     let plain = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'.' | b'~' | b'%')
@@ -123,7 +123,7 @@ fn is_plain_path(path: &str) -> bool {
 }
 
 impl<'a> PlainHead<'a> {
-    /// Applies a header; `None` if a request with it isn't plain.
+    /// Applies a header. Returns `None` if a request with this header isn't plain.
     fn apply(&mut self, header: &Header<'a>, has_framing: &mut bool) -> Option<()> {
         let Header { name, value } = *header;
         let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -186,7 +186,8 @@ impl<'a> PlainHead<'a> {
     }
 }
 
-/// The number that `value` spells in digits, if it fits into signed and unsigned integers.
+/// Returns the number that the digits in `value` spell, if it fits into signed and unsigned
+/// integers.
 fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
     use crate::request_head::SentHeader;
 
-    /// The parsed parts of a request with these headers.
+    /// Returns the parsed parts of a request with these headers.
     fn parsed_with(headers: &str) -> Option<String> {
         let text = format!("POST /v2/models/m/infer HTTP/1.1\r\n{headers}\r\nbody");
         let Parsed::Plain(plain) = parse(text.as_bytes(), |_| true) else { return None };

@@ -1,4 +1,4 @@
-//! Bytes that were received and not served.
+//! Bytes that were received but not served yet.
 
 use std::io;
 
@@ -7,14 +7,14 @@ use tokio::io::AsyncReadExt;
 
 use super::client_stream::Receiver;
 
-/// The bytes that are received at once: heads, and bodies that are not longer. An idle connection
-/// keeps this much memory, and never more.
+/// The maximum number of bytes received at once: heads, and bodies that are no longer than this. An
+/// idle connection keeps this much memory and never more.
 pub(super) const RECEIVE_BYTES: usize = 16 << 10;
 
-/// The buffer. It never grows.
+/// The receive buffer, which never grows.
 pub(super) struct ReceiveBuffer {
     bytes: Vec<u8>,
-    /// The start of the bytes that were not served.
+    /// The start of the bytes that have not been served.
     start: usize,
 }
 
@@ -23,12 +23,12 @@ impl ReceiveBuffer {
         Self { bytes: Vec::with_capacity(RECEIVE_BYTES), start: 0 }
     }
 
-    /// The bytes that were not served.
+    /// Returns the bytes that have not been served.
     pub(super) fn unread(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// The next `count` bytes were served.
+    /// Marks the next `count` bytes as served.
     pub(super) fn consume(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.bytes.len());
     }
@@ -38,20 +38,20 @@ impl ReceiveBuffer {
         if bytes.is_empty() {
             return;
         }
-        // Without this a full buffer would grow.
+        // Otherwise, a full buffer would grow.
         self.compact();
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Receives what there is room for; returns the number of bytes, 0 at the end of the
-    /// stream.
+    /// Receives as many bytes as there is room for. Returns their number, which is 0 at the end of
+    /// the stream.
     pub(super) async fn receive(&mut self, stream: &mut Receiver<'_>) -> io::Result<usize> {
         self.compact();
         let room = RECEIVE_BYTES.saturating_sub(self.bytes.len());
         stream.read_buf(&mut (&mut self.bytes).limit(room)).await
     }
 
-    /// Makes room where the bytes were that have been served.
+    /// Reclaims the space of the bytes that have been served.
     fn compact(&mut self) {
         self.bytes.drain(..self.start);
         self.start = 0;

@@ -1,4 +1,4 @@
-//! The plain requests of one connection, one after the other.
+//! The successive plain requests of one connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -30,18 +30,19 @@ use crate::http_response::{self, HttpResponse, SendTrace};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 
-/// The time that a client may go on sending after the response to a request that was not read
-/// to its end. A socket that is closed before that is reset, and the response lost.
+/// The time for which a client may continue to send after the response to a request that was not
+/// fully read. If the socket were closed earlier, the connection would be reset and the response
+/// lost.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Heads up to this length are remembered.
+/// The maximum length of a head that is remembered.
 const REMEMBERED_BYTES_MAX: usize = 2 << 10;
 
 /// The end of a session.
 pub(crate) enum SessionEnd {
-    /// The connection is to be closed.
+    /// The connection must be closed.
     Closed,
-    /// The next request isn't plain; these bytes of it were received.
+    /// The next request isn't plain; these bytes of it have been received.
     NotPlain(Stream, Bytes),
 }
 
@@ -66,7 +67,7 @@ pub(crate) async fn serve<E: Endpoint>(
                 let stream = Lock::new(stream);
                 let (receiver, sender) = (Receiver::Tls(&stream), Sender::Tls(&stream));
                 let session = Session::new(endpoint, activity, account, receiver, sender);
-                // A connection of those who don't encrypt has no room for it.
+                // Boxed, because connections without TLS need no room for it.
                 let last = Box::pin(session.run()).await;
                 end(Stream::Tls(stream.into_inner()), last).await
             }
@@ -75,7 +76,7 @@ pub(crate) async fn serve<E: Endpoint>(
     until_closed(serving, phase).await
 }
 
-/// Ends a session behind its last request.
+/// Ends a session after its last request.
 async fn end(mut stream: Stream, last: LastStep) -> SessionEnd {
     let lingers = match last {
         LastStep::Gone => return SessionEnd::Closed,
@@ -84,7 +85,7 @@ async fn end(mut stream: Stream, last: LastStep) -> SessionEnd {
         LastStep::Linger => true,
     };
     let ending = async {
-        // The connection ends whether this succeeds or not.
+        // The connection ends whether or not this succeeds.
         if stream.shutdown().await.is_ok() && lingers {
             let _ = copy(&mut stream, &mut sink()).await;
         }
@@ -103,9 +104,9 @@ async fn until_closed(
     let mut closed = pin!(phase.closed());
     let mut is_waiting = false;
     poll_fn(move |context| {
-        // As long as the door serves, one poll is enough: the future is woken by the next
-        // phase, which this thread may see before the wake-up. From then on it is polled
-        // each time, since each wake-up may be the one that it has to answer.
+        // While the door is serving, one poll is enough: the next phase wakes the future, and this
+        // thread may see that phase before the wake-up. After that, the future is polled each time,
+        // because any wake-up may be meant for it.
         if !is_waiting || now.is_stopping() {
             is_waiting = true;
             if closed.as_mut().poll(context).is_ready() {
@@ -130,13 +131,13 @@ struct Session<'s, E> {
 
 /// The step after a connection's last plain request.
 enum LastStep {
-    /// The client has closed the connection, or it must make room.
+    /// The client has closed the connection, or the connection must make room.
     Gone,
     /// The connection is closed.
     Close,
-    /// The same when the client has stopped sending.
+    /// The connection is closed once the client has stopped sending.
     Linger,
-    /// The next request isn't plain; these bytes of it were received.
+    /// The next request isn't plain; these bytes of it have been received.
     NotPlain(Bytes),
 }
 
@@ -146,31 +147,31 @@ enum Next {
     KeepAlive,
     /// The connection is closed.
     Close,
-    /// The same when the client has stopped sending.
+    /// The connection is closed once the client has stopped sending.
     Linger,
     /// The request was not served, because it isn't plain.
     NotPlain,
-    /// There is no further request.
+    /// There is no other request.
     Gone,
 }
 
-/// A request with its response, which is not written yet.
+/// A request with its response, which has yet to be written.
 struct Exchange {
     response: HttpResponse,
-    /// The number of bytes of the response that the client has.
+    /// The number of bytes of the response that the client already has.
     sent: usize,
     rest: Rest,
 }
 
-/// The remains of a request.
+/// The remains of a request after its response.
 struct Rest {
-    /// The length of the head and of the body bytes behind it in the receive buffer.
+    /// The length of the head, plus the body bytes that follow it in the receive buffer.
     consumed: usize,
-    /// The bytes that were received behind the body, if they were received with it.
+    /// The bytes after the body, if they were received with it.
     behind_body: SmallVec<[u8; 1]>,
-    /// True if the client wants to keep the connection.
+    /// True if the client wants to keep the connection open.
     keeps_alive: bool,
-    /// True if the whole body was received.
+    /// True if the whole body has been received.
     is_whole: bool,
 }
 
@@ -203,7 +204,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
             let next = if !seen.is_empty() && self.buffer.unread().starts_with(&seen) {
                 self.serve_alike(&seen).await
             } else {
-                // Other requests come more often by far, and their futures need no room for it.
+                // Other requests are far more common, and their futures need no room for this one.
                 Box::pin(self.serve_next(&mut seen)).await
             };
             match next {
@@ -218,9 +219,9 @@ impl<'s, E: Endpoint> Session<'s, E> {
         }
     }
 
-    /// Returns whether there is the beginning of a request, when it has arrived.
+    /// Waits until the beginning of a request has arrived. Returns false if none will.
     async fn has_request(&mut self) -> bool {
-        // The single byte that may have been received behind a body makes no head.
+        // The single byte that may have been received after a body is not a head.
         if self.buffer.unread().len() <= 1 && !self.wait().await {
             return false;
         }
@@ -230,7 +231,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
         true
     }
 
-    /// Waits for the first bytes of the next request; returns whether there are some.
+    /// Waits for the first bytes of the next request. Returns true if there are any.
     async fn wait(&mut self) -> bool {
         let time_slice = &mut self.time_slice;
         let mut receiving = pin!(self.buffer.receive(&mut self.receiver));
@@ -244,7 +245,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
         matches!(self.activity.wait_for_client(AwaitedStep::Idle, received).await, Ok(Ok(1..)))
     }
 
-    /// Serves the request at the front of the buffer, and remembers its head.
+    /// Serves the request at the front of the buffer and remembers its head.
     async fn serve_next(&mut self, seen: &mut Vec<u8>) -> Next {
         let wants_headers = |path: &str| self.endpoint.wants_headers_of(path);
         let mut parsed = head::parse(self.buffer.unread(), wants_headers);
@@ -271,7 +272,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
     }
 
     /// Serves the requests at the front of the buffer that have this head. Most clients repeat
-    /// theirs, and so it is parsed once.
+    /// their heads, so a repeated head is parsed only once.
     async fn serve_alike(&mut self, text: &[u8]) -> Next {
         let wants_headers = |path: &str| self.endpoint.wants_headers_of(path);
         let Parsed::Plain(head) = head::parse(text, wants_headers) else { return Next::NotPlain };
@@ -291,7 +292,8 @@ impl<'s, E: Endpoint> Session<'s, E> {
         Next::KeepAlive
     }
 
-    /// Receives the rest of a head. Returns what follows if that isn't the head.
+    /// Receives the rest of a head. Returns the next step if the received bytes don't complete the
+    /// head.
     async fn complete_head(&mut self) -> Option<Next> {
         let since = self.activity.now();
         loop {
@@ -314,7 +316,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
         }
     }
 
-    /// Leaves the request behind and writes its response.
+    /// Consumes the request and writes its response.
     async fn settle(&mut self, exchange: Exchange) -> Next {
         let Exchange { mut response, sent, rest } = exchange;
         self.buffer.consume(rest.consumed);
@@ -340,7 +342,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
         let _trace = SendTrace::begin(response.trace.clone());
         let sender = self.sender;
         let head = self.writer.events_head(response, sent, closes);
-        // A client of which an early byte had to be sent sends no more.
+        // A client that was sent an early byte sends no more.
         let watched = if sent > 0 { Watched::Reset } else { Watched::End };
         match write_events(sender, self.activity, head, events, watched).await {
             Ok(()) if !closes => Next::KeepAlive,
@@ -372,7 +374,7 @@ struct Directions<'c, 's> {
     sender: Sender<'s>,
 }
 
-/// Makes the response to a request; `None` if its client disconnects first.
+/// Creates the response to a request. Returns `None` if the client disconnects first.
 async fn respond<E: Endpoint>(
     endpoint: &E,
     activity: &Activity,
@@ -391,8 +393,8 @@ async fn respond<E: Endpoint>(
             let (early, behind) = behind_head.split_at_checked(early).unwrap_or_default();
             (early, behind.is_empty())
         }
-        // What is behind the body isn't known yet. A peek at the socket finds no more than
-        // the end then, which the client reached with all of its requests sent.
+        // The bytes after the body aren't known yet. A peek at the socket then finds only the end,
+        // which the client reached after sending all of its requests.
         Framing::Chunks => (behind_head, true),
     };
     let watch = ClientWatch::new(sender, &is_body_whole, is_end_visible);
@@ -450,7 +452,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads bodies, and responds with the path and their lengths.
+    /// Reads bodies and responds with the path and the body lengths.
     struct Lengths;
 
     impl Endpoint for Lengths {
@@ -468,8 +470,8 @@ mod tests {
         async fn drain<B: RequestBody>(&self, _: &mut B) {}
     }
 
-    /// Has a session serve requests that are all there before the first is read. Returns what
-    /// it returns, and the responses.
+    /// Makes a session serve requests that have all arrived before the first is read. Returns the
+    /// session's result and the responses.
     async fn served<T>(
         requests: &[u8],
         serve: impl AsyncFnOnce(Session<'_, Lengths>) -> T,
@@ -494,7 +496,7 @@ mod tests {
         runtime.block_on(future)
     }
 
-    /// Checks the responses to requests, as the words of their errors.
+    /// Checks the responses to requests, given as the words of their errors.
     fn check(requests: &str, expected: &[&str]) -> LastStep {
         let (last, responses) =
             block_on(served(requests.as_bytes(), async |session| session.run().await));
@@ -512,7 +514,7 @@ mod tests {
     fn repeated_heads_and_others_are_served() {
         let (short, long) = (request("/a", 3), request("/a", 30));
         let other = request("/b", 3);
-        // Longer than heads that are remembered.
+        // This is longer than any head that is remembered.
         let cookie = format!("HTTP/1.1\r\nCookie: {}\r\n", "c".repeat(REMEMBERED_BYTES_MAX));
         let odd = short.replace("HTTP/1.1\r\n", &cookie);
         let requests =

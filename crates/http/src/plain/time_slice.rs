@@ -1,36 +1,36 @@
-//! The time that a connection may keep its thread.
+//! Limits the time for which a connection may occupy its thread.
 //!
-//! A client that sends requests faster than they are served never makes its connection
-//! wait, so the connection lets the other ones of its thread go first now and then. Time
-//! counts, because some requests cost a thousand times as much as others. A connection
-//! that waits for its client after each request reads no clock.
+//! A client that sends requests faster than they are served never makes its connection wait, so the
+//! connection occasionally yields to the thread's other connections. The limit is a time, because
+//! some requests cost a thousand times as much as others. A connection that waits for its client
+//! after each request reads no clock.
 
 use std::time::{Duration, Instant};
 
-/// The time that requests are served in a row, measured from the start of the second one.
+/// The time for which consecutive requests are served, measured from the start of the second one.
 const SLICE_TIME_MAX: Duration = Duration::from_micros(200);
 
-/// The number of requests that are served in a row, however short they are.
+/// The maximum number of consecutive requests, however short they are.
 const SLICE_REQUESTS_MAX: u32 = 16;
 
-/// The requests that a connection has served without a wait.
+/// The requests that a connection has served without waiting.
 #[derive(Debug, Default)]
 pub(super) struct TimeSlice {
     requests: u32,
-    /// When the second of them began.
+    /// The time at which the second of them began.
     began: Option<Instant>,
 }
 
 impl TimeSlice {
-    /// The connection waits for its client.
+    /// Notes that the connection waits for its client.
     pub(super) fn end(&mut self) {
         if self.requests > 0 {
             *self = Self::default();
         }
     }
 
-    /// Counts a request that is about to be served. Returns whether the other connections
-    /// of the thread come first; the next slice begins with this request then.
+    /// Counts a request that is about to be served. Returns true if the thread's other connections
+    /// come first, in which case the next slice begins with this request.
     pub(super) fn is_over(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let is_over = match (self.requests, self.began) {
             (0, _) => false,
@@ -53,7 +53,8 @@ impl TimeSlice {
 mod tests {
     use super::*;
 
-    /// The number of requests of this duration that are served before others get their turn.
+    /// Returns the number of requests with this duration that are served before other connections
+    /// get their turn.
     fn in_a_row(duration: Duration) -> u32 {
         let mut time_slice = TimeSlice::default();
         let begin = Instant::now();

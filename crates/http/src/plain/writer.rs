@@ -1,4 +1,4 @@
-//! Writing responses.
+//! Writes responses.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
@@ -12,18 +12,18 @@ use smallvec::SmallVec;
 use super::client_stream::Sender;
 use crate::http_response::{HttpResponse, reason};
 
-/// A body up to this size is copied behind the head: writing one buffer is cheaper than
+/// The maximum size of a body that is copied after the head: writing one buffer is cheaper than
 /// writing several.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// The number of buffers that the system takes at once.
+/// The number of buffers that one system call accepts.
 const PARTS_MAX: usize = 64;
 
-/// After this many bytes without a wait, other connections of the thread are served: the
-/// runtime doesn't count what is written past it.
+/// The number of bytes without a wait after which other connections of the thread are served: the
+/// runtime doesn't count writes that bypass it.
 const WRITTEN_IN_A_ROW_MAX: usize = 1 << 20;
 
-/// The part of a response that the system has taken.
+/// The part of a response that the system has accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     All,
@@ -40,8 +40,8 @@ pub(super) struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Writes a response, except for the `sent` bytes of it that the client has already, as far
-    /// as the system takes it at once.
+    /// Writes a response, except for the `sent` bytes that the client already has, as far as the
+    /// system accepts it immediately.
     pub(super) fn send(
         &mut self,
         stream: Sender<'_>,
@@ -66,7 +66,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Writes what is left behind [`Self::send`], which wrote `count` bytes.
+    /// Writes the remainder after [`Self::send`], which wrote `count` bytes.
     pub(super) async fn send_rest(
         &self,
         stream: Sender<'_>,
@@ -80,8 +80,8 @@ impl ResponseWriter {
         write(stream, activity, unsent(&self.buffer, sent.saturating_add(count)), others).await
     }
 
-    /// The head of a response whose body is events, except for the `sent` bytes that the client
-    /// has already. The events may be gathered behind it.
+    /// Returns the head of a response whose body consists of events, except for the `sent` bytes
+    /// that the client already has. The events may be gathered after it.
     pub(super) fn events_head(
         &mut self,
         response: &HttpResponse,
@@ -94,8 +94,8 @@ impl ResponseWriter {
         &mut self.buffer
     }
 
-    /// Writes the head as hyper does, so that responses don't depend on what served them. A
-    /// body without a length is sent in chunks.
+    /// Writes the head in the same way as hyper, so that a response doesn't depend on which of the
+    /// two served it. A body without a known length is sent in chunks.
     fn push_head(&mut self, response: &HttpResponse, length: Option<usize>, closes: bool) {
         let mut digits = itoa::Buffer::new();
         let mut push = |parts: &[&str]| {
@@ -147,7 +147,7 @@ impl ResponseWriter {
     }
 }
 
-/// The date of the last response, kept because many are made in one second.
+/// The date of the last response, cached because many responses are created within a second.
 #[derive(Default)]
 struct Date {
     second: Option<u64>,
@@ -155,7 +155,7 @@ struct Date {
 }
 
 impl Date {
-    /// The time as HTTP writes it.
+    /// Returns the time in HTTP format.
     fn text(&mut self, now: SystemTime) -> &str {
         let second = now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
         if self.text.is_empty() || self.second != second {
@@ -166,7 +166,7 @@ impl Date {
     }
 }
 
-/// The interim response to a client that waits for it before it sends a body.
+/// Writes the interim response to a client that waits for it before it sends a body.
 pub(super) async fn write_continue(stream: Sender<'_>, activity: &Activity) -> io::Result<()> {
     write(stream, activity, b"HTTP/1.1 100 Continue\r\n\r\n", &[]).await
 }
@@ -175,7 +175,7 @@ fn unsent(bytes: &[u8], sent: usize) -> &[u8] {
     bytes.get(sent..).unwrap_or_default()
 }
 
-/// Writes `first` and then the `others`, without copying.
+/// Writes `first`, followed by `others`, without copying.
 pub(super) async fn write(
     stream: Sender<'_>,
     activity: &Activity,
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// Polls a write once, and returns the number of bytes that arrived.
+    /// Polls a write once and returns the number of bytes that arrived.
     async fn written_in_a_row(parts: &[Bytes]) -> usize {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn long_writes_yield_to_other_connections() {
-        // So short that the system takes only a little of them at once.
+        // The part is so short that the system accepts only a few of them at once.
         let part = Bytes::from_static(&[b'x'; 1 << 10]);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let written = runtime.block_on(written_in_a_row(&vec![part; 16 << 10]));

@@ -1,4 +1,4 @@
-//! Request bodies: in pieces, too long, cut short, after an interim response.
+//! Request bodies that come in pieces, are too long, are cut short or follow an interim response.
 
 use std::sync::atomic::Ordering;
 
@@ -87,7 +87,7 @@ fn a_body_beyond_the_limit_is_refused() {
     let response = client.response();
     assert_eq!(response.code, 400);
     assert!(response.text().contains("Use --http-max-input-size to increase the limit."));
-    // As in Triton, the limit of the JSON is not one of binary tensors.
+    // As in Triton, the JSON limit doesn't apply to binary tensors.
     let json = br#"{"inputs":[{"name":"x","datatype":"UINT8","shape":[2000],"parameters":{"binary_data_size":2000}}]}"#;
     let headers = format!("Inference-Header-Content-Length: {}\r\n", json.len());
     let mut client = server.connect();
@@ -108,7 +108,7 @@ fn a_body_beyond_the_limit_is_refused() {
     assert_eq!(server.fake.requests.load(Ordering::SeqCst), 2);
 }
 
-/// The limit holds whatever the header says, unless it says that JSON comes before tensors.
+/// The limit applies whatever the header says, unless the header says that JSON precedes tensors.
 #[test]
 fn a_header_that_means_no_tensors_lifts_no_limit() {
     let server = small();
@@ -124,7 +124,7 @@ fn a_header_that_means_no_tensors_lifts_no_limit() {
         ("Inference-Header-Content-Length: 1001\r\n", "request JSON size of 1001 bytes"),
         ("Inference-Header-Content-Length: 7\r\nInference-Header-Content-Length: 8\r\n", parse),
     ] {
-        // Served plainly, and by hyper.
+        // Served as a plain request and by hyper.
         for more in ["", "TE: trailers\r\n"] {
             let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\n{headers}{more}");
             let check = |rest: &str| {
@@ -134,10 +134,11 @@ fn a_header_that_means_no_tensors_lifts_no_limit() {
                 let text = response.text().trim_start_matches(r#"{"error":""#);
                 assert!(response.code == 400 && text.starts_with(expected), "{headers}: {text}");
             };
-            // An announced length is refused before any of it is sent.
+            // An announced length is refused before any of the body is sent.
             check(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", i64::MAX));
-            // Another as soon as the body exceeds the limit: its end never comes. Only two,
-            // because the server waits for more before it closes the connection.
+            // A body without an announced length is refused as soon as it exceeds the limit,
+            // because its end never comes. There are only two such cases, because the server waits
+            // for more before it closes the connection.
             if headers.ends_with(" 00\r\n") || headers.ends_with(" x\r\n") {
                 let chunk = " ".repeat(1100);
                 check(&format!("Transfer-Encoding: chunked\r\n\r\n44c\r\n{chunk}\r\n"));
@@ -159,11 +160,11 @@ fn a_refused_client_that_falls_silent_gets_its_response() {
 
 #[test]
 fn a_client_that_sends_a_refused_body_gets_its_response() {
-    // The thread of the test may be delayed in the middle of a body.
+    // The test's thread may be delayed in the middle of a body.
     let options = HttpOptions { drain_silence_max: PATIENCE, ..HttpOptions::default() };
     let server = Server::with(options);
     let body = vec![b'x'; 3_000_000];
-    // Hyper serves the requests of the second connection.
+    // hyper serves the requests of the second connection.
     let mut clients = [(server.connect(), ""), (server.connect(), "TE: trailers\r\n")];
     for _ in 0..8 {
         for (client, headers) in &mut clients {
@@ -193,7 +194,7 @@ fn a_client_that_expects_an_interim_response_gets_it() {
     assert_eq!(client.response().code, 100);
     client.send(&body);
     assert_eq!(client.response().text(), infer_response("echo", 3));
-    // An empty body is not waited for.
+    // The server doesn't wait for an empty body.
     client.send(expect(0));
     assert_ne!(client.response().code, 100);
     client.send(expect(1001));

@@ -1,4 +1,4 @@
-//! A running door for SageMaker or Vertex AI.
+//! A running SageMaker or Vertex AI door.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -12,7 +12,7 @@ use galatea_infer::{Pass, api};
 
 use crate::harness::{Client, Response, Workers, listener};
 
-/// Archives whose paths say what they are.
+/// Archives whose paths describe them.
 #[derive(Debug)]
 struct NamedArchives;
 

@@ -1,11 +1,11 @@
-//! The doors for SageMaker and Vertex AI are behind the gate: restricted APIs, limits.
+//! The gate in front of the SageMaker and Vertex AI doors: restricted APIs and limits.
 
 use galatea_gate::access::{ApiCategory, Gate, Rules};
 use galatea_http::{HttpOptions, InferenceType, Ping};
 
 use crate::cloud_harness::{Cloud, load_body};
 
-/// Every route of the clouds' doors: its category, method, path and redirect.
+/// Every route of the cloud doors, with its category, method, path and redirect.
 const ROUTES: &[(ApiCategory, &str, &str, &str)] = &[
     (ApiCategory::Health, "GET", "/ping", ""),
     (ApiCategory::Inference, "POST", "/invocations", ""),

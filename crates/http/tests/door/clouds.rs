@@ -1,4 +1,4 @@
-//! The doors for SageMaker and Vertex AI: routes, archives, redirects.
+//! The SageMaker and Vertex AI doors: routes, archives and redirects.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -55,7 +55,7 @@ fn the_length_of_the_json_is_in_the_content_type() {
     };
     let cloud = Cloud::sagemaker();
     let mut client = cloud.connect();
-    // The second request isn't a plain one, so that hyper writes the response.
+    // The second request isn't plain, so hyper writes the response.
     for path in ["/invocations", "/invocations?a=b"] {
         client.request("POST", path, &typed("sagemaker-triton", header.len()), body.as_bytes());
         let response = client.response();
@@ -89,7 +89,7 @@ fn archives_come_and_go() {
     assert_eq!(cloud.orders(), [format!("register {url} inner=b"), "load b".into()]);
     let described = format!(r#"{{"modelName":"b","modelUrl":"{url}"}}"#);
     cloud.check("GET", "/models/b", "", 200, &described);
-    // The fake has no model of that name that is ready.
+    // The fake server has no ready model with that name.
     cloud.check("GET", "/models", "", 200, r#"{"models":[{}]}"#);
     cloud.check("POST", "/models/b/invoke", &infer_body(1), 200, &infer_response("b", 1));
     cloud.check("POST", "/models/echo/invoke", &infer_body(1), 404, "");
@@ -112,7 +112,7 @@ fn a_header_names_the_model_of_an_archive() {
     let target = "X-Amzn-SageMaker-Target-Model: b\r\n";
     let response = cloud.call("POST", "/models", target, &load_body("a", "h"));
     assert_eq!(response.code, 200);
-    // Another repository under the same name, for another model.
+    // This is another repository under the same name, for another model.
     assert_eq!(cloud.load("a", "i").code, 200);
     let response = cloud.call("POST", "/models/a/invoke", target, &infer_body(1));
     assert_eq!(response.text(), infer_response("b", 1));
@@ -124,7 +124,7 @@ fn a_header_names_the_model_of_an_archive() {
         r#"{"modelName":"a","modelUrl":"/opt/ml/models/h/model"}"#,
     );
     cloud.orders();
-    // The header may be missing where Triton needs it.
+    // The header may be missing where Triton requires it.
     cloud.check("DELETE", "/models/a", "", 200, "");
     let expected =
         ["unload b true", "unregister /opt/ml/models/h/model", "unregister /opt/ml/models/i/model"];
@@ -217,10 +217,10 @@ fn requests_about_one_archive_wait_for_each_other() {
     starting.recv_timeout(PATIENCE).unwrap();
     let mut unloading = cloud.connect();
     unloading.request("DELETE", "/models/b", "", b"");
-    // Others are not held up.
+    // Requests for other names are not delayed.
     assert_eq!(cloud.load("other", "i").code, 200);
     cloud.check("GET", "/models/b", "", 404, "");
-    // The client of the load leaves; the load goes on.
+    // The client of the load disconnects, but the load continues.
     drop(loading);
     go_on.send(()).unwrap();
     assert_eq!(unloading.response().code, 200);

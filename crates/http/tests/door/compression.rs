@@ -13,10 +13,10 @@ use crate::harness::{Response, Server};
 
 const INFER: &str = "/v2/models/echo/infer";
 
-/// Hyper serves a request with this header.
+/// A header that makes hyper serve the request.
 const NOT_PLAIN: &str = "TE: trailers\r\n";
 
-/// A request with that many zeros.
+/// Returns a request with that many zeros.
 fn body_of(count: usize) -> String {
     let zeros = vec!["0"; count].join(",");
     format!(
@@ -43,7 +43,7 @@ fn inflated(response: &Response) -> String {
     String::from_utf8(inflater.into_output().into()).unwrap()
 }
 
-/// The response to a body with these headers, as either parser serves it.
+/// Returns the response to a body with these headers, from the parser that serves it.
 fn call(server: &Server, headers: &str, body: &[u8]) -> Response {
     let mut client = server.connect();
     let [plain, other] = ["", NOT_PLAIN].map(|also| {
@@ -98,7 +98,7 @@ fn responses_are_deflated_as_the_client_accepts() {
         (response.text(), response.header("Content-Encoding")),
         (response_of(3).as_str(), None)
     );
-    // Errors and other endpoints stay readable.
+    // Errors and other endpoints stay uncompressed.
     let error = call(&server, "Accept-Encoding: gzip\r\n", b"nonsense");
     assert_eq!(error.header("Content-Encoding"), None);
     assert!(error.text().starts_with(r#"{"error":"#));
@@ -167,12 +167,12 @@ fn damaged_bodies_are_refused() {
     *wrong_checksum.iter_mut().rev().nth(5).unwrap() ^= 1;
     refused(&server, headers, &wrong_checksum, 400, damaged);
     refused(&server, headers, b"", 400, "nothing to be decompressed");
-    // The JSON is whole without the checksum, and not without its end.
+    // Without the checksum the JSON is complete, but without its end it isn't.
     assert_eq!(call(&server, headers, &zipped[..zipped.len() - 8]).code, 200);
     assert_ne!(call(&server, headers, &zipped[..zipped.len() - 20]).code, 200);
-    // What follows the first gzip member is not read.
+    // Data after the first gzip member is not read.
     assert_eq!(call(&server, headers, &[zipped.as_slice(), b"rest"].concat()).code, 200);
-    // A raw tensor has no other end than that of the compressed data.
+    // A raw tensor ends only where the compressed data ends.
     let raw = format!("{headers}Inference-Header-Content-Length: 0\r\n");
     let tensor = compressed("0123456789abcdef", ContentCoding::Gzip);
     assert_eq!(call(&server, &raw, &tensor).code, 200);

@@ -1,4 +1,4 @@
-//! The dashboard: its page, its stream, and what neither may cost or show.
+//! The dashboard: its page and its stream, and the limits on what they cost and reveal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use galatea_infer::{Pass, api};
 
 use crate::harness::{Client, Server};
 
-/// Headers with which `plain` serves a request, and with which hyper does.
+/// Headers with which `plain` serves a request, and headers with which hyper does.
 const SERVED_BY: [&str; 2] = ["", "TE: trailers\r\n"];
 const WATCH: &str = "Galatea-Dashboard: 1\r\n";
 
@@ -82,7 +82,7 @@ impl Watched {
         Self::start(FakeWatch::default(), None)
     }
 
-    /// A client whose request for the stream has a response, and the head of that.
+    /// Returns a client whose stream request has been answered, and the head of the response.
     fn watch(&self, headers: &str) -> (Client, String) {
         let mut client = self.server.connect();
         client.request("GET", "/dashboard/events", &format!("{WATCH}{headers}"), b"");
@@ -239,8 +239,9 @@ fn a_watcher_that_does_not_read_loses_events_and_holds_nothing_up() {
     let watched = Watched::start(FakeWatch { name_length: 4 << 20, ..FakeWatch::default() }, None);
     let (mut slow, _) = watched.watch("");
     let (mut quick, _) = watched.watch("");
-    // The sockets hold 10 MB at most, so three events of this size are on their way to the slow one,
-    // and four wait. After a greeting and a history, the quick one has seen ten.
+    // The sockets hold at most 10 MB, so three events of this size are on their way to the slow
+    // client, and four wait. In addition to a greeting and a history, the quick client has seen
+    // ten.
     for _ in 0..12 {
         assert!(quick.chunk().is_some());
     }

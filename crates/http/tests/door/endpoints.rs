@@ -89,7 +89,7 @@ fn wrong_methods_are_405() {
 }
 
 impl Server {
-    /// The status of the response to a request without a body.
+    /// Returns the status of the response to a request without a body.
     fn status_of(&self, method: &str, path: &str) -> u16 {
         let mut client = self.connect();
         client.send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));

@@ -1,4 +1,4 @@
-//! The generate extension: single responses, events, slow readers and clients that leave.
+//! The generate extension: single responses, events, slow readers and clients that disconnect.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use galatea_infer::{InferenceRequest, ResponseSender, Status};
 
 use crate::harness::{Client, Server, request};
 
-/// The bytes of events that wait before a model pauses, as in `src/event_queue.rs`.
+/// The number of bytes of waiting events at which a model pauses, as in `src/event_queue.rs`.
 const EVENT_STREAM_BYTES_MAX: usize = 4 << 20;
 
 const BODY: &[u8] = br#"{"INPUT0":[1,2]}"#;
 const EVENTS: &str = "text/event-stream; charset=utf-8";
-/// Headers with which `plain` serves a request, and with which hyper does.
+/// Headers with which `plain` serves a request, and headers with which hyper does.
 const SERVED_BY: [&str; 2] = ["", "TE: trailers\r\n"];
 
 fn flat(model: &str) -> String {
@@ -207,7 +207,7 @@ fn a_model_pauses_for_a_client_that_does_not_read() {
         let mut client = server.connect();
         begin(&mut client, "held", headers);
         let (held, mut sender) = server.next_held();
-        // The system takes some megabytes into the buffers of the sockets.
+        // The system accepts some megabytes into the socket buffers.
         let mut sent = 0;
         let mut before = usize::MAX;
         while before != sent {
@@ -243,7 +243,7 @@ fn a_client_that_leaves_cancels_its_request() {
         drop(client);
         wait_until_cancelled(&held);
     }
-    // Between two events, of which the next would never come.
+    // The client disconnects between two events, the second of which would never come.
     let mut client = server.connect();
     begin(&mut client, "held", "");
     let (held, mut sender) = server.next_held();
@@ -290,7 +290,7 @@ fn a_client_that_sends_no_more_gets_all_events() {
     client.response_head();
     assert_eq!(client.chunk(), Some(event("held")));
     client.finish_sending();
-    // The server sees that, and asks with a zero whether the client still reads.
+    // The server notices that, and sends a zero to find out whether the client still reads.
     client.wait_for_bytes();
     sender.send(Ok(echo(held.clone())));
     assert_eq!(client.chunk(), Some(event("held")));

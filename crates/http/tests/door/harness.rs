@@ -11,7 +11,7 @@ use galatea_http::{HttpOptions, RunningDoor, start};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// Threads that each drive a runtime, like the I/O threads of the server.
+/// Threads that each drive a runtime, as the server's I/O threads do.
 pub(crate) struct Workers {
     pub(crate) handles: Vec<Handle>,
     threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
@@ -42,7 +42,7 @@ impl Drop for Workers {
     }
 }
 
-/// A door with the server behind it.
+/// A door, along with the server behind it.
 pub(crate) struct Server {
     pub(crate) door: RunningDoor,
     pub(crate) fake: Arc<FakeServer>,
@@ -78,7 +78,7 @@ impl Server {
         Client::connect(self.door.address())
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on a separate connection.
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> Response {
         let mut client = self.connect();
         client.request(method, path, "", body.as_bytes());
@@ -89,20 +89,20 @@ impl Server {
         self.call("GET", path, "")
     }
 
-    /// Checks status and body of the response to a request.
+    /// Checks the status and body of the response to a request.
     #[track_caller]
     pub(crate) fn check(&self, method: &str, path: &str, body: &str, code: u16, expected: &str) {
         let response = self.call(method, path, body);
         assert_eq!((response.code, response.text()), (code, expected), "{method} {path}");
     }
 
-    /// The next request that is held.
+    /// Returns the next held request.
     pub(crate) fn next_held(&self) -> HeldRequest {
         self.held.recv_timeout(PATIENCE).expect("no request was held")
     }
 }
 
-/// The time that a test waits before it fails.
+/// The time for which a test waits before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection.
@@ -123,7 +123,7 @@ impl Response {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The value of a header; the case of names matters.
+    /// Returns the value of a header. Names are case-sensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let value = |line: &'_ str| line.split_once(": ").map(|(n, v)| (n.to_owned(), v.len()));
         self.head.lines().find_map(|line| {
@@ -155,7 +155,7 @@ impl Client {
         self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Waits until the server has sent something, which is left unread.
+    /// Waits until the server has sent something, and leaves it unread.
     pub(crate) fn wait_for_bytes(&mut self) {
         assert_ne!(self.stream.get_ref().peek(&mut [0]).unwrap(), 0);
     }
@@ -168,7 +168,7 @@ impl Client {
         self.try_response().expect("the connection was closed")
     }
 
-    /// The head of the next response.
+    /// Returns the head of the next response.
     pub(crate) fn response_head(&mut self) -> String {
         self.try_head().expect("the connection was closed")
     }
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    /// The next response, or `None` if the connection was closed.
+    /// Returns the next response, or `None` if the connection was closed.
     pub(crate) fn try_response(&mut self) -> Option<Response> {
         let head = self.try_head()?;
         let code = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -198,7 +198,7 @@ impl Client {
         Some(response)
     }
 
-    /// The next chunk of a chunked body; `None` behind the last.
+    /// Returns the next chunk of a chunked body, or `None` after the last one.
     pub(crate) fn chunk(&mut self) -> Option<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
@@ -210,7 +210,7 @@ impl Client {
         (length > 0).then(|| String::from_utf8(bytes).unwrap())
     }
 
-    /// All that comes until the server closes the connection.
+    /// Returns everything that arrives until the server closes the connection.
     pub(crate) fn rest(&mut self) -> String {
         let mut text = String::new();
         self.stream.read_to_string(&mut text).unwrap();
@@ -234,12 +234,12 @@ pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> V
     [head.as_bytes(), body].concat()
 }
 
-/// The body of an inference request with one byte.
+/// Returns the body of an inference request with one byte.
 pub(crate) fn infer_body(value: u8) -> String {
     format!(r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[1],"data":[{value}]}}]}}"#)
 }
 
-/// The response of `model` to [`infer_body`].
+/// Returns the response of `model` to [`infer_body`].
 pub(crate) fn infer_response(model: &str, value: u8) -> String {
     format!(
         r#"{{"model_name":"{model}","model_version":"1","outputs":[{{"name":"x","datatype":"UINT8","shape":[1],"data":[{value}]}}]}}"#

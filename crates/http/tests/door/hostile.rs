@@ -1,5 +1,5 @@
-//! Requests like those of published vulnerabilities of similar servers. The server must
-//! respond to other requests afterwards.
+//! Requests like those that exploit published vulnerabilities of similar servers. The server must
+//! still respond to other requests afterwards.
 
 use galatea_http::HttpOptions;
 
@@ -33,7 +33,7 @@ fn cve_2025_23310_23311_33202_2026_47476_floods_of_chunks() {
         assert_eq!(chunk_flood(&server, path, 65_537), 400);
     }
     assert_eq!(chunk_flood(&server, INFER, 300_000), 400);
-    // With the allowed number of chunks there is a body, which is not JSON.
+    // With the permitted number of chunks there is a body, but it is not JSON.
     assert_eq!(chunk_flood(&server, INFER, 65_536), 500);
     check_serves(&server);
 }
@@ -45,7 +45,7 @@ fn cve_2025_23317_header_length_beyond_the_body_in_segments() {
         let mut client = server.connect();
         client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n"));
         client.send(format!("Inference-Header-Content-Length: {length}\r\n\r\n0123456789"));
-        // The response may have been sent already.
+        // The response may already have been sent.
         client.try_send("0123456789");
         assert_eq!(client.response().code, 400, "{length}");
     }
@@ -87,7 +87,8 @@ fn cve_2025_23325_2026_47477_nested_json_over_the_wire() {
 fn cve_2024_0100_no_file_is_named_by_a_client() {
     let server = Server::start();
     let trace = server.call("POST", "/v2/trace/setting", r#"{"trace_file":"/var/log/x"}"#);
-    // A door without a tracer has no traces at all; tests/clients asks one that has.
+    // A door without a tracer has no traces at all. The tests in tests/clients use a door that has
+    // them.
     assert_eq!(trace.code, 503);
 }
 
@@ -97,7 +98,7 @@ fn cve_2023_31036_2024_53880_files_of_a_load_are_only_handed_on() {
     let body = r#"{"parameters":{"config":"{}","file:../../x":"QQ=="}}"#;
     let response = server.call("POST", "/v2/repository/models/m/load", body);
     assert_eq!(response.code, 200);
-    // The repository decides where they may be written, and tests that.
+    // The repository decides where the files may be written, and tests that.
     let changes = server.fake.orders.lock().unwrap().clone();
     assert_eq!(changes, ["load m config {} ../../x [65]"]);
 }
@@ -157,7 +158,7 @@ fn nonsense_before_any_request() {
     ] {
         let mut client = server.connect();
         client.try_send(nonsense);
-        // Refused or closed; either ends the connection.
+        // The request is refused or the connection closed; either way, the connection ends.
         if let Some(response) = client.try_response() {
             assert_eq!(response.code, 400);
         }

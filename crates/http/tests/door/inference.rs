@@ -56,7 +56,7 @@ fn a_raw_body_is_the_input() {
     assert_eq!(response.code, 200, "{}", response.text());
     assert!(response.body.ends_with(b"]}raw"), "{}", response.text());
     assert!(response.text().contains(r#""name":"OUTPUT0","datatype":"UINT8","shape":[3]"#));
-    // An empty body is raw too, and its tensor empty.
+    // An empty body is raw too, and its tensor is empty.
     let response = server.call("POST", INFER, "");
     assert!(response.text().contains(r#""shape":[0],"parameters":{"binary_data_size":0}"#));
     let unknown = r#"{"error":"Request for unknown model: 'unknown' is not found"}"#;
@@ -72,7 +72,7 @@ fn errors_are_json() {
             (response.code, response.text()),
             (code, format!(r#"{{"error":"{message}"}}"#).as_str())
         );
-        // Triton finds out about unknown models before it knows that the response is JSON.
+        // Triton detects unknown models before it knows that the response is JSON.
         let expected = if model == "unknown" { "text/plain" } else { "application/json" };
         assert_eq!(response.header("Content-Type"), Some(expected));
     };

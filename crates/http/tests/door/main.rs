@@ -1,5 +1,5 @@
-//! The door over real sockets, with a service and a control that the tests steer. Clients
-//! are blocking sockets, so that a test decides every byte on the wire.
+//! The door over real sockets, with a service and a control that the tests steer. Clients are
+//! blocking sockets, so a test determines every byte on the wire.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 

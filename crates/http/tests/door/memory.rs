@@ -1,4 +1,4 @@
-//! The memory of requests and responses, and the refusals beyond the limit.
+//! The memory that requests and responses use, and the refusals beyond the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::harness::{Server, infer_body};
 const INFER: &str = "/v2/models/echo/infer";
 const HELD: &str = "/v2/models/held/infer";
 const LIMIT: usize = 4 << 20;
-/// The bytes that a connection holds by itself, and the most that it keeps as credit.
+/// The bytes that an idle connection holds, plus the most that it keeps as credit.
 const IDLE: usize = Account::BASE_BYTES + 2 * Account::STEP_BYTES;
 
 fn limited() -> (Server, Arc<Ledger>) {
@@ -19,14 +19,14 @@ fn limited() -> (Server, Arc<Ledger>) {
     (Server::with(HttpOptions { ledger: ledger.clone(), ..HttpOptions::default() }), ledger)
 }
 
-/// Waits until no more than this is held.
+/// Waits until no more than this many bytes are held.
 fn wait_until_held(ledger: &Ledger, bytes: usize) {
     while ledger.held() > bytes {
         std::thread::yield_now();
     }
 }
 
-/// The headers and the body of a request with a binary tensor of this size.
+/// Returns the headers and the body of a request with a binary tensor of this size.
 fn binary(size: usize) -> (String, Vec<u8>) {
     let json = format!(
         r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[{size}],"parameters":{{"binary_data_size":{size}}}}}],"outputs":[{{"name":"x","parameters":{{"binary_data":true}}}}]}}"#
@@ -39,7 +39,7 @@ fn binary(size: usize) -> (String, Vec<u8>) {
 fn a_body_without_memory_is_refused_and_the_connection_goes_on() {
     let (server, ledger) = limited();
     let mut client = server.connect();
-    // Served plainly, and by hyper.
+    // Served as a plain request and by hyper.
     for more in ["", "TE: trailers\r\n"] {
         let (headers, body) = binary(LIMIT);
         client.request("POST", INFER, &format!("{headers}{more}"), &body);
@@ -90,7 +90,7 @@ fn a_chunked_body_is_refused_when_it_exceeds_the_limit() {
     }
 }
 
-/// A request keeps its memory until it is over, also if its client is gone.
+/// A request keeps its memory until it is over, even if its client has disconnected.
 #[test]
 fn a_request_in_progress_holds_its_body() {
     let (server, ledger) = limited();
@@ -110,7 +110,7 @@ fn a_request_in_progress_holds_its_body() {
 fn a_tensor_in_json_is_charged_beside_its_text() {
     let (server, ledger) = limited();
     let mut client = server.connect();
-    // Two characters for each element of eight bytes.
+    // Each eight-byte element takes two characters.
     let count = LIMIT / 8;
     let data = vec!["1"; count].join(",");
     let body = format!(
@@ -126,7 +126,7 @@ fn a_tensor_in_json_is_charged_beside_its_text() {
     wait_until_held(&ledger, IDLE);
 }
 
-/// The text of a response takes more than its tensor.
+/// The JSON of a response takes more memory than its tensor.
 #[test]
 fn the_text_of_a_response_is_charged_before_it_is_written() {
     let (server, ledger) = limited();
@@ -153,7 +153,7 @@ fn an_unread_response_stays_charged() {
     let options = HttpOptions { ledger: ledger.clone(), ..HttpOptions::default() };
     let server = Server::with(options);
     let mut client = server.connect();
-    // More than sockets buffer.
+    // This is more than sockets buffer.
     let size = 32 << 20;
     let (headers, body) = binary(size);
     client.request("POST", INFER, &headers, &body);

@@ -35,7 +35,7 @@ fn a_client_that_sends_a_refused_body_gets_its_response() {
     let render = Arc::new(|| String::from("a_metric 1\n"));
     let door = start_metrics(&workers.handles, listener(), render, DoorOptions::default()).unwrap();
     let body = vec![b'x'; 10_000_000];
-    // Hyper serves the requests of the second connection.
+    // hyper serves the requests of the second connection.
     for headers in ["", "TE: trailers\r\n"] {
         let mut client = Client::connect(door.address());
         for (method, path, code) in [("POST", "/metrics", 405), ("GET", "/metrics", 200)] {

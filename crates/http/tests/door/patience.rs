@@ -1,4 +1,4 @@
-//! Clients that take long, clients that are too many, and clients that send no more.
+//! Clients that are slow, too numerous or done sending.
 
 use std::sync::mpsc;
 
@@ -36,13 +36,13 @@ fn heads_that_stay_incomplete_get_408() {
     second.request("GET", "/v2/health/live", "", b"");
     assert_eq!(second.response().code, 200);
     second.send("GET /v2/health/live HTTP/1.1\r\nHost: x\r\n");
-    // hyper reads heads that are longer than the buffer of plain requests.
+    // hyper reads heads that are longer than the buffer for plain requests.
     let mut long = server.connect();
     long.send(format!("GET /v2/health/live HTTP/1.1\r\nA: {}", "x".repeat(18_000)));
     for client in [plain, second, long] {
         check_overdue(client, "head");
     }
-    // An idle connection has no head that it could complete.
+    // An idle connection has no partial head to complete.
     idle.request("GET", "/v2/health/live", "", b"");
     assert_eq!(idle.response().code, 200);
 }
@@ -54,7 +54,7 @@ fn bodies_that_stall_get_408() {
         "Content-Length: 5\r\n\r\n1",
         "Content-Length: 500000\r\n\r\n1",
         "Transfer-Encoding: chunked\r\n\r\n5\r\n1",
-        // hyper reads what two parsers might read differently.
+        // hyper reads heads that two parsers might understand differently.
         "TE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n1",
     ] {
         let mut client = server.connect();
@@ -73,7 +73,7 @@ fn a_request_that_executes_is_not_waited_for() {
     let body = infer_body(1);
     old.send(format!("POST {HOLD} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
     let held = [server.next_held(), server.next_held()];
-    // Others were closed meanwhile.
+    // The other connections have been closed in the meantime.
     let mut idle = server.connect();
     assert!(idle.is_closed());
     for (request, sender) in held {
@@ -99,7 +99,7 @@ fn idle_connections_are_closed_in_time() {
 fn a_client_that_does_not_read_its_response_is_left() {
     let server = with_timeouts(Timeouts { stall: Some(0), ..Timeouts::default() });
     let mut client = server.connect();
-    // More than the system buffers.
+    // This is more than the system buffers.
     let body = format!(
         r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[9000000],"data":[{}0]}}]}}"#,
         "0,".repeat(8_999_999)
@@ -140,7 +140,7 @@ fn an_idle_connection_makes_room_for_a_new_one() {
         client.try_send(crate::harness::request("GET", "/v2/health/live", "", b""));
         client.response().code
     };
-    // A connection that has just got its response may not be idle yet.
+    // A connection that has just received its response may not be idle yet.
     let connect = || loop {
         let mut client = server.connect();
         match call(&mut client) {
@@ -174,7 +174,7 @@ fn a_client_that_sends_no_more_gets_its_response() {
         client.send(request);
         client.finish_sending();
         let (request, sender) = server.next_held();
-        // The early byte of the response is there, except from hyper.
+        // The early byte of the response has arrived, except from hyper.
         sender.send_final(Ok(echo(request)));
         let response = client.response();
         assert_eq!((response.code, response.text()), (200, infer_response("held", 1).as_str()));
@@ -189,7 +189,7 @@ fn a_client_that_sends_no_more_and_leaves_cancels_its_request() {
     client.request("POST", HOLD, "", infer_body(1).as_bytes());
     client.finish_sending();
     let (request, sender) = server.next_held();
-    // The first byte of the response comes early.
+    // The first byte of the response arrives early.
     client.wait_for_bytes();
     let (cancel, cancelled) = mpsc::channel();
     request.cancel.on_cancel(move || cancel.send(()).unwrap());

@@ -1,5 +1,5 @@
-//! Requests that the door serves itself and requests that it leaves to hyper: a client must
-//! not see a difference.
+//! Requests that the door serves itself and requests that it leaves to hyper. Clients must not see
+//! a difference.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -16,17 +16,17 @@ const INFER: &str = "/v2/models/echo/infer";
 const HOLD: &str = "/v2/models/held/infer";
 const LIVE: &str = "/v2/health/live";
 
-/// With this header no request is plain.
+/// A header with which no request is plain.
 const NOT_PLAIN: &str = "TE: trailers\r\n";
 
-/// An inference request with a body of `length` bytes, and the tensor at its end.
+/// Returns an inference request with a body of `length` bytes, and the tensor at the body's end.
 fn infer_of(length: usize, headers: &str) -> (Vec<u8>, Vec<u8>) {
     let json = |size: usize| {
         format!(
             r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[{size}],"parameters":{{"binary_data_size":{size}}}}}],"outputs":[{{"name":"x","parameters":{{"binary_data":true}}}}]}}"#
         )
     };
-    // The length of the text depends on the number of its digits.
+    // The length of the text depends on the number of digits in it.
     let size = (0..length).rev().find(|size| json(*size).len() + size <= length).unwrap();
     let json = json(size) + &" ".repeat(length - json(size).len() - size);
     let tensor: Vec<u8> = (0..size).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
@@ -40,7 +40,7 @@ fn check_tensor(response: &Response, tensor: &[u8]) {
     assert!(response.body.ends_with(tensor), "the tensor changed on its way");
 }
 
-/// The head of a response without its date.
+/// Returns the head of a response without its date.
 fn timeless(response: &Response) -> String {
     let date = response.header("Date").unwrap_or_else(|| panic!("no date: {}", response.head));
     assert_eq!((date.len(), &date[26..]), (29, "GMT"), "{date}");
@@ -97,7 +97,7 @@ fn a_connection_may_be_handed_to_hyper() {
     check(&mut client, &[1, 1, 2, 1]);
     client.send([other(), plain()].concat());
     check(&mut client, &[2, 1]);
-    // A head in pieces isn't plain, and neither is half a head behind a request.
+    // A head in pieces isn't plain, and neither is half a head after a request.
     let mut client = server.connect();
     let two = [plain(), plain()].concat();
     let (first, second) = two.split_at(plain().len() + 20);
@@ -130,7 +130,7 @@ fn a_client_may_pause_within_a_body() {
     for cut in [150, 500, 20_000, 500_000, 599_999] {
         let (request, tensor) = infer_of(600_000, "");
         client.send(&request[..cut]);
-        // Other requests are served meanwhile.
+        // Other requests are served in the meantime.
         assert_eq!(server.get(LIVE).code, 200);
         assert_eq!(server.call("POST", INFER, &infer_body(1)).code, 200);
         client.send(&request[cut..]);
@@ -219,7 +219,7 @@ fn headers_are_forwarded_by_door_and_hyper() {
     }
 }
 
-/// A connection whose requests had immediate responses.
+/// Returns a connection whose requests had immediate responses.
 fn warm_client(server: &Server) -> Client {
     let mut client = server.connect();
     for value in [1, 2, 3] {
@@ -238,7 +238,7 @@ fn any_bytes_may_follow_a_request() {
         for value in values {
             assert_eq!(client.response().text(), infer_response("echo", *value));
         }
-        // And no other response follows.
+        // No other response follows.
         client.request("GET", LIVE, "", b"");
         let response = client.response();
         assert_eq!((response.code, response.text()), (200, ""));
@@ -254,7 +254,7 @@ fn any_bytes_may_follow_a_request() {
     client.send(&half[half.len() - 3..]);
     check_responses(&mut client, &[5]);
 
-    // Hyper serves a request behind a blank line, and half a head.
+    // hyper serves a request after a blank line, and after half a head.
     for first in [other, [b"\r\n", &small(7)[..]].concat()] {
         let mut client = warm_client(&server);
         client.send([first, small(8)].concat());

@@ -86,7 +86,7 @@ fn wait_for_connections(server: &Server, count: usize) {
     }
 }
 
-/// Checks that all connections end soon after the door began to stop.
+/// Checks that all connections end soon after the door begins to stop.
 #[track_caller]
 pub(crate) fn check_drains(server: &Server) {
     let drained = async { tokio::time::timeout(PATIENCE, server.door.drained()).await };
@@ -116,7 +116,7 @@ fn a_dropped_door_frees_its_port() {
     let address = server.door.address();
     let Server { door, workers, .. } = server;
     drop(door);
-    // The accept loop ends on its worker; then the port is free.
+    // The accept loop ends on its worker, after which the port is free.
     drop(workers);
     assert!(TcpStream::connect(address).is_err());
 }
