@@ -1,4 +1,4 @@
-//! Typed tensor contents, converted to the server's tensor format.
+//! Converts typed tensor contents to the server's tensor format.
 
 use std::sync::Arc;
 
@@ -11,28 +11,29 @@ use galatea_tensor::{Buffer, DataType};
 use super::parse_error::ParseError;
 use super::wire::{MalformedMessage, WireReader, WireValue};
 
-/// The lists of an `InferTensorContents` as little-endian bytes. Each `BYTES` element
-/// follows its length.
+/// The lists of an `InferTensorContents` as little-endian bytes. Each `BYTES` element is preceded
+/// by its length.
 #[derive(Debug, Default)]
 pub(super) struct TypedContents {
     bools: Vec<u8>,
-    /// Four bytes for each element.
+    /// Four bytes per element.
     ints: Vec<u8>,
     int64s: Vec<u8>,
-    /// Four bytes for each element.
+    /// Four bytes per element.
     uints: Vec<u8>,
     uint64s: Vec<u8>,
     fp32s: Vec<u8>,
     fp64s: Vec<u8>,
     bytes: Vec<u8>,
-    /// The memory of all lists.
+    /// The charge for the memory of all lists.
     charge: Option<Charge>,
 }
 
-/// A varint of one byte becomes an element of eight bytes at most.
+/// The factor by which decoding may grow data: a one-byte varint becomes an element of at most
+/// eight bytes.
 const DECODED_FACTOR: usize = 8;
 
-/// Contents up to this size are charged with their request.
+/// The size up to which contents are charged together with their request.
 const UNCHARGED_BYTES_MAX: usize = 2 << 10;
 
 impl TypedContents {
@@ -67,7 +68,7 @@ impl TypedContents {
         Ok(())
     }
 
-    /// Charges what is there, and what a message of this length may add.
+    /// Charges the existing contents and the bytes that a message of this length may add.
     fn charge(
         &mut self,
         message_bytes: usize,
@@ -105,12 +106,13 @@ impl TypedContents {
         lists.map(Clone::clone).to_vec()
     }
 
-    /// The tensor's bytes, if the only non-empty list is the one for its datatype.
+    /// Returns the tensor's bytes, provided that the only non-empty list is the one for its
+    /// datatype.
     ///
-    /// `datatype` is `None` if the client names none that exists, which fits no list.
+    /// `datatype` is `None` if the client names a datatype that doesn't exist, which fits no list.
     ///
-    /// As in Triton, 8-bit and 16-bit integers are the low bytes of their 32-bit
-    /// elements; the other bytes are not checked. `FP16` and `BF16` have no list.
+    /// As in Triton, 8-bit and 16-bit integers are the low bytes of their 32-bit elements, and the
+    /// other bytes are not checked. `FP16` and `BF16` have no list.
     pub(super) fn into_buffer(
         self,
         input: &str,
@@ -197,8 +199,8 @@ fn narrow(data: Vec<u8>, datatype: DataType) -> Vec<u8> {
     }
 }
 
-/// Appends the numbers of a repeated field. The memory for them is reserved once: a number
-/// may take one byte on the wire and eight here, and growth would double that.
+/// Appends the numbers of a repeated field. Memory for them is reserved once: a number may take one
+/// byte on the wire but eight here, and growing the list would double that.
 fn push_varints<const SIZE: usize>(
     into: &mut Vec<u8>,
     value: WireValue<'_>,

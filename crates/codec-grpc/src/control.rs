@@ -19,7 +19,7 @@ use super::parse_error::ParseError;
 use super::wire::WireReader;
 use galatea_codec::limits::FileCount;
 
-/// The response to `ServerMetadata`.
+/// Creates the response to `ServerMetadata`.
 #[must_use]
 pub fn server_metadata(metadata: ServerMetadata) -> message::ServerMetadataResponse {
     message::ServerMetadataResponse {
@@ -29,7 +29,7 @@ pub fn server_metadata(metadata: ServerMetadata) -> message::ServerMetadataRespo
     }
 }
 
-/// The response to `SystemSharedMemoryStatus`.
+/// Creates the response to `SystemSharedMemoryStatus`.
 #[must_use]
 pub fn system_regions(regions: Vec<SystemRegion>) -> message::SystemSharedMemoryStatusResponse {
     let regions = regions.into_iter().map(|SystemRegion { name, key, offset, byte_size }| {
@@ -39,7 +39,7 @@ pub fn system_regions(regions: Vec<SystemRegion>) -> message::SystemSharedMemory
     message::SystemSharedMemoryStatusResponse { regions: regions.collect() }
 }
 
-/// The response to `CudaSharedMemoryStatus`.
+/// Creates the response to `CudaSharedMemoryStatus`.
 #[must_use]
 pub fn cuda_regions(regions: Vec<CudaRegion>) -> message::CudaSharedMemoryStatusResponse {
     let regions = regions.into_iter().map(|CudaRegion { name, device_id, byte_size }| {
@@ -48,7 +48,7 @@ pub fn cuda_regions(regions: Vec<CudaRegion>) -> message::CudaSharedMemoryStatus
     message::CudaSharedMemoryStatusResponse { regions: regions.collect() }
 }
 
-/// The response to `ModelMetadata`.
+/// Creates the response to `ModelMetadata`.
 #[must_use]
 pub fn model_metadata(metadata: ModelMetadata) -> message::ModelMetadataResponse {
     message::ModelMetadataResponse {
@@ -68,7 +68,7 @@ fn tensor_metadata(tensor: TensorMetadata) -> TensorMetadataMessage {
     }
 }
 
-/// The response to `ModelStatistics`.
+/// Creates the response to `ModelStatistics`.
 #[must_use]
 pub fn statistics(models: &[ModelStatistics]) -> message::ModelStatisticsResponse {
     message::ModelStatisticsResponse { model_stats: models.iter().map(model_statistics).collect() }
@@ -139,7 +139,7 @@ const fn duration(statistic: DurationStatistic) -> Option<message::StatisticDura
     Some(message::StatisticDuration { count: statistic.count, ns: statistic.ns })
 }
 
-/// The response to `RepositoryIndex`.
+/// Creates the response to `RepositoryIndex`.
 #[must_use]
 pub fn repository_index(entries: Vec<RepositoryEntry>) -> message::RepositoryIndexResponse {
     let models = entries.into_iter().map(|entry| ModelIndex {
@@ -151,11 +151,11 @@ pub fn repository_index(entries: Vec<RepositoryEntry>) -> message::RepositoryInd
     message::RepositoryIndexResponse { models: models.collect() }
 }
 
-/// Refuses a repository name: models are found by their own names.
+/// Refuses a repository name, because models are found by their own names.
 ///
 /// # Errors
 ///
-/// `Unsupported` if it is not empty.
+/// `Unsupported` if the name is not empty.
 pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Ok(());
@@ -163,22 +163,22 @@ pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
     Err(Status::unsupported("'repository_name' specification is not supported"))
 }
 
-/// Checks the number and the paths of the files in a request to load a model, before the
-/// message is decoded: an empty file takes ten bytes on the wire and hundreds in memory.
+/// Checks the number and paths of the files in a model load request before the message is decoded:
+/// an empty file takes ten bytes on the wire and hundreds in memory.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if there are too many files or one of the paths is too deep.
+/// `InvalidArgument` if there are too many files or a path is too deep.
 pub fn check_load_request(body: &[u8]) -> Result<(), Status> {
     let mut files = FileCount::default();
     match visit_parameters(body, &mut |name| files.add(name)) {
-        // A message that is malformed is refused when it is decoded.
+        // A malformed message is refused when it is decoded.
         Ok(()) | Err(ParseError::Malformed) => Ok(()),
         Err(ParseError::Refused(status)) => Err(status),
     }
 }
 
-/// Calls `each` with the name of each parameter of a `RepositoryModelLoadRequest`.
+/// Calls `each` for the name of each parameter of a `RepositoryModelLoadRequest`.
 fn visit_parameters(
     body: &[u8],
     each: &mut impl FnMut(&str) -> Result<(), Status>,
@@ -200,7 +200,7 @@ fn visit_parameters(
     Ok(())
 }
 
-/// Converts the parameters of a request to load a model.
+/// Converts the parameters of a model load request.
 ///
 /// # Errors
 ///
@@ -233,7 +233,7 @@ pub fn load_parameters(
     Ok(parameters)
 }
 
-/// Returns true if a request unloads the model's dependents too. As in Triton, other parameters
+/// Returns true if a request also unloads the model's dependents. As in Triton, other parameters
 /// are ignored.
 ///
 /// # Errors

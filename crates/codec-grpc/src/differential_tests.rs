@@ -1,8 +1,8 @@
-//! Compares the parser with the generated messages, on random and on damaged bytes.
+//! Compares the parser with the generated messages on random and damaged bytes.
 //!
-//! If the parser accepts a body, `prost` must decode the same request. If `prost`
-//! refuses a body, the parser must refuse it too. Neither may panic. The parser is
-//! stricter in one point: `prost` does not check the wire type of a map's entries.
+//! If the parser accepts a body, `prost` must decode the same request. If `prost` refuses a body,
+//! the parser must refuse it too. Neither may panic. The parser is stricter in one point: `prost`
+//! does not check the wire type of map entries.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use super::stream::{
 use super::{InferMessage, encode_infer_response};
 use galatea_codec::parse_version;
 
-/// A small seeded generator, so that a failure can be repeated.
+/// A small seeded generator that makes failures reproducible.
 struct Random(u64);
 
 impl Random {
@@ -188,7 +188,7 @@ fn little_endian(contents: &InferTensorContents) -> Vec<Vec<u8>> {
     ]
 }
 
-/// The result for one body.
+/// The result of parsing one body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ParseOutcome {
     Read,
@@ -235,8 +235,8 @@ fn random_requests_are_parsed_like_the_generated_message() {
     }
 }
 
-/// Concatenated messages are one message in protobuf: later values win, lists grow,
-/// messages merge.
+/// Concatenated messages form one message in protobuf: later values win, lists grow and messages
+/// merge.
 #[test]
 fn concatenated_requests_are_merged_like_the_generated_message() {
     for seed in 1..1500 {
@@ -244,7 +244,7 @@ fn concatenated_requests_are_merged_like_the_generated_message() {
         let mut body = random_request(&mut random).encode_to_vec();
         body.extend(random_request(&mut random).encode_to_vec());
         let mut nested = Vec::new();
-        // One input with two contents.
+        // This is one input with two contents.
         for _ in 0..2 {
             let input = InferInputTensor {
                 contents: Some(random_contents(&mut random)),
@@ -315,7 +315,7 @@ fn random_response(random: &mut Random) -> InferenceResponse {
             })
             .into(),
         outputs: random.list(5, |random| {
-            // Below and above the length up to which tensors are copied.
+            // The lengths lie below and above the length up to which tensors are copied.
             let length = [0, 1, 100, 2047, 2048, 2049, 70_000][random.below(7) as usize];
             let fill = random.next() as u8;
             let dims = random.list(4, |r| r.below(1 << 15) as i64);
@@ -329,7 +329,7 @@ fn random_response(random: &mut Random) -> InferenceResponse {
     }
 }
 
-/// Reads an encoded message in steps of random size, like a connection.
+/// Reads an encoded message in steps of random size, as a connection does.
 fn drain(random: &mut Random, mut message: super::MessageChunks) -> Vec<u8> {
     let mut bytes = Vec::new();
     let whole = message.remaining();
@@ -371,7 +371,7 @@ fn framed(random: &mut Random, message: super::MessageChunks) -> ModelStreamInfe
     ModelStreamInferResponse::decode(&bytes[5..]).unwrap()
 }
 
-/// Adds the parameter that every response of a stream has.
+/// Adds the parameter that every stream response has.
 fn with_finality(mut response: ModelInferResponse, is_final: bool) -> ModelInferResponse {
     let choice = Some(ParameterChoice::BoolParam(is_final));
     let parameter = InferParameter { parameter_choice: choice };
@@ -508,7 +508,7 @@ fn messages_report_retained_memory_and_can_be_copied() {
     }
 }
 
-/// 2,048 outputs of one mebibyte.
+/// The responses have 2,048 outputs of one mebibyte each.
 #[test]
 fn responses_above_the_limit_of_grpc_are_refused() {
     let data = Bytes::from(vec![7_u8; 1 << 20]);

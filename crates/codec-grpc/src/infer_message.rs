@@ -1,10 +1,10 @@
-//! Reads a `ModelInferRequest` from its wire form.
+//! Parses a `ModelInferRequest` from its wire form.
 //!
-//! The generated message would allocate a copy of every name, a vector for every
-//! shape and a map for every tensor's parameters, only to be taken apart again.
-//! [`InferMessage`] borrows from the body. It refuses a body with more tensors, dimensions,
-//! parameters or strings than [`Limits`] allow before it allocates memory for them: a tensor
-//! takes two bytes on the wire and a hundred in memory.
+//! The generated message would allocate a copy of every name, a vector for every shape and a map
+//! for every tensor's parameters, only to be taken apart again. [`InferMessage`] borrows from the
+//! body. It refuses a body that has more tensors, dimensions, parameters or strings than [`Limits`]
+//! allow before it allocates memory for them: a tensor takes two bytes on the wire and a hundred in
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::wire::{MalformedMessage, WireReader, WireValue};
 use galatea_codec::limits::Limits;
 use galatea_codec::limits::{check_name, too_many_dims, too_many_parameters};
 
-/// The only parameter with the reserved prefix that clients may set. It concerns
-/// streams, so that only its type is checked here.
+/// The only parameter with the reserved prefix that clients may set. It concerns streams, so only
+/// its type is checked here.
 pub(super) const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
 
 /// A `ModelInferRequest` whose strings and tensors are slices of its body.
@@ -32,14 +32,14 @@ pub struct InferMessage<'a> {
     pub(super) model_version: &'a str,
     pub(super) id: &'a str,
     pub(super) parameters: Parameters<'a>,
-    /// The number of parameters read so far, those of tensors and duplicates included.
+    /// The number of parameters read so far, including tensor parameters and duplicates.
     parameter_count: usize,
     pub(super) inputs: Vec<WireInput<'a>>,
     pub(super) outputs: Vec<WireOutput<'a>>,
     pub(super) raw: SmallVec<[&'a [u8]; 4]>,
 }
 
-/// Parameters by name; the last of several with the same name counts.
+/// Parameters by name. The last of several with the same name counts.
 pub(super) type Parameters<'a> = BTreeMap<&'a str, WireParameter<'a>>;
 
 /// The value of an `InferParameter`.
@@ -74,14 +74,14 @@ impl<'a> InferMessage<'a> {
     ///
     /// # Errors
     ///
-    /// `Internal` with gRPC's message if the body is not a `ModelInferRequest`,
-    /// `InvalidArgument` if it exceeds one of the [`Limits`].
+    /// `Internal` with gRPC's message if the body is not a `ModelInferRequest`; `InvalidArgument`
+    /// if it exceeds one of the [`Limits`].
     pub fn parse(body: &'a Bytes) -> Result<Self, Status> {
         Self::parse_charged(body, None)
     }
 
-    /// Parses a message. Tensors that are decoded, because they are not raw, are charged to
-    /// `account` before that.
+    /// Parses a message. Tensors that must be decoded because they are not raw are charged to
+    /// `account` first.
     ///
     /// # Errors
     ///
@@ -93,27 +93,27 @@ impl<'a> InferMessage<'a> {
         })
     }
 
-    /// The model's name.
+    /// The model name.
     #[must_use]
     pub const fn model_name(&self) -> &'a str {
         self.model_name
     }
 
-    /// The model's version as the client wrote it.
+    /// The model version as the client wrote it.
     #[must_use]
     pub const fn model_version(&self) -> &'a str {
         self.model_version
     }
 
-    /// The client's identifier of the request; may be empty.
+    /// The client's identifier for the request; may be empty.
     #[must_use]
     pub const fn id(&self) -> &'a str {
         self.id
     }
 
-    /// True if the client of a stream wants an empty final response if a request ends
-    /// without a response. A value of the wrong type counts as `false` and is refused
-    /// when the message is converted to a request.
+    /// Returns true if the client of a stream wants an empty final response when a request ends
+    /// without a response. A value of the wrong type counts as `false`, and is refused when the
+    /// message is converted to a request.
     #[must_use]
     pub fn enables_empty_final_response(&self) -> bool {
         self.parameters.get(EMPTY_FINAL_RESPONSE) == Some(&WireParameter::Bool(true))
@@ -175,7 +175,7 @@ fn check_count(count: usize, what: &'static str) -> Result<(), ParseError> {
     Err(ParseError::Refused(Status::invalid_argument(text)))
 }
 
-/// A name of bounded length.
+/// Reads a name of limited length.
 fn name<'a>(what: &str, value: WireValue<'a>) -> Result<&'a str, ParseError> {
     let name = value.text()?;
     check_name(what, name.len()).map_err(ParseError::Refused)?;

@@ -1,10 +1,9 @@
-//! gRPC messages of the inference protocol to and from requests and responses.
+//! Converts gRPC messages of the inference protocol to and from requests and responses.
 //!
-//! Inference messages bypass the generated types. [`InferMessage`] reads a
-//! `ModelInferRequest` directly from its wire form. [`encode_infer_response`]
-//! writes a `ModelInferResponse` without a copy of its large tensors, and
-//! [`stream`] does the same for the responses of a stream. All other messages use
-//! the generated types, which [`control`] fills.
+//! Inference messages bypass the generated types. [`InferMessage`] parses a `ModelInferRequest`
+//! directly from its wire form. [`encode_infer_response`] writes a `ModelInferResponse` without
+//! copying its large tensors, and [`stream`] does the same for stream responses. All other messages
+//! use the generated types, which [`control`] fills.
 
 #![forbid(unsafe_code)]
 #![deny(

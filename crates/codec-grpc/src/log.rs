@@ -8,7 +8,8 @@ use message::log_settings_request::setting_value::ParameterChoice;
 use message::log_settings_response as response;
 use response::setting_value::ParameterChoice as ResponseChoice;
 
-/// The changes that a request asks for. Settings that don't exist are ignored, as in Triton.
+/// Returns the changes that a request asks for. As in Triton, settings that don't exist are
+/// ignored.
 #[must_use]
 pub fn log_update(request: &message::LogSettingsRequest) -> LogUpdate {
     let mut update = LogUpdate::default();
@@ -16,7 +17,7 @@ pub fn log_update(request: &message::LogSettingsRequest) -> LogUpdate {
     update
 }
 
-/// Adds the changes in Triton's order, up to the first mistake.
+/// Adds the changes in Triton's order, up to the first error.
 fn add_changes(
     request: &message::LogSettingsRequest,
     changes: &mut Vec<LogChange>,
@@ -59,7 +60,7 @@ fn boolean(name: &str, value: &SettingValue) -> Result<bool, Status> {
 fn level(value: &SettingValue) -> Result<LogChange, Status> {
     match value.parameter_choice {
         Some(ParameterChoice::Uint32Param(value)) => Ok(LogChange::verbose_level(value.into())),
-        // The text is Triton's, though the field is unsigned.
+        // The text is Triton's, although the field is unsigned.
         _ => Err(expected("int32", "log_verbose_level")),
     }
 }
@@ -73,7 +74,7 @@ fn format(value: &SettingValue) -> Result<LogFormat, Status> {
     })
 }
 
-/// The response: what the log is set to.
+/// Creates the response with the current log settings.
 #[must_use]
 pub fn log_settings(settings: LogSettings) -> message::LogSettingsResponse {
     let setting = |name: &str, choice| {

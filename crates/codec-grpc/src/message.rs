@@ -1,4 +1,4 @@
-//! Outgoing messages: a length prefix, then chunks that are never joined.
+//! Outgoing messages. Each has a length prefix followed by chunks that are never joined.
 
 use std::io::IoSlice;
 
@@ -10,23 +10,23 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 
 use galatea_codec::compression::{ContentCoding, Level, deflate};
 
-/// The length of the prefix of every message: a compression flag and a length.
+/// The length of the prefix of every message, which contains a compression flag and a length.
 pub const MESSAGE_PREFIX_BYTES: usize = 5;
 
-/// The flag of a compressed message, a bit of the first byte of its prefix.
+/// The flag for a compressed message, a bit in the first byte of the message's prefix.
 pub const COMPRESSED: u8 = 1;
 
-/// The longest message that this server accepts or sends.
+/// The maximum length of a message that this server accepts or sends.
 pub const MESSAGE_BYTES_MAX: usize = 0x7fff_ffff;
 
-/// Tensors up to this length are copied into the chunk of the fields: copying half a
-/// page costs less than one more chunk to write.
+/// The length up to which tensors are copied into the chunk of the fields: copying half a page
+/// costs less than writing another chunk.
 const COPY_BYTES_MAX: usize = 2048;
 
-/// A length-prefixed message in one or more chunks, for a connection to send.
+/// A length-prefixed message in one or more chunks for a connection to send.
 #[derive(Debug)]
 pub struct MessageChunks {
-    /// The current chunk: empty only if the message is consumed.
+    /// The current chunk. It is empty only if the message is consumed.
     head: Bytes,
     tail: std::vec::IntoIter<Bytes>,
     remaining: usize,
@@ -35,20 +35,20 @@ pub struct MessageChunks {
 }
 
 impl MessageChunks {
-    /// The part of the message that is charged by its owner already.
+    /// The number of bytes of the message that its owners have already charged.
     #[must_use]
     pub const fn charged_bytes(&self) -> usize {
         self.charged_bytes
     }
 
-    /// The memory that the message keeps alive beside its own bytes, because its chunks
+    /// The number of bytes that the message keeps alive in addition to its own, because its chunks
     /// are slices of larger buffers.
     #[must_use]
     pub const fn extra_retained_bytes(&self) -> usize {
         self.extra_retained_bytes
     }
 
-    /// Compresses the message, unless that makes it longer.
+    /// Compresses the message, unless compression would lengthen it.
     #[must_use]
     pub fn compressed(mut self, coding: ContentCoding) -> Self {
         let length = self.remaining.saturating_sub(MESSAGE_PREFIX_BYTES);
@@ -71,7 +71,7 @@ impl MessageChunks {
         self
     }
 
-    /// Copies the message into a buffer of its own.
+    /// Copies the message into a separate buffer.
     #[must_use]
     pub fn into_owned(mut self) -> Self {
         let remaining = self.remaining;
@@ -97,7 +97,7 @@ impl Buf for MessageChunks {
     }
 
     fn advance(&mut self, count: usize) {
-        // The contract of `Buf`: advancing past the end is the caller's bug.
+        // This is the contract of `Buf`: advancing past the end is the caller's bug.
         assert!(count <= self.remaining, "advanced past the end of a message");
         self.remaining = self.remaining.saturating_sub(count);
         let mut left = count;
@@ -128,17 +128,17 @@ pub fn frame_message(message: &impl Message) -> Result<MessageChunks, Status> {
     writer.finish()
 }
 
-/// The bytes reserved before a message that becomes a field of another one: the
-/// prefix, a key and a length.
+/// The number of bytes reserved before a message that becomes a field of another one: the prefix, a
+/// key and a length.
 const OUTER_FIELD_BYTES_MAX: usize = MESSAGE_PREFIX_BYTES + 6;
 
-/// Writes a message field by field; large `bytes` fields become chunks of their own.
+/// Writes a message field by field. Large `bytes` fields become separate chunks.
 pub(super) struct MessageWriter {
     /// The reserved bytes, all small fields, and the keys and lengths of the chunks.
     pub(super) fields: Vec<u8>,
-    /// The number of reserved bytes that are not used.
+    /// The number of reserved bytes that are unused.
     unused: usize,
-    /// Each chunk with its offset in the fields.
+    /// The chunks, each with its offset in the fields.
     chunks: Vec<(usize, Bytes)>,
     chunks_bytes: usize,
     extra_retained_bytes: usize,
@@ -150,7 +150,7 @@ impl MessageWriter {
         Self::new(fields_bytes, MESSAGE_PREFIX_BYTES)
     }
 
-    /// Makes a writer for a message that [`MessageWriter::wrap_in_field`] will wrap.
+    /// Creates a writer for a message that [`MessageWriter::wrap_in_field`] will wrap.
     pub(super) fn with_outer_field(fields_bytes: usize) -> Self {
         Self::new(fields_bytes, OUTER_FIELD_BYTES_MAX)
     }
@@ -168,7 +168,7 @@ impl MessageWriter {
         }
     }
 
-    /// Writes a string field; omits it if it is empty.
+    /// Writes a string field, or omits it if it is empty.
     pub(super) fn string_field(&mut self, number: u32, text: &str) {
         put_text(&mut self.fields, number, text);
     }
@@ -184,7 +184,7 @@ impl MessageWriter {
         write(&mut self.fields);
     }
 
-    /// Writes an entry of a repeated `bytes` field, even if it is empty. `bytes` are the
+    /// Writes an entry of a repeated `bytes` field, even if the entry is empty. `bytes` is the
     /// content of `buffer`.
     pub(super) fn bytes_field(&mut self, number: u32, bytes: &Bytes, buffer: &Buffer) {
         put_length(&mut self.fields, number, bytes.len());
@@ -201,8 +201,8 @@ impl MessageWriter {
         }
     }
 
-    /// Makes the message so far the field `number`, below 16, of another message, to
-    /// which later fields belong.
+    /// Turns the message so far into the field `number`, below 16, of another message, to which
+    /// later fields belong.
     pub(super) fn wrap_in_field(&mut self, number: u32) -> Result<(), Status> {
         let written = self.fields.len().saturating_add(self.chunks_bytes);
         let length = check_length(written.saturating_sub(OUTER_FIELD_BYTES_MAX))?;
@@ -272,7 +272,7 @@ pub(super) fn put_text(into: &mut Vec<u8>, number: u32, text: &str) {
 
 pub(super) fn put_length(into: &mut Vec<u8>, number: u32, length: usize) {
     if let (Ok(number @ ..16), Ok(length @ ..128)) = (u8::try_from(number), u8::try_from(length)) {
-        // Most fields are short. Both bytes are written at once.
+        // Most fields are short. The two bytes are written at once.
         into.extend_from_slice(&[number << 3 | LENGTH_DELIMITED, length]);
         return;
     }
@@ -280,5 +280,5 @@ pub(super) fn put_length(into: &mut Vec<u8>, number: u32, length: usize) {
     encode_varint(u64::try_from(length).unwrap_or(u64::MAX), into);
 }
 
-/// The wire type of texts, bytes and messages in a key.
+/// The wire type of strings, bytes and messages in a key.
 const LENGTH_DELIMITED: u8 = WireType::LengthDelimited as u8;

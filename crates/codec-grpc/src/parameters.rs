@@ -1,4 +1,4 @@
-//! Converts parameters of requests and of tensors.
+//! Converts request and tensor parameters.
 
 use galatea_codec::limits::Limits;
 use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, Status};
@@ -7,8 +7,8 @@ use galatea_codec::regions::RegionPart;
 
 use super::infer_message::{EMPTY_FINAL_RESPONSE, Parameters, WireParameter};
 
-/// Sets the request's fields from the parameters with a meaning to the server and keeps
-/// the other parameters for the backend.
+/// Sets the request's fields from the parameters with a meaning to the server, and keeps the other
+/// parameters for the backend.
 pub(super) fn apply(
     request: &mut InferenceRequest,
     parameters: &Parameters<'_>,
@@ -78,7 +78,7 @@ fn priority(choice: WireParameter<'_>) -> Result<u64, Status> {
     }
 }
 
-/// A negative timeout is a huge one, as in Triton.
+/// Returns the timeout. As in Triton, a negative timeout is a huge one.
 fn timeout(choice: WireParameter<'_>) -> Result<u64, Status> {
     match choice {
         WireParameter::Int64(number) => Ok(number.cast_unsigned()),
@@ -108,8 +108,8 @@ fn wrong_type(name: &str, expected: &str) -> Status {
     ))
 }
 
-/// The part of a region that a tensor is in, if it is in one. As in Triton a negative number
-/// is a huge one.
+/// Returns the part of a region that contains a tensor, if the tensor is in a region. As in Triton,
+/// a negative number is a huge one.
 pub(super) fn region_part(
     tensor: &str,
     parameters: &Parameters<'_>,
@@ -149,12 +149,12 @@ fn wrong_tensor_type(name: &str, tensor: &str, expected: &str) -> Status {
     ))
 }
 
-/// The number of requested classes of an output, if any.
-/// As in Triton, it is cut to 32 bits.
+/// Returns the number of requested classes for an output, if any. As in Triton, it is truncated to
+/// 32 bits.
 pub(super) fn class_count(parameters: &Parameters<'_>) -> Result<Option<u32>, Status> {
     match parameters.get("classification") {
         None => Ok(None),
-        // As in Triton, whose message names the wrong limit.
+        // As in Triton, the message names the wrong limit.
         Some(WireParameter::Int64(..=0)) => Err(Status::invalid_argument(
             "invalid value for 'classification' parameter, expected >= 0",
         )),

@@ -1,14 +1,14 @@
-//! Why a message is not parsed.
+//! The reasons why a message can't be parsed.
 
 use galatea_infer::Status;
 
 use super::wire::MalformedMessage;
 
-/// Why a body could not be parsed.
+/// The reason why a body could not be parsed.
 pub(super) enum ParseError {
-    /// It is not a message of this type.
+    /// The body is not a message of this type.
     Malformed,
-    /// It exceeds a limit.
+    /// The body exceeds a limit.
     Refused(Status),
 }
 

@@ -12,18 +12,17 @@ use super::infer_message::{InferMessage, WireInput};
 use super::parameters;
 
 impl InferMessage<'_> {
-    /// Converts the message to a request, and returns the outputs that the client gets in
-    /// another form. `version` is the model's version from
-    /// [`parse_version`](super::parse_version).
+    /// Converts the message to a request, and returns the outputs that the client receives in
+    /// another form. `version` is the model version from [`parse_version`](super::parse_version).
     ///
-    /// Tensors from raw contents stay slices of the body. Typed contents were copied
-    /// when the message was parsed. Tensors in regions stay there.
+    /// Tensors from raw contents remain slices of the body. Typed contents were copied when the
+    /// message was parsed. Tensors in regions stay there.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for parameters of the wrong type, and missing or duplicate data. Inputs of
-    /// an unknown type or without a shape are refused by the model. For tensors in regions also `NotFound`,
-    /// `Unsupported` and `Exhausted`.
+    /// `InvalidArgument` for parameters of the wrong type, and for missing or duplicate data. The
+    /// model refuses inputs that have an unknown type or no shape. For tensors in regions, also
+    /// `NotFound`, `Unsupported` and `Exhausted`.
     pub fn into_request(
         mut self,
         version: Option<i64>,
@@ -63,7 +62,7 @@ impl InferMessage<'_> {
                 (datatype.unwrap_or(DataType::Bytes), shape.unwrap_or_default());
             request.inputs.push(InputTensor { name, datatype, shape, data });
         }
-        // Triton ignores them over gRPC. Over HTTP this is its text.
+        // Triton ignores extra contents over gRPC. Over HTTP, this is its message.
         if raw.next().is_some() {
             return Err(Status::invalid_argument(format!(
                 "unexpected additional input data for model '{}'",
@@ -100,7 +99,7 @@ impl InferMessage<'_> {
                 Some(bytes) => {
                     let slice = Buffer::from_bytes(self.body.slice_ref(bytes));
                     let slice = slice.retaining(self.body.len());
-                    // The door charges longer messages to their owner.
+                    // The door charges the owner of a longer message.
                     let is_charged = self.body.len() > Account::SMALL_BYTES_MAX;
                     Ok(if is_charged { slice.charged() } else { slice })
                 }

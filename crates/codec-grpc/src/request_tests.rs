@@ -1,4 +1,4 @@
-//! Tests of every rule for inference requests, with the code and message of its error.
+//! Tests of every rule for inference requests, with the codes and messages of the errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -240,7 +240,7 @@ fn a_parameter_without_a_value_is_refused() {
     );
 }
 
-/// Includes products that overflow (CVE-2025-23323, -23324, -23326, -23327,
+/// The cases include products that overflow (CVE-2025-23323, -23324, -23326, -23327,
 /// CVE-2026-24210).
 #[test]
 fn what_is_no_datatype_or_shape_is_left_to_admission() {
@@ -432,7 +432,7 @@ fn requested_outputs_select_classes() {
     );
 }
 
-/// Far more tensors than any model has, in two bytes each (CVE-2026-24146).
+/// The request has far more tensors than any model, in two bytes each (CVE-2026-24146).
 #[test]
 fn too_many_tensors_are_refused_before_memory_is_allocated() {
     let cases = [(b"\x2a\0", "inputs"), (b"\x32\0", "outputs"), (b"\x3a\0", "raw_input_contents")];
@@ -513,7 +513,7 @@ fn dimensions_parameters_names_and_strings_are_limited() {
     let named = ModelInferRequest { model_name: long, ..Default::default() };
     refused(&named, "model name of 4097 bytes");
 
-    // As in Triton, strings have no number: memory is their limit.
+    // As in Triton, the number of strings is not limited, except by memory.
     let count = (1 << 22) + 1;
     let typed = |count: usize| {
         let contents =

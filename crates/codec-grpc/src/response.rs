@@ -1,7 +1,7 @@
 //! Encodes a response as a `ModelInferResponse`.
 //!
-//! Outputs are always raw contents, one entry for each output in the same order. The
-//! typed lists are never used.
+//! Outputs are always raw contents, with one entry for each output in the same order. The typed
+//! lists are never used.
 
 use bytes::BufMut as _;
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
@@ -9,15 +9,15 @@ use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 
 use super::message::{MessageChunks, MessageWriter, put_length, put_text};
 
-/// The estimated size of a small response's fields; avoids reallocation.
+/// The estimated size of a small response's fields, which avoids reallocation.
 const FIELDS_BYTES_ESTIMATE: usize = 192;
 
-/// Encodes a response with its prefix; large outputs are not copied.
+/// Encodes a response with its prefix. Large outputs are not copied.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the message exceeds gRPC's size limit, `Internal` if an output
-/// is not in the CPU's memory.
+/// `InvalidArgument` if the message exceeds gRPC's size limit; `Internal` if an output is not in
+/// CPU memory.
 pub fn encode_infer_response(response: &InferenceResponse) -> Result<MessageChunks, Status> {
     let mut writer = MessageWriter::with_capacity(fields_bytes_estimate(response));
     put_names(&mut writer, response);
@@ -82,7 +82,7 @@ fn put_parameter(writer: &mut MessageWriter, parameter: &Parameter) {
     }
 }
 
-// The numbers of the values of a parameter.
+// The field numbers of parameter values.
 const BOOL_PARAM: u8 = 1;
 const INT64_PARAM: u8 = 2;
 const STRING_PARAM: u32 = 3;
@@ -125,8 +125,8 @@ fn put_output(writer: &mut MessageWriter, output: &OutputTensor) {
     });
 }
 
-/// The encoded length of a length-delimited field with a number below 16: one byte for
-/// the key, the length, and the bytes.
+/// Returns the encoded length of a length-delimited field with a number below 16: one byte for the
+/// key, the length, and the bytes.
 pub(super) fn field_length(bytes: usize) -> usize {
     let length = encoded_len_varint(u64::try_from(bytes).unwrap_or(u64::MAX));
     bytes.saturating_add(length).saturating_add(1)

@@ -11,13 +11,13 @@ pub enum GrpcCode {
     Cancelled,
     /// A failure that fits no other code.
     Unknown,
-    /// The request is wrong.
+    /// The request is invalid.
     InvalidArgument,
     /// The call's deadline passed.
     DeadlineExceeded,
     /// The requested item does not exist.
     NotFound,
-    /// The item to be created exists already.
+    /// The item to be created already exists.
     AlreadyExists,
     /// A message is longer than the receiver accepts, or there is no memory for it.
     ResourceExhausted,
@@ -25,12 +25,12 @@ pub enum GrpcCode {
     Unimplemented,
     /// The server broke one of its own rules, or the bytes are not a message.
     Internal,
-    /// The server can't do it now.
+    /// The server can't process the request now.
     Unavailable,
 }
 
 impl GrpcCode {
-    /// The number in `grpc-status`.
+    /// Returns the number for `grpc-status`.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -49,7 +49,7 @@ impl GrpcCode {
     }
 }
 
-/// The gRPC code of a failure, as in Triton.
+/// Returns the gRPC code for a failure, as in Triton.
 #[must_use]
 pub const fn grpc_code(code: Code) -> GrpcCode {
     match code {

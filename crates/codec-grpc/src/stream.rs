@@ -1,7 +1,7 @@
-//! Encodes the responses of a stream: `ModelStreamInferResponse`.
+//! Encodes stream responses as `ModelStreamInferResponse` messages.
 //!
-//! Each names its request. All but refusals have the parameter `triton_final_response`,
-//! which tells the client whether it is the request's last response.
+//! Each message names its request. All messages except refusals have the parameter
+//! `triton_final_response`, which tells the client whether this is the request's last response.
 
 use galatea_infer::{InferenceResponse, Status};
 
@@ -9,11 +9,11 @@ use super::infer_message::InferMessage;
 use super::message::{MessageChunks, MessageWriter, put_length, put_text};
 use super::response::{field_length, fields_bytes_estimate, put_names, put_outputs, text_length};
 
-/// The parameter of a request's last response.
+/// The parameter that marks a request's last response.
 const FINAL_RESPONSE: &str = "triton_final_response";
-/// The number of the field with the error of a failed request.
+/// The number of the field that contains the error of a failed request.
 const ERROR_MESSAGE: u32 = 1;
-/// The number of the field with the response.
+/// The number of the field that contains the response.
 const INFER_RESPONSE: u32 = 2;
 
 /// Identifies a request in messages that its model did not produce.
@@ -23,12 +23,12 @@ pub struct RequestTag {
     pub id: String,
     /// The model's name.
     pub model_name: String,
-    /// The version as the client wrote it; empty for the newest.
+    /// The version as the client wrote it; empty for the newest version.
     pub model_version: String,
 }
 
 impl RequestTag {
-    /// The tag of a request.
+    /// Creates the tag of a request.
     #[must_use]
     pub fn new(message: &InferMessage<'_>) -> Self {
         Self {
@@ -39,12 +39,12 @@ impl RequestTag {
     }
 }
 
-/// Encodes a response with its prefix; large outputs are not copied.
+/// Encodes a response with its prefix. Large outputs are not copied.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the message exceeds gRPC's size limit, `Internal` if an output
-/// is not in the CPU's memory.
+/// `InvalidArgument` if the message exceeds gRPC's size limit; `Internal` if an output is not in
+/// CPU memory.
 pub fn encode_stream_response(
     response: &InferenceResponse,
     is_final: bool,
@@ -84,7 +84,7 @@ pub fn encode_stream_failure(
     writer.finish()
 }
 
-/// Encodes the error of a request that no model received. As in Triton it has only the
+/// Encodes the error for a request that reached no model. As in Triton, the error has only the
 /// client's identifier.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ fn tagged(tag: &RequestTag, is_final: bool) -> MessageWriter {
     writer
 }
 
-/// Writes an entry of the map of parameters: a name, and a value whose first field is
+/// Writes an entry of the parameter map, which consists of a name and a value whose first field is
 /// the boolean.
 fn put_finality(writer: &mut MessageWriter, is_final: bool) {
     let value = [0x08, u8::from(is_final)];

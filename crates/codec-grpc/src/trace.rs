@@ -1,4 +1,4 @@
-//! Trace settings as messages.
+//! Trace settings as gRPC messages.
 
 use galatea_control::{FieldChange, TraceChange, TraceMode, TraceSettings};
 use galatea_infer::Status;
@@ -8,12 +8,12 @@ use message::trace_setting_response::SettingValue;
 
 use galatea_codec::trace_fields;
 
-/// The change that a request asks for; `None` if it only asks for the settings.
+/// Returns the change that a request asks for, or `None` if it only asks for the settings.
 ///
 /// # Errors
 ///
-/// `Unsupported` for a change of the file, `InvalidArgument` for wrong values and for several
-/// values of one field. Unknown fields change nothing.
+/// `Unsupported` for an attempt to change the file; `InvalidArgument` for wrong values, and for
+/// several values of one field. Unknown fields change nothing.
 pub fn trace_change(request: &message::TraceSettingRequest) -> Result<Option<TraceChange>, Status> {
     if request.settings.is_empty() {
         return Ok(None);
@@ -54,7 +54,7 @@ fn field<T>(
     }
 }
 
-/// The response with the settings in force.
+/// Creates the response with the current settings.
 #[must_use]
 pub fn trace_settings(settings: TraceSettings) -> message::TraceSettingResponse {
     let mut response = message::TraceSettingResponse::default();

@@ -1,6 +1,6 @@
 //! Reads the protobuf wire format from a slice.
 
-/// The bytes are not a message of the expected type.
+/// An error that means that the bytes are not a message of the expected type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct MalformedMessage;
 
@@ -15,7 +15,7 @@ pub(super) enum WireValue<'a> {
     Bytes(&'a [u8]),
     /// Four bytes.
     Fixed32([u8; 4]),
-    /// A group, which is skipped: no message of the protocol has one.
+    /// A group, which is skipped because no message of the protocol has one.
     Group,
 }
 
@@ -37,7 +37,7 @@ impl<'a> WireReader<'a> {
         self.rest.is_empty()
     }
 
-    /// Reads the next field's number and value; `None` at the end.
+    /// Reads the next field's number and value. Returns `None` at the end.
     pub(super) fn field(&mut self) -> Result<Option<(u32, WireValue<'a>)>, MalformedMessage> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -69,7 +69,7 @@ impl<'a> WireReader<'a> {
     }
 
     pub(super) fn varint(&mut self) -> Result<u64, MalformedMessage> {
-        // Nearly every varint of a request is one byte: keys and lengths.
+        // Nearly every varint in a request is a single byte: keys and lengths.
         if let Some((&byte, rest)) = self.rest.split_first()
             && byte < 0x80
         {
@@ -134,7 +134,7 @@ impl<'a> WireValue<'a> {
         }
     }
 
-    /// The value as a string, which proto3 requires to be UTF-8.
+    /// Returns the value as a string, which proto3 requires to be UTF-8.
     pub(super) fn text(self) -> Result<&'a str, MalformedMessage> {
         std::str::from_utf8(self.bytes()?).map_err(|_| MalformedMessage)
     }
@@ -166,7 +166,7 @@ impl<'a> WireValue<'a> {
         }
     }
 
-    /// Calls `each` for every number of a repeated field, packed or not, until it fails.
+    /// Calls `each` for every number in a repeated field, packed or not, until it fails.
     pub(super) fn varints<E: From<MalformedMessage>>(
         self,
         mut each: impl FnMut(u64) -> Result<(), E>,
@@ -182,8 +182,8 @@ impl<'a> WireValue<'a> {
         Ok(())
     }
 
-    /// The number of numbers in a repeated field, if it is well-formed: each ends with a
-    /// byte below 128.
+    /// Returns the number of numbers in a well-formed repeated field: each ends with a byte below
+    /// 128.
     pub(super) fn varint_count(self) -> usize {
         match self {
             Self::Bytes(packed) => packed.iter().filter(|byte| **byte < 0x80).count(),

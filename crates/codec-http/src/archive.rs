@@ -1,8 +1,8 @@
-//! Requests to load archives of models, as SageMaker sends them, and the lists of those that
-//! are loaded.
+//! Requests to load model archives, in the form that SageMaker sends, and lists of loaded archives.
 //!
-//! A client names the directory of an archive. Only the places where SageMaker puts archives
-//! are taken, and by the grammar of their paths alone: what isn't taken is never looked up.
+//! A client names the directory of an archive. Only the locations in which SageMaker puts archives
+//! are accepted, and only by the syntax of their paths: a path that isn't accepted is never looked
+//! up.
 
 use std::fmt;
 
@@ -22,11 +22,11 @@ pub struct LoadArchiveRequest {
 }
 
 impl LoadArchiveRequest {
-    /// Decodes the body. As in Triton, a name or directory that is not there is empty.
+    /// Decodes the body. As in Triton, a missing name or directory is empty.
     ///
     /// # Errors
     ///
-    /// `Internal` for malformed JSON, and if one of them isn't a string.
+    /// `Internal` for malformed JSON, or if the name or directory isn't a string.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let (mut model_name, mut url) = (None, None);
         read_object(body, limits, |reader, name| {
@@ -36,7 +36,7 @@ impl LoadArchiveRequest {
                 _ => return reader.skip_value(),
             };
             let read = text(reader)?;
-            // Of two members the first counts.
+            // The first of two members with the same name counts.
             member.get_or_insert(read);
             Ok(())
         })?;
@@ -45,7 +45,7 @@ impl LoadArchiveRequest {
     }
 }
 
-/// The next value as text. The outer error ends the whole request.
+/// Reads the next value as text. The outer error ends the whole request.
 fn text(reader: &mut JsonReader<'_>) -> Result<Result<String, Status>, Status> {
     if reader.value_type()? != JsonType::String {
         reader.skip_value()?;
@@ -54,10 +54,10 @@ fn text(reader: &mut JsonReader<'_>) -> Result<Result<String, Status>, Status> {
     Ok(Ok(reader.text()?.into_owned()))
 }
 
-/// The folder in which SageMaker puts archives, each in a folder of its own.
+/// The folder in which SageMaker puts archives, each in a separate folder.
 const ARCHIVES: &str = "/opt/ml/models/";
 
-/// The directory of an archive: `/opt/ml/models/HASH/model`, or one in it.
+/// The directory of an archive: `/opt/ml/models/HASH/model`, or a directory inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivePath {
     /// The directory.
@@ -67,14 +67,14 @@ pub struct ArchivePath {
 }
 
 impl ArchivePath {
-    /// The name of the archive's directory in its parent.
+    /// The name of an archive's directory within its parent.
     pub const MODEL: &str = "model";
 
-    /// Takes a directory that a client named. Dots are resolved in the text, as in Triton.
+    /// Accepts a directory that a client named. As in Triton, dots are resolved in the text.
     ///
     /// # Errors
     ///
-    /// If it is no archive's.
+    /// If the directory is not that of an archive.
     pub fn of(url: &str) -> Result<Self, ArchiveUrlError> {
         let Some(directory) = normalized(url) else { return Err(ArchiveUrlError::form(url)) };
         if ["/dev/", "/proc/", "/sys/"].iter().any(|start| directory.starts_with(start)) {
@@ -85,8 +85,8 @@ impl ArchivePath {
     }
 }
 
-/// `/opt/ml/models/HASH` of `/opt/ml/models/HASH/model`, with or without a slash and a name
-/// behind it.
+/// Returns `/opt/ml/models/HASH` for `/opt/ml/models/HASH/model`, with or without a slash and a
+/// name after it.
 fn parent(directory: &str) -> Option<&str> {
     let (hash, rest) = directory.strip_prefix(ARCHIVES)?.split_once('/')?;
     let name = rest.strip_prefix(ArchivePath::MODEL)?;
@@ -98,7 +98,7 @@ fn parent(directory: &str) -> Option<&str> {
     directory.get(..ARCHIVES.len().saturating_add(hash.len()))
 }
 
-/// An absolute path without empty parts and dots; one with a slash at the end keeps it.
+/// Returns an absolute path without empty parts and dots. A trailing slash is kept.
 fn normalized(url: &str) -> Option<String> {
     let mut parts = Vec::new();
     let mut is_folder = false;
@@ -114,12 +114,12 @@ fn normalized(url: &str) -> Option<String> {
     Some(format!("/{}{end}", parts.join("/")))
 }
 
-/// Why a directory isn't taken.
+/// The reason why a directory isn't accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArchiveUrlError {
-    /// It is the system's. The client gets no text.
+    /// It belongs to the system. The client receives no message.
     System,
-    /// It isn't where archives are.
+    /// It isn't a location of archives.
     Form(String),
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for ArchiveUrlError {
 
 impl std::error::Error for ArchiveUrlError {}
 
-/// The beginning of a text, as long as texts of errors quote.
+/// Returns the beginning of a text, as much as error messages quote.
 fn shown(text: &str) -> &str {
     let mut end = text.len().min(Limits::NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -159,7 +159,7 @@ fn shown(text: &str) -> &str {
 pub struct ListedArchive<'a> {
     /// The name by which SageMaker knows the model.
     pub name: &'a str,
-    /// The repository that it was loaded from.
+    /// The repository from which it was loaded.
     pub url: &'a str,
 }
 

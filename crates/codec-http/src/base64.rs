@@ -1,6 +1,6 @@
 //! Decodes base64 text in JSON.
 
-/// The value of a character in the standard alphabet.
+/// Returns the value of a character in the standard alphabet.
 const fn value(character: u8) -> Option<u8> {
     match character {
         b'A'..=b'Z' => Some(character.wrapping_sub(b'A')),
@@ -12,8 +12,8 @@ const fn value(character: u8) -> Option<u8> {
     }
 }
 
-/// Decodes text in the standard alphabet. White space is ignored. Any number of padding
-/// characters is allowed at the end, and nothing behind them.
+/// Decodes text in the standard alphabet. Whitespace is ignored. Any number of padding characters
+/// may end the text, and nothing may follow them.
 ///
 /// # Errors
 ///
@@ -39,8 +39,8 @@ pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
         .map_or(Ok(bytes), |character| Err(unexpected(character)))
 }
 
-/// Decodes a group of `count` characters: one byte fewer than characters. As in Triton, the
-/// bits behind the last byte do not matter.
+/// Decodes a group of `count` characters into one byte fewer. As in Triton, the bits after the last
+/// byte do not matter.
 fn decode_group(group: [u8; 4], count: usize, bytes: &mut Vec<u8>) -> Result<(), String> {
     let [a, b, c, d] = group;
     let decoded = [a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d];

@@ -1,4 +1,4 @@
-//! The bounds of a request's memory while it is decoded.
+//! The limits on a request's memory while it is decoded.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use galatea_gate::ledger::Account;
 
 use galatea_codec::regions::RegionAccess;
 
-/// The limits of a request, and the account that its tensors are charged to. The body itself
-/// is charged by the door that received it.
+/// The limits of a request, and the account to which its tensors are charged. The door that
+/// received the body charges the body itself.
 #[derive(Copy, Clone, Debug)]
 pub struct DecodeBounds<'a> {
     /// Limits on sizes and counts.

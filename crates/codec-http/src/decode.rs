@@ -19,21 +19,21 @@ use super::parameters::{RequestParameters, read_parameters};
 pub struct TargetModel {
     /// The model's name.
     pub model_name: String,
-    /// Its version; `None` selects the newest that is ready.
+    /// The model's version; `None` selects the newest ready version.
     pub model_version: Option<i64>,
 }
 
 /// Decodes the body of an inference request.
 ///
-/// The first `header_length` bytes of `body` are JSON. Binary tensors follow in the
-/// order of the inputs and become slices of `body`. A `header_length` of 0 means a
-/// raw request, see [`decode_raw_infer`](super::decode_raw_infer).
+/// The first `header_length` bytes of `body` are JSON. Binary tensors follow in input order and
+/// become slices of `body`. If `header_length` is 0, the request is raw; see
+/// [`decode_raw_infer`](super::decode_raw_infer).
 ///
 /// # Errors
 ///
-/// Mostly `InvalidArgument`. `Exhausted` if there is no memory for the tensors. `Internal` as in Triton for elements of JSON `data` that
-/// don't fit the datatype or the shape. For tensors in regions also `NotFound` and
-/// `Unsupported`.
+/// Usually `InvalidArgument`. `Exhausted` if there is no memory for the tensors. `Internal`, as in
+/// Triton, if elements of JSON `data` don't fit the datatype or the shape. For tensors in regions,
+/// also `NotFound` and `Unsupported`.
 pub fn decode_infer(
     body: &Bytes,
     header_length: usize,
@@ -75,7 +75,7 @@ pub(super) fn check_json_size(length: usize, limits: &Limits) -> Result<(), Stat
     Err(super::errors::json_too_large(length, limits))
 }
 
-/// The top-level members that are not stored in the request at once.
+/// The top-level members that are not stored in the request immediately.
 #[derive(Default)]
 struct Members {
     parameters: RequestParameters,
@@ -118,15 +118,16 @@ fn read_members(
     if seen.inputs { Ok(members) } else { Err(fields::missing("inputs")) }
 }
 
-/// The mistake that Triton names. It reads the whole text before it looks at any member, and then
-/// the ID, the parameters, and of each input its source, its name, its type and its shape.
+/// Finds the error that Triton would report. Triton parses the whole text before it examines any
+/// member. It then examines the ID, the parameters, and for each input its source, name, type and
+/// shape.
 #[cold]
 fn first_mistake(json: &[u8], inputs_seen: usize, found: Status) -> Status {
     if found.code() == Code::Exhausted {
         return found;
     }
     match check_members(json, inputs_seen) {
-        // Triton's reader has no bound.
+        // Triton's reader has no depth limit.
         Err(mistake) if mistake != depth_exceeded() => mistake,
         Err(_) | Ok(()) => found,
     }
@@ -135,7 +136,7 @@ fn first_mistake(json: &[u8], inputs_seen: usize, found: Status) -> Status {
 fn check_members(json: &[u8], inputs_seen: usize) -> Result<(), Status> {
     let mut reader = JsonReader::new(json);
     reader.skip_value()?;
-    // For Triton the text ends before a NUL.
+    // For Triton, the text ends before a NUL.
     if reader.peek() != Some(0) {
         reader.end()?;
     }
@@ -163,7 +164,7 @@ fn check_members(json: &[u8], inputs_seen: usize) -> Result<(), Status> {
     check_inputs(&mut inputs.ok_or_else(|| fields::missing("inputs"))?, inputs_seen)
 }
 
-/// The members read so far: the first of several with the same name counts.
+/// The members read so far. The first of several with the same name counts.
 #[derive(Default)]
 struct SeenMembers {
     id: bool,

@@ -10,8 +10,8 @@ use super::bounds::DecodeBounds;
 use super::json::{JsonReader, Number, depth_exceeded};
 use galatea_codec::limits::Limits;
 
-/// Reads the array `data` into the bytes of a tensor in row-major order. The array is
-/// flat or nested like the shape.
+/// Reads the array `data` into the bytes of a tensor in row-major order. The array is either flat
+/// or nested like the shape.
 ///
 /// Memory grows with the text, never with the shape.
 pub(super) fn read_elements(
@@ -68,8 +68,8 @@ pub(super) fn read_elements(
 struct ExpectedSize {
     elements: u64,
     bytes: u64,
-    /// As in Triton, a tensor without dimensions may lack its element. No model accepts
-    /// it, which admission reports.
+    /// True if the tensor may lack its element. As in Triton, this applies to tensors without
+    /// dimensions. No model accepts them, which admission reports.
     may_be_empty: bool,
 }
 
@@ -86,7 +86,7 @@ impl ElementWalk<'_, '_> {
     ) -> Result<ChargedVec, Status> {
         let mut left = self.expected.elements;
         let bytes = usize::try_from(self.expected.bytes).unwrap_or(usize::MAX);
-        // Two characters of text, such as "1,", make an element of eight bytes at most.
+        // Two characters of text, such as "1,", produce an element of at most eight bytes.
         let text_max = self.reader.remaining().saturating_mul(4).saturating_add(8);
         let mut charged = ChargedVec::default();
         charged.reserve(bytes.min(text_max), self.bounds.account)?;
@@ -96,7 +96,7 @@ impl ElementWalk<'_, '_> {
                 return Err(depth_exceeded().prefixed(CONTEXT));
             }
             let Some(after) = left.checked_sub(1) else {
-                // A syntax error, as after a trailing comma, is reported first.
+                // A syntax error, such as a trailing comma, is reported first.
                 reader.skip_value()?;
                 return Err(Status::internal(
                     "Unable to parse 'data': Shape does not match true shape of 'data' field",
@@ -115,7 +115,7 @@ impl ElementWalk<'_, '_> {
     }
 }
 
-/// The prefix of messages about elements.
+/// The prefix of error messages about elements.
 const CONTEXT: &str = "Unable to parse 'data': ";
 
 /// The error of a walk over nested arrays.
@@ -133,8 +133,8 @@ impl WalkError {
     }
 }
 
-/// Calls `leaf` at each value that is not an array, with its nesting depth. Arrays are
-/// counted, not stacked, so that the depth takes no memory.
+/// Calls `leaf` for each value that is not an array, with its nesting depth. Arrays are counted
+/// rather than stacked, so the depth uses no memory.
 fn walk_leaves<'a>(
     reader: &mut JsonReader<'a>,
     mut leaf: impl FnMut(&mut JsonReader<'a>, usize) -> Result<(), Status>,
@@ -172,7 +172,7 @@ fn read_byte_strings(
     })
 }
 
-/// Reads strings, in arrays or not, into the bytes of a tensor. `check` gets the number of
+/// Reads strings, inside arrays or not, into the bytes of a tensor. `check` receives the number of
 /// bytes before each string is added.
 pub(super) fn read_strings(
     reader: &mut JsonReader<'_>,
@@ -236,7 +236,7 @@ fn no_json_form(name: &str, datatype: DataType) -> Status {
     ))
 }
 
-/// The error for an element of the wrong type: an internal error, as in Triton.
+/// Returns the error for an element of the wrong type, which is an internal error as in Triton.
 fn type_error(reader: &mut JsonReader<'_>, context: &str, what: &str) -> Status {
     match reader.value_type() {
         Ok(_) => Status::internal(format!("{context}attempt to access JSON {what}")),

@@ -17,23 +17,24 @@ use super::response_charge::ResponseCharge;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedResponse {
     /// The length of the JSON if binary tensors follow it. The response is then
-    /// `application/octet-stream` and has the length in
-    /// `Inference-Header-Content-Length`. `None` if the whole body is JSON.
+    /// `application/octet-stream`, with the length in `Inference-Header-Content-Length`. `None` if
+    /// the whole body is JSON.
     pub header_length: Option<usize>,
-    /// The body's parts in order: the JSON, then the binary tensors as the backend
-    /// produced them.
+    /// The body's parts in order: the JSON, followed by the binary tensors as the backend produced
+    /// them.
     pub chunks: SmallVec<[Bytes; 2]>,
 }
 
 /// Encodes a response in the forms that its request selected.
 ///
-/// Tensors that are not charged yet, and the JSON before it is written, are charged to
-/// `account`, until the last chunk is dropped.
+/// Tensors that are not charged yet are charged to `account`, and so is the JSON before it is
+/// written. The charge lasts until the last chunk is dropped.
 ///
 /// # Errors
 ///
-/// `Exhausted` if there is no memory for the response; `InvalidArgument` if the type of an output has no JSON form or no classes and the
-/// request selected them; `Internal` if an output's bytes don't fit its shape.
+/// `Exhausted` if there is no memory for the response; `InvalidArgument` if the type of an output
+/// has no JSON form or no classes but the request selected them; `Internal` if an output's bytes
+/// don't fit its shape.
 pub fn encode_infer_response(
     response: &InferenceResponse,
     encoding: &OutputEncoding,
@@ -90,7 +91,7 @@ fn encode(
     Ok(EncodedResponse { header_length, chunks })
 }
 
-/// Estimates the length of the JSON; seldom too small.
+/// Estimates the length of the JSON. The estimate is seldom too low.
 #[must_use]
 pub fn json_bytes_estimate(response: &InferenceResponse, encoding: &OutputEncoding) -> usize {
     let text =
@@ -219,7 +220,7 @@ pub(super) fn push_elements(
         DataType::Int64 => {
             each(json, data, |json, bytes| push_signed(json, i64::from_le_bytes(bytes)));
         }
-        // As in Triton, single precision is printed as the double it widens to: 0.1
+        // As in Triton, a single-precision value is printed as the double that it widens to: 0.1
         // becomes 0.10000000149011612.
         DataType::Fp32 => {
             each(json, data, |json, bytes| push_double(json, f32::from_le_bytes(bytes).into()));

@@ -6,7 +6,7 @@ use galatea_codec::limits::Limits;
 
 use galatea_codec::compression::StreamEnd;
 
-/// The JSON text, or a body that would be JSON, exceeds the limit.
+/// The error for JSON, or a body that should be JSON, that exceeds the limit.
 pub(super) fn json_too_large(length: u64, limits: &Limits) -> Status {
     Status::invalid_argument(format!(
         "request JSON size of {length} bytes exceeds the maximum allowed input size of {} bytes. \
@@ -15,7 +15,7 @@ pub(super) fn json_too_large(length: u64, limits: &Limits) -> Status {
     ))
 }
 
-/// A raw body exceeds the limit.
+/// The error for a raw body that exceeds the limit.
 pub(super) fn raw_too_large(length: u64, limits: &Limits) -> Status {
     Status::invalid_argument(format!(
         "Raw input has a byte_size ({length} bytes) that exceeds the maximum allowed value of {} \
@@ -24,14 +24,14 @@ pub(super) fn raw_too_large(length: u64, limits: &Limits) -> Status {
     ))
 }
 
-/// The error for a body of at least `length` bytes, which exceeds the limit: a raw tensor, or
-/// JSON.
+/// The error for a body of at least `length` bytes that exceeds the limit, either as a raw tensor
+/// or as JSON.
 #[must_use]
 pub fn body_too_large(length: u64, is_raw: bool, limits: &Limits) -> Status {
     if is_raw { raw_too_large(length, limits) } else { json_too_large(length, limits) }
 }
 
-/// A compressed body exceeds the limit, when it is inflated or before.
+/// The error for a compressed body that exceeds the limit before or after it is inflated.
 #[must_use]
 pub fn inflated_body_too_large(limits: &Limits) -> Status {
     Status::invalid_argument(format!(
@@ -41,21 +41,21 @@ pub fn inflated_body_too_large(limits: &Limits) -> Status {
     ))
 }
 
-/// A body is compressed, and empty.
+/// The error for a body that is compressed but empty.
 #[must_use]
 pub fn nothing_to_inflate() -> Status {
     Status::invalid_argument("nothing to be decompressed")
 }
 
-/// Checks whether a request is all that was sent: its compressed body, which has this end,
-/// may have been damaged or cut on the way.
+/// Checks whether a request is complete: its compressed body, which has this end, may have been
+/// damaged or cut off on the way.
 ///
-/// JSON shows by itself whether it is whole, and it says how long the tensors are. So only a
-/// raw body needs the end of its compressed data.
+/// JSON shows by itself whether it is complete, and it states the length of the tensors. Only a raw
+/// body therefore needs the end of its compressed data.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if it isn't. Triton executes what was inflated before.
+/// `InvalidArgument` if the request is incomplete. Triton executes the part that was inflated.
 pub fn check_stream_end(end: StreamEnd, is_raw: bool) -> Result<(), Status> {
     let mistake = match end {
         StreamEnd::Complete => return Ok(()),
@@ -68,7 +68,7 @@ pub fn check_stream_end(end: StreamEnd, is_raw: bool) -> Result<(), Status> {
     Err(Status::invalid_argument(mistake))
 }
 
-/// A request names too many tensors.
+/// The error for a request that names too many tensors.
 pub(super) fn too_many_tensors(field: &str) -> Status {
     Status::invalid_argument(format!(
         "'{field}' has more than the allowed {} entries",

@@ -1,6 +1,6 @@
 //! Reads members of JSON objects and checks their types.
 //!
-//! Mistakes in JSON are internal errors, as in Triton, which clients see as 500.
+//! As in Triton, errors in JSON are internal errors, which clients see as 500.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ pub(super) fn unsigned(reader: &mut JsonReader<'_>, field: &str) -> Result<u64, 
     value.ok_or_else(|| wrong_type(field, "non-unsigned-integer as unsigned-integer"))
 }
 
-/// A boolean; `None` for a value of another type, behind which it goes on.
+/// Reads a boolean. For a value of another type, skips the value and returns `None`.
 pub(super) fn optional_boolean(reader: &mut JsonReader<'_>) -> Result<Option<bool>, Status> {
     if reader.value_type()? == JsonType::Bool {
         return reader.boolean().map(Some);
@@ -54,7 +54,7 @@ pub(super) fn optional_boolean(reader: &mut JsonReader<'_>) -> Result<Option<boo
     Ok(None)
 }
 
-/// As [`string`], but goes on behind a value of another type.
+/// Like [`string`], but skips a value of another type.
 pub(super) fn string_or_mistake(
     reader: &mut JsonReader<'_>,
     field: &str,
@@ -66,7 +66,7 @@ pub(super) fn string_or_mistake(
     Ok(Err(wrong_type(field, "non-string as string")))
 }
 
-/// As [`unsigned`], but goes on behind a value of another type.
+/// Like [`unsigned`], but skips a value of another type.
 pub(super) fn unsigned_or_mistake(
     reader: &mut JsonReader<'_>,
     field: &str,

@@ -1,15 +1,15 @@
-//! Parses the length of the JSON in a request's headers.
+//! Parses the JSON length from a request's headers.
 
 use galatea_infer::Status;
 
 use galatea_codec::numbers::{NumberError, leading_integer};
 
-/// Parses the header `Inference-Header-Content-Length`: the length of the JSON at
-/// the start of a body of `body_length` bytes.
+/// Parses the header `Inference-Header-Content-Length`, which states the length of the JSON at the
+/// start of a body of `body_length` bytes.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` unless it starts with a whole number from 0 to the body's length.
+/// `InvalidArgument` unless the value starts with a whole number from 0 to the body's length.
 pub fn parse_header_length(value: &[u8], body_length: usize) -> Result<usize, Status> {
     const NAME: &str = "Inference-Header-Content-Length";
     let length = match leading_integer(value).map(i32::try_from) {
@@ -32,13 +32,13 @@ pub fn parse_header_length(value: &[u8], body_length: usize) -> Result<usize, St
     in_range(length, body_length, value)
 }
 
-/// Parses a content type that ends in the length of the JSON at the start of a body of
-/// `body_length` bytes, behind `prefix`. `None` for a content type of another kind.
+/// Parses a content type that consists of `prefix` and the length of the JSON at the start of a
+/// body of `body_length` bytes. Returns `None` for other content types.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the prefix isn't the beginning, or no whole number from 0 to the
-/// body's length is behind it.
+/// `InvalidArgument` if the content type doesn't begin with the prefix, or if no whole number from
+/// 0 to the body's length follows it.
 pub fn parse_length_in_type(
     content_type: &[u8],
     prefix: &str,

@@ -1,4 +1,4 @@
-//! Decodes input tensors from JSON or from the binary tail of the body.
+//! Decodes input tensors from JSON or from the binary data at the end of the body.
 
 use std::borrow::Cow;
 
@@ -18,12 +18,12 @@ use super::fields;
 use super::json::{JsonReader, JsonType};
 use super::region::RegionParameters;
 
-/// The binary tensors after the JSON, taken in order.
+/// The binary tensors after the JSON, read in order.
 pub(super) struct BinaryTensorReader<'a> {
     body: &'a Bytes,
     position: usize,
     remaining: usize,
-    /// The number of inputs that were read whole; `None` before they are read.
+    /// The number of inputs that were completely read; `None` before they are read.
     inputs: Option<usize>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> BinaryTensorReader<'a> {
         Ok(bytes)
     }
 
-    /// The number of inputs that were looked at: of those behind, no mistake is known.
+    /// The number of inputs that were examined. It is unknown whether later inputs have errors.
     pub(super) fn inputs_seen(&self) -> usize {
         self.inputs.map_or(usize::MAX, |read| read.saturating_add(1))
     }
@@ -88,7 +88,7 @@ pub(super) fn read_inputs(
     Ok(inputs)
 }
 
-/// The members of an input read so far; they come in any order.
+/// The members of an input read so far. They may come in any order.
 #[derive(Default)]
 struct PartialInput<'a> {
     name: Option<Cow<'a, str>>,
@@ -104,9 +104,9 @@ struct PartialInput<'a> {
 struct CheckedShape(Result<Shape, Status>);
 
 enum PartialData<'a> {
-    /// Read at once, because type and shape were known.
+    /// The elements, read immediately because type and shape were known.
     Elements(ChargedVec),
-    /// The array's position, to be read when type and shape are known.
+    /// The position of the array, which is read once type and shape are known.
     Unread(JsonReader<'a>),
 }
 
@@ -162,11 +162,11 @@ fn read_data<'a>(
     Ok(PartialData::Unread(start))
 }
 
-/// Checks what Triton looks at before the data of each of the first inputs, in its order.
+/// Checks the parts of the first inputs that Triton examines before their data, in Triton's order.
 ///
 /// # Errors
 ///
-/// The first mistake, also one of syntax.
+/// The first error, which may be a syntax error.
 pub(super) fn check_inputs(reader: &mut JsonReader<'_>, count: usize) -> Result<(), Status> {
     fields::array(reader, "inputs")?;
     let mut progress = reader.open();
@@ -297,7 +297,7 @@ impl PartialInput<'_> {
         let datatype = datatype.ok_or_else(|| {
             Status::invalid_argument(format!("invalid datatype for input {name}"))
         })?;
-        // As in Triton binary data hide mistakes in these parameters.
+        // As in Triton, binary data hides errors in these parameters.
         if self.binary_size.is_none()
             && let Some(part) = self.region.part()?
         {

@@ -1,11 +1,10 @@
-//! HTTP bodies of the inference protocol to and from requests and responses.
+//! Converts HTTP bodies of the inference protocol to and from requests and responses.
 //!
-//! A body is JSON, followed by tensors in binary form. The header
-//! `Inference-Header-Content-Length` is the length of the JSON. Error messages are
-//! those of Triton where clients may rely on them. Triton reports malformed JSON
-//! as an internal error. This codec reports `InvalidArgument`, because it is the
-//! client's mistake. Only elements of `data` that don't fit their tensor stay
-//! `Internal`, as Triton documents.
+//! A body consists of JSON followed by tensors in binary form. The header
+//! `Inference-Header-Content-Length` contains the length of the JSON. Error messages match Triton's
+//! where clients may rely on them. Triton reports malformed JSON as an internal error. This codec
+//! reports `InvalidArgument`, because it is the client's mistake. Only elements of `data` that
+//! don't fit their tensor remain `Internal`, as Triton documents.
 //!
 //! ```
 //! use bytes::Bytes;

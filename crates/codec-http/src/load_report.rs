@@ -1,8 +1,8 @@
-//! The report of load that clients ask for with a header (Open Request Cost Aggregation).
+//! The load report that clients request with a header (Open Request Cost Aggregation).
 
 use super::json::push_double;
 
-/// The spelling of a report.
+/// The format of a report.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OrcaLoadReportFormat {
     /// A list of names and values.
@@ -12,7 +12,7 @@ pub enum OrcaLoadReportFormat {
 }
 
 impl OrcaLoadReportFormat {
-    /// The format that the header `endpoint-load-metrics-format` names. As in Triton, only these
+    /// Parses the format from the header `endpoint-load-metrics-format`. As in Triton, only these
     /// two spellings are known.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
@@ -24,10 +24,10 @@ impl OrcaLoadReportFormat {
     }
 }
 
-/// The load of a language model's cache of keys and values.
+/// The load of a language model's key-value cache.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct OrcaLoadReport {
-    /// The share of the cache's blocks that are in use, from 0 to 1.
+    /// The fraction of the cache's blocks that are in use, from 0 to 1.
     pub kv_cache_utilization: f64,
     /// The maximum number of tokens in the cache.
     pub max_token_capacity: u64,

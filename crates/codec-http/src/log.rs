@@ -8,7 +8,7 @@ use super::fields::keep_first;
 use super::json::{JsonReader, JsonType, push_string, push_unsigned};
 use super::repository::read_object;
 
-/// A value of the request, as far as some setting can use it.
+/// A value in the request, in a form that some setting can use.
 enum LogValue {
     Null,
     Bool(bool),
@@ -37,7 +37,7 @@ impl LogValue {
         }
     }
 
-    /// A level.
+    /// Converts the value to a level.
     fn level(self) -> Result<LogChange, Status> {
         match self {
             Self::Unsigned(value) => Ok(LogChange::verbose_level(value)),
@@ -81,7 +81,7 @@ impl LogSettingValues {
         }
     }
 
-    /// Adds the changes to `changes`, in Triton's order, up to the first mistake.
+    /// Adds the changes to `changes`, in Triton's order, up to the first error.
     fn add_to(self, changes: &mut Vec<LogChange>) -> Result<(), Status> {
         if given(self.file).is_some() {
             return Err(Status::unsupported(
@@ -107,20 +107,20 @@ impl LogSettingValues {
     }
 }
 
-/// A value that is there, and not null.
+/// Returns a value that is present and not null.
 fn given(value: Option<LogValue>) -> Option<LogValue> {
     value.filter(|value| !matches!(value, LogValue::Null))
 }
 
-/// Decodes a request to change the log. Settings that don't exist are
-/// ignored, as in Triton.
+/// Decodes a request to change the log settings. As in Triton, settings that don't exist are
+/// ignored.
 ///
 /// # Errors
 ///
-/// `Internal` for malformed or empty JSON. Mistakes of a setting are part of the result.
+/// `Internal` for malformed or empty JSON. Errors in individual settings are part of the result.
 pub fn decode_log_request(body: &[u8], limits: &Limits) -> Result<LogUpdate, Status> {
     let mut values = LogSettingValues::default();
-    // An empty body is refused, unlike that of repository requests.
+    // Unlike an empty repository request body, an empty body is refused here.
     JsonReader::new(body).value_type()?;
     read_object(body, limits, |reader, name| {
         let Some(place) = values.of(name) else { return reader.skip_value() };
@@ -132,7 +132,7 @@ pub fn decode_log_request(body: &[u8], limits: &Limits) -> Result<LogUpdate, Sta
     Ok(update)
 }
 
-/// Encodes what the log is set to.
+/// Encodes the current log settings.
 #[must_use]
 pub fn encode_log_settings(settings: &LogSettings) -> Vec<u8> {
     let mut json = Vec::with_capacity(192);
@@ -161,7 +161,7 @@ mod tests {
         decode_log_request(body.as_bytes(), &Limits::default()).unwrap()
     }
 
-    /// Checks the changes of a request, and the beginning of its mistake.
+    /// Checks the changes of a request, and the beginning of its error message.
     fn check(body: &str, changes: &[LogChange], mistake: &str) {
         let update = decoded(body);
         assert_eq!(update.changes, changes, "{body}");

@@ -1,4 +1,4 @@
-//! Decodes the requested outputs and their forms.
+//! Decodes the requested outputs and the forms in which they are sent.
 
 use galatea_codec::limits::Limits;
 use galatea_infer::{InferenceResponse, Status};
@@ -18,7 +18,7 @@ pub enum OutputForm {
     Json,
     /// As bytes after the JSON.
     Binary,
-    /// Not at all: it is in a region of the client's memory.
+    /// Not sent, because it is in a region of the client's memory.
     Region,
 }
 
@@ -32,20 +32,20 @@ impl OutputForm {
 #[derive(Clone, Debug)]
 pub struct OutputEncoding {
     default: OutputForm,
-    /// The outputs that do not have the default form, sorted.
+    /// The outputs that don't have the default form, sorted.
     exceptions: Vec<String>,
     replaced: ReplacedOutputs,
 }
 
 impl OutputEncoding {
-    /// All outputs have the same form.
+    /// Creates an encoding in which all outputs have the same form.
     #[must_use]
     pub fn uniform(form: OutputForm) -> Self {
         Self { default: form, exceptions: Vec::new(), replaced: ReplacedOutputs::default() }
     }
 
-    /// The listed outputs have these forms, all others the `default`: a model may
-    /// return outputs that were not requested.
+    /// Creates an encoding in which the listed outputs have these forms and all others have the
+    /// `default`: a model may return outputs that were not requested.
     pub(super) fn new(default: OutputForm, names: &[String], forms: &[OutputForm]) -> Self {
         let listed = names.iter().zip(forms);
         let others = listed.filter(|(_, form)| **form != default);
@@ -63,7 +63,7 @@ impl OutputEncoding {
         self.replaced.classification()
     }
 
-    /// Writes outputs to the regions that they are to be in.
+    /// Writes outputs to their regions.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl OutputEncoding {
         self.replaced.place(response)
     }
 
-    /// The form of the output with this name.
+    /// Returns the form of the output with this name.
     #[must_use]
     pub fn form(&self, name: &str) -> OutputForm {
         if self.replaced.region(name).is_some() {
@@ -93,10 +93,10 @@ impl OutputEncoding {
 pub(super) struct RequestedOutputs {
     pub(super) names: Vec<String>,
     pub(super) forms: Vec<OutputForm>,
-    /// The number of requested classes of each output; `None` requests its elements.
-    /// Trailing ones of these may be missing, so that it is nearly always empty.
+    /// The number of requested classes for each output; `None` requests the output's elements.
+    /// Trailing `None` entries may be missing, so the list is nearly always empty.
     pub(super) classes: Vec<Option<u32>>,
-    /// Those in regions.
+    /// The outputs in regions.
     pub(super) regions: Vec<(String, ForeignRegion)>,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn read_outputs(
     Ok(outputs)
 }
 
-/// One listed output.
+/// An output listed in the request.
 struct RequestedOutput {
     name: String,
     form: OutputForm,
@@ -134,10 +134,10 @@ struct RequestedOutput {
     part: Option<RegionPart>,
 }
 
-/// The parameters of one listed output.
+/// The parameters of a listed output.
 #[derive(Default)]
 struct OutputParameters {
-    /// `None` inside for a value of another type.
+    /// The value of `binary_data`. The inner value is `None` if it has another type.
     binary: Option<Option<bool>>,
     classes: Option<u64>,
     region: RegionParameters,
@@ -186,7 +186,7 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
     let binary = parameters.binary.unwrap_or(Some(false));
     let wrong = || fields::wrong_type("binary_data", "non-boolean as boolean");
     let form = OutputForm::of_binary_flag(binary.ok_or_else(wrong)?);
-    // As in Triton, of which clients see that it cuts the number to 32 bits.
+    // As in Triton, whose clients can see that the number is truncated to 32 bits.
     let classes =
         parameters.classes.and_then(|count| u32::try_from(count & u64::from(u32::MAX)).ok());
     let classes = classes.filter(|&count| count > 0);

@@ -8,7 +8,7 @@ use super::json::{JsonReader, JsonType, Number};
 use super::output::OutputForm;
 use galatea_codec::limits;
 
-/// A request's parameters: those with a meaning to the server, and the others.
+/// A request's parameters, divided into those with a meaning to the server and the rest.
 pub(super) struct RequestParameters {
     pub(super) correlation_id: CorrelationId,
     pub(super) sequence_flags: SequenceFlags,

@@ -1,4 +1,4 @@
-//! Decodes raw requests: the body is the bytes of the only input.
+//! Decodes raw requests, in which the body contains the bytes of the only input.
 
 use bytes::Bytes;
 use galatea_codec::raw::{RawInputInfo, raw_input};
@@ -9,12 +9,12 @@ use super::bounds::DecodeBounds;
 use super::decode::TargetModel;
 use super::output::{OutputEncoding, OutputForm};
 
-/// The name of the input of a raw request before the model's configuration names it. As in
-/// Triton, errors about the number of its bytes have it.
+/// The name of a raw request's input before it gets its name from the model's configuration. As in
+/// Triton, errors about the number of its bytes contain this name.
 const RAW_INPUT: &str = "raw_input";
 
-/// Decodes a raw request: `body` is the only input of the model with this
-/// configuration, of batch size 1. Outputs are sent in binary form.
+/// Decodes a raw request. `body` is the only input of the model with this configuration, with batch
+/// size 1. Outputs are sent in binary form.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Reads which region a tensor is in.
+//! Determines the region that contains a tensor.
 
 use galatea_infer::Status;
 
@@ -6,8 +6,8 @@ use super::fields;
 use super::json::JsonReader;
 use galatea_codec::regions::RegionPart;
 
-/// The parameters of a tensor in a region, or the mistakes in them. Of several mistakes in a
-/// request the first in Triton's order counts, so these wait for their turn.
+/// The parameters of a tensor in a region, or their errors. Among several errors in a request, the
+/// first in Triton's order is reported, so these are kept until then.
 #[derive(Default)]
 pub(super) struct RegionParameters {
     region: Option<Result<String, Status>>,
@@ -16,7 +16,7 @@ pub(super) struct RegionParameters {
 }
 
 impl RegionParameters {
-    /// Reads a parameter if it is one of these; returns whether it is.
+    /// Reads a parameter if it is one of these. Returns true if it is.
     pub(super) fn read(
         &mut self,
         name: &[u8],
@@ -40,12 +40,12 @@ impl RegionParameters {
         Ok(true)
     }
 
-    /// Returns true if a region is named.
+    /// Returns true if the parameters name a region.
     pub(super) const fn is_named(&self) -> bool {
         self.region.is_some()
     }
 
-    /// The part of a region, if one is named. As in Triton a missing size is 0.
+    /// Returns the part of a region, if the parameters name one. As in Triton, a missing size is 0.
     pub(super) fn part(self) -> Result<Option<RegionPart>, Status> {
         let region = self.region.transpose()?;
         let offset = self.offset.transpose()?.unwrap_or(0);

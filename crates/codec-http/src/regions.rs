@@ -1,4 +1,4 @@
-//! The bodies of the endpoints for regions of shared memory.
+//! The bodies for the shared-memory endpoints.
 
 use galatea_codec::limits::Limits;
 use galatea_control::{CudaRegion, SystemRegion};
@@ -14,13 +14,13 @@ use galatea_codec::json::push_list;
 pub struct RegisterRequest {
     /// The name of the shared memory object.
     pub key: String,
-    /// The beginning of the region in the object.
+    /// The offset of the region in the object.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length of the region in bytes.
     pub byte_size: u64,
 }
 
-/// A member, or the mistake in it: of several the first in Triton's order counts.
+/// A member, or its error. Among several errors, the first in Triton's order is reported.
 type Member<T> = Option<Result<T, Status>>;
 
 impl RegisterRequest {
@@ -28,8 +28,8 @@ impl RegisterRequest {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a missing member. `Internal` for malformed JSON and for members of
-    /// the wrong type, as in Triton.
+    /// `InvalidArgument` for a missing member. As in Triton, `Internal` for malformed JSON and for
+    /// members of the wrong type.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let (mut key, mut offset, mut byte_size) = (None, None, None);
         read_object(body, limits, |reader, name| match name {
@@ -45,7 +45,7 @@ impl RegisterRequest {
         })
     }
 
-    /// The region, under this name.
+    /// Returns the region under this name.
     #[must_use]
     pub fn named(self, name: &str) -> SystemRegion {
         let Self { key, offset, byte_size } = self;
@@ -53,10 +53,10 @@ impl RegisterRequest {
     }
 }
 
-/// A request to register a region in the memory of a GPU.
+/// A request to register a region in GPU memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaRegisterRequest {
-    /// The handle that the driver gave to the client.
+    /// The handle that the driver gave the client.
     pub raw_handle: Vec<u8>,
     /// The number of the GPU.
     pub device_id: u64,
@@ -72,7 +72,7 @@ impl CudaRegisterRequest {
     ///
     /// # Errors
     ///
-    /// As [`RegisterRequest::decode`]; `InvalidArgument` also for a handle that can't be.
+    /// As [`RegisterRequest::decode`], and `InvalidArgument` for an impossible handle.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let (mut raw_handle, mut device_id, mut byte_size) = (None, None, None);
         read_object(body, limits, |reader, name| match name {
@@ -95,7 +95,7 @@ impl CudaRegisterRequest {
         Ok(Self { raw_handle, device_id, byte_size })
     }
 
-    /// The region, under this name, and its handle.
+    /// Returns the region under this name, along with its handle.
     #[must_use]
     pub fn named(self, name: &str) -> (CudaRegion, Vec<u8>) {
         let Self { raw_handle, device_id, byte_size } = self;
@@ -103,7 +103,7 @@ impl CudaRegisterRequest {
     }
 }
 
-/// Reads the object of a handle, whose text is in base64.
+/// Reads the object that contains a handle as base64 text.
 fn read_handle(reader: &mut JsonReader<'_>) -> Result<Member<String>, Status> {
     let mut text = None;
     if reader.value_type()? != JsonType::Object {
@@ -120,7 +120,8 @@ fn read_handle(reader: &mut JsonReader<'_>) -> Result<Member<String>, Status> {
     Ok(text)
 }
 
-/// Of the members of these requests Triton misses some in other words.
+/// The error for a missing member, which Triton words differently for some members of these
+/// requests.
 fn non_existing(member: &str) -> Status {
     Status::internal(format!("attempt to access non-existing object member '{member}'"))
 }
@@ -170,7 +171,7 @@ pub fn encode_regions(regions: &[SystemRegion]) -> Vec<u8> {
     json
 }
 
-/// Encodes the registered regions in the memory of GPUs.
+/// Encodes the registered regions in GPU memory.
 #[must_use]
 pub fn encode_cuda_regions(regions: &[CudaRegion]) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);

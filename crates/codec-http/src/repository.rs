@@ -13,7 +13,7 @@ use super::{base64, fields};
 /// A request for the repository index.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexRequest {
-    /// List only models with a ready version.
+    /// True to list only models that have a ready version.
     pub only_ready: bool,
 }
 
@@ -22,8 +22,7 @@ impl IndexRequest {
     ///
     /// # Errors
     ///
-    /// `Internal` for malformed JSON, as in Triton. `InvalidArgument` if `ready` is not a
-    /// boolean.
+    /// As in Triton, `Internal` for malformed JSON. `InvalidArgument` if `ready` is not a boolean.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let mut request = Self::default();
         read_object(body, limits, |reader, name| {
@@ -45,7 +44,7 @@ impl IndexRequest {
 /// A request to unload a model.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnloadRequest {
-    /// Also unload the models that only this one uses.
+    /// True to also unload the models that only this model uses.
     pub unload_dependents: bool,
 }
 
@@ -54,8 +53,8 @@ impl UnloadRequest {
     ///
     /// # Errors
     ///
-    /// `Internal` for malformed JSON. As in Triton the request unloads the model alone if
-    /// `parameters` is not an object or `unload_dependents` not a boolean.
+    /// `Internal` for malformed JSON. As in Triton, the request unloads only the model itself if
+    /// `parameters` is not an object or `unload_dependents` is not a boolean.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let mut parameters = None;
         read_object(body, limits, |reader, name| {
@@ -94,9 +93,8 @@ impl UnloadRequest {
 ///
 /// # Errors
 ///
-/// `Internal` for malformed JSON, if `parameters` is not an object, if a parameter is not a
-/// string, and for unknown parameters, as in Triton. `InvalidArgument` if a file is not in
-/// base64.
+/// As in Triton, `Internal` for malformed JSON and unknown parameters, and if `parameters` is not
+/// an object or a parameter is not a string. `InvalidArgument` if a file is not in base64.
 pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
     let mut files = FileCount::default();
@@ -124,8 +122,8 @@ pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameter
     Ok(parameters)
 }
 
-/// Calls `member` at each member of the body's object. As in Triton, a body of another
-/// type has no members.
+/// Calls `member` for each member of the body's object. As in Triton, a body of another type has no
+/// members.
 pub(super) fn read_object<'a>(
     body: &'a [u8],
     limits: &Limits,
@@ -150,8 +148,8 @@ pub(super) fn read_object<'a>(
     reader.end()
 }
 
-/// Calls `parameter` at each member of the body's `parameters`. They must be an object: a
-/// request is not executed without its parameters.
+/// Calls `parameter` for each member of the body's `parameters`. They must be an object: a request
+/// is not executed without its parameters.
 fn read_parameters<'a>(
     body: &'a [u8],
     limits: &Limits,

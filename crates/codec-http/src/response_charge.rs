@@ -1,4 +1,4 @@
-//! The memory of a response while it is encoded and until it is written.
+//! The memory of a response from its encoding until it is written.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use smallvec::SmallVec;
 
 use super::output::{OutputEncoding, OutputForm};
 
-/// The JSON of an output without its elements: names of members, datatype and shape.
+/// The size of an output's JSON without its elements: member names, datatype and shape.
 const OUTPUT_TEXT_BYTES: usize = 256;
 
 /// The charge of a long response.
 pub(super) struct ResponseCharge {
     charge: Charge,
-    /// Tensors that are sent as they are, and that nothing else is charged for.
+    /// The size of the tensors that are sent unchanged and are not charged elsewhere.
     tensor_bytes: usize,
-    /// More than the JSON can take.
+    /// An upper bound on the size of the JSON.
     pub(super) text_bytes_max: usize,
 }
 
 impl ResponseCharge {
-    /// Charges a response before it is encoded; `None` if it is short.
+    /// Charges a response before it is encoded. Returns `None` if it is short.
     pub(super) fn new(
         response: &InferenceResponse,
         encoding: &OutputEncoding,
@@ -47,8 +47,8 @@ impl ResponseCharge {
         Ok(Some(Self { charge, tensor_bytes: kept, text_bytes_max: text }))
     }
 
-    /// Binds the charge to the last chunk, which is written last. `text_bytes` is the memory
-    /// of the JSON.
+    /// Binds the charge to the last chunk, which is written last. `text_bytes` is the memory of the
+    /// JSON.
     pub(super) fn hold(mut self, chunks: &mut SmallVec<[Bytes; 2]>, text_bytes: usize) {
         self.charge.shrink(self.tensor_bytes.saturating_add(text_bytes));
         if let Some(last) = chunks.last_mut() {
@@ -57,21 +57,21 @@ impl ResponseCharge {
     }
 }
 
-/// More than the JSON of an output can take.
+/// Returns an upper bound on the size of an output's JSON.
 fn text_bytes_max(output: &OutputTensor, form: OutputForm) -> usize {
-    // A control character becomes six characters.
+    // A control character is escaped as six characters.
     let name = output.name.len().saturating_mul(6).saturating_add(OUTPUT_TEXT_BYTES);
     if form != OutputForm::Json {
         return name;
     }
-    // The longest element of each type, with its comma, per byte of the tensor.
+    // The longest element of each type, including its comma, per byte of the tensor.
     let per_byte = match output.datatype {
         DataType::Bool | DataType::Bytes => 6,
         DataType::Int8 => 5,
         DataType::Uint8 | DataType::Int16 | DataType::Fp64 => 4,
         DataType::Uint16 | DataType::Uint32 | DataType::Int32 | DataType::Uint64 => 3,
         DataType::Int64 => 3,
-        // Printed as the double that it widens to.
+        // It is printed as the double that it widens to.
         DataType::Fp32 => 7,
         // These have no JSON form.
         DataType::Fp16 | DataType::Bf16 => 0,

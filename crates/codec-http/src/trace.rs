@@ -15,7 +15,7 @@ use galatea_codec::trace_fields;
 enum TraceValue<'a> {
     Null,
     Text(Cow<'a, [u8]>),
-    /// A list of texts; `None` for an element of another type.
+    /// A list of strings; an element of another type is `None`.
     List(Vec<Option<Cow<'a, [u8]>>>),
     Other,
 }
@@ -29,17 +29,17 @@ struct TraceFields<'a> {
     log_frequency: Option<TraceValue<'a>>,
 }
 
-/// Decodes a change of trace settings.
+/// Decodes a change to the trace settings.
 ///
-/// As in Triton fields are checked in a fixed order, and unknown ones change nothing.
+/// As in Triton, fields are checked in a fixed order, and unknown fields change nothing.
 ///
 /// # Errors
 ///
-/// `Internal` for malformed JSON and wrong types, `Unsupported` for a change of the file,
-/// `InvalidArgument` for wrong values.
+/// `Internal` for malformed JSON and wrong types, `Unsupported` for an attempt to change the file,
+/// and `InvalidArgument` for wrong values.
 pub fn decode_trace_change(body: &[u8], limits: &Limits) -> Result<TraceChange, Status> {
     if body.is_empty() {
-        // Other endpoints take an empty body; Triton's refuses it.
+        // Other endpoints accept an empty body, but Triton's trace endpoint refuses it.
         JsonReader::new(body).value_type()?;
     }
     let mut fields = TraceFields::default();
@@ -123,7 +123,7 @@ fn no_text() -> Status {
     Status::internal("attempt to access JSON non-string as string")
 }
 
-/// Encodes the trace settings in force.
+/// Encodes the current trace settings.
 #[must_use]
 pub fn encode_trace_settings(settings: &TraceSettings) -> Vec<u8> {
     let mut json = b"{\"trace_level\":[".to_vec();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use galatea_gate::ledger::{Account, Charge, LedgerExhausted};
 use galatea_tensor::Buffer;
 
-/// Bytes that are charged before they are allocated, unless they are few.
+/// A byte vector whose memory is charged before it is allocated, unless it is small.
 #[derive(Debug, Default)]
 pub struct ChargedVec {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct ChargedVec {
 }
 
 impl ChargedVec {
-    /// Makes room for this many bytes in total, or for twice as many as there are.
+    /// Makes room for this many bytes in total, or for twice the current number.
     pub fn reserve(
         &mut self,
         length: usize,
@@ -40,7 +40,7 @@ impl ChargedVec {
         Ok(())
     }
 
-    /// The bytes, for which there is room.
+    /// The bytes, which may be extended within their capacity.
     pub const fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -50,12 +50,12 @@ impl ChargedVec {
         self.bytes.len()
     }
 
-    /// Returns true without a byte.
+    /// Returns true if there are no bytes.
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Gives memory back that is not used, if that is much.
+    /// Releases unused memory if there is much of it.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         if let Some(charge) = &mut self.charge {
@@ -63,7 +63,7 @@ impl ChargedVec {
         }
     }
 
-    /// The bytes, which stay charged as long as a slice of them lives.
+    /// Returns the bytes, which stay charged for as long as a slice of them exists.
     pub fn into_bytes(self) -> Bytes {
         let Self { bytes, charge } = self;
         match charge {
@@ -72,7 +72,7 @@ impl ChargedVec {
         }
     }
 
-    /// The memory of a tensor.
+    /// Converts the bytes into the memory of a tensor.
     pub fn into_buffer(self) -> Buffer {
         let is_charged = self.charge.is_some();
         let buffer = Buffer::from_bytes(self.into_bytes());

@@ -1,9 +1,8 @@
 //! The classification extension: replaces an output by its largest elements.
 //!
-//! A client requests N classes of an output and gets N strings instead, the
-//! largest value first. A string is `value:index`, or `value:index:label` if the
-//! class has a label. Only the response changes, after the model has replied;
-//! code behind the doors does not see it.
+//! A client requests N classes of an output and receives N strings instead, the largest value
+//! first. A string is `value:index`, or `value:index:label` if the class has a label. The response
+//! changes only after the model has replied; code behind the doors never sees the change.
 
 mod cpp_sort;
 #[cfg(test)]
@@ -23,18 +22,18 @@ use galatea_tensor::{Buffer, DataType, Shape};
 /// The outputs of a request that are replaced by classes.
 #[derive(Clone, Debug)]
 pub struct Classification {
-    /// The number of requested classes by output.
+    /// The number of requested classes for each output.
     counts: BTreeMap<String, u32>,
-    /// Set by the model version that serves the request.
+    /// The cell that the model version that serves the request sets.
     model: ClassesCell,
 }
 
 impl Classification {
-    /// Makes a classification from output names and their requested class counts, if any.
+    /// Creates a classification from output names and their requested class counts, if any. Returns
     /// `None` if no classes are requested. The first of several requests for the same output
     /// counts.
     pub fn new<'a>(requests: impl Iterator<Item = (&'a str, Option<u32>)> + Clone) -> Option<Self> {
-        // Nearly no request has any.
+        // Hardly any request has one.
         if requests.clone().all(|(_, count)| count.is_none()) {
             return None;
         }
@@ -48,7 +47,7 @@ impl Classification {
         (!counts.is_empty()).then_some(Self { counts, model })
     }
 
-    /// The cell for the request, to be set by the model version that admits it.
+    /// The request's cell, to be set by the model version that admits the request.
     pub fn cell(&self) -> ClassesCell {
         self.model.clone()
     }
@@ -57,8 +56,8 @@ impl Classification {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if an output's type has no classes or it is too large;
-    /// `Internal` if its bytes don't fit its shape.
+    /// `InvalidArgument` if an output's type has no classes or the output is too large; `Internal`
+    /// if its bytes don't fit its shape.
     pub fn apply(&self, mut response: InferenceResponse) -> Result<InferenceResponse, Status> {
         let unknown = || Status::internal("no model has said what its classes are");
         let model = self.model.get().ok_or_else(unknown)?;
@@ -123,7 +122,7 @@ fn too_large() -> Status {
     Status::invalid_argument("classification output tensor too large")
 }
 
-/// Appends the largest `few` of each `all` elements.
+/// Appends the `few` largest of every `all` elements.
 type RankFn = fn(&[u8], usize, usize, &mut ClassTexts<'_>) -> Result<(), Status>;
 
 fn ranking(datatype: DataType) -> Result<RankFn, Status> {
@@ -147,7 +146,7 @@ fn ranking(datatype: DataType) -> Result<RankFn, Status> {
     })
 }
 
-/// Appends the largest `count` of each `elements` elements.
+/// Appends the `count` largest of every `elements` elements.
 fn rank<const SIZE: usize, T: Rankable>(
     data: &[u8],
     elements: usize,
@@ -174,15 +173,15 @@ fn rank<const SIZE: usize, T: Rankable>(
     Ok(())
 }
 
-/// The cause of the classes' order.
+/// The rule that determines the order of the classes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Ranking {
     OfValues,
-    /// Some values are equal, or no numbers: Triton's C++ library decides.
+    /// Some values are equal or NaN, so Triton's C++ library decides.
     OfLibrary,
 }
 
-/// Sorts the largest `count` elements and removes the others, unless the library decides.
+/// Sorts the `count` largest elements and removes the others, unless the library decides.
 fn keep_largest<T: Rankable>(ranked: &mut Vec<(T, usize)>, count: usize) -> Ranking {
     if ranked.iter().any(|(value, _)| value.partial_cmp(value).is_none()) {
         return Ranking::OfLibrary;
@@ -205,7 +204,7 @@ fn keep_largest<T: Rankable>(ranked: &mut Vec<(T, usize)>, count: usize) -> Rank
 /// The classes of an output.
 struct ClassTexts<'a> {
     labels: Option<&'a ClassLabels>,
-    /// Reused for each class.
+    /// A buffer that is reused for each class.
     line: Vec<u8>,
     /// The classes as `BYTES` elements.
     data: Vec<u8>,
@@ -228,7 +227,7 @@ impl ClassTexts<'_> {
     }
 }
 
-/// An element that is compared and printed as in C++.
+/// An element that is compared and printed as C++ does.
 trait Rankable: Copy + PartialOrd {
     fn write(self, text: &mut Vec<u8>);
 }
@@ -248,7 +247,7 @@ macro_rules! integers {
 integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
 
 impl Rankable for f64 {
-    /// Always six digits after the point. NaN may have a sign.
+    /// Writes the value with exactly six digits after the point. NaN may have a sign.
     fn write(self, text: &mut Vec<u8>) {
         if self.is_nan() {
             text.extend_from_slice(if self.is_sign_negative() { b"-nan" } else { b"nan" });

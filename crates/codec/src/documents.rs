@@ -59,8 +59,8 @@ fn push_tensor(json: &mut Vec<u8>, tensor: &TensorMetadata) {
     json.push(b'}');
 }
 
-/// Encodes the models of the repositories with their states. A model that was never
-/// loaded has only a name.
+/// Encodes the models in the repositories with their states. A model that was never loaded has only
+/// a name.
 #[must_use]
 pub fn encode_repository_index(entries: &[RepositoryEntry]) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);

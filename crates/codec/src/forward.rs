@@ -3,7 +3,7 @@
 use galatea_infer::{Parameter, ParameterValue, Status};
 use regex_lite::{Regex, RegexBuilder};
 
-/// Parameters with a meaning to the server, which no header may set.
+/// Parameters that have a meaning to the server and that no header may set.
 const RESERVED: [&str; 7] = [
     "sequence_id",
     "sequence_start",
@@ -14,13 +14,13 @@ const RESERVED: [&str; 7] = [
     "binary_data_output",
 ];
 
-/// The form in which values arrive.
+/// The form in which header values arrive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum HeaderValueForm {
-    /// As in a line of an HTTP head. The spaces before the value don't belong to it, all
-    /// other blanks do, and an empty value is a space: so Triton reads it.
+    /// As a line of an HTTP head. As in Triton, only the spaces before the value are not part of
+    /// it, all other whitespace is, and an empty value is read as a space.
     HttpLine,
-    /// As they are, in gRPC metadata.
+    /// Unchanged, as in gRPC metadata.
     Exact,
 }
 
@@ -37,15 +37,15 @@ impl HeaderValueForm {
     }
 }
 
-/// Selects the headers to forward: those whose name matches the pattern. The match
-/// ignores case unless the pattern begins with `(?-i)`.
+/// Selects the headers to forward, which are those whose names match the pattern. The match ignores
+/// case unless the pattern begins with `(?-i)`.
 #[derive(Clone, Debug)]
 pub struct HeaderForward {
     pattern: Regex,
 }
 
 impl HeaderForward {
-    /// Compiles a pattern in the common syntax of RE2 and `regex-lite`.
+    /// Compiles a pattern in the syntax that RE2 and `regex-lite` share.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl HeaderForward {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a header with the name of a reserved parameter.
+    /// `InvalidArgument` for a header that has the name of a reserved parameter.
     pub fn parameters<'a>(
         &self,
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
@@ -80,8 +80,7 @@ impl HeaderForward {
     }
 }
 
-/// Adds forwarded headers to a request's parameters. They replace parameters of the
-/// same name.
+/// Adds forwarded headers to a request's parameters. They replace parameters with the same names.
 pub fn forward(parameters: &mut Vec<Parameter>, headers: Vec<Parameter>) {
     for header in headers {
         set(parameters, header);

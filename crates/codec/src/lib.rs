@@ -1,15 +1,14 @@
-//! Parts of the codecs of HTTP and gRPC that are the same in both: limits with their errors,
-//! compression, classes, tensors in regions, raw inputs, forwarded headers, and the JSON of
-//! metadata and statistics, which C programs get too. Start with [`limits`] and [`documents`].
+//! The parts that the HTTP and gRPC codecs share: limits with their errors, compression, classes,
+//! tensors in regions, raw inputs, forwarded headers, and the JSON of metadata and statistics,
+//! which C programs also receive. Start with [`limits`] and [`documents`].
 //!
-//! Every item is a function from bytes to values or back. The crate has no
-//! socket, runtime, clock or thread. A number that a client sent never decides
-//! an allocation: sizes are compared with the received bytes and with
-//! [`Limits`](crate::limits::Limits) first.
+//! Every item is a function from bytes to values or back. The crate has no sockets, runtime, clock
+//! or threads. A number sent by a client never determines the size of an allocation: sizes are
+//! first compared with the received bytes and with [`Limits`](crate::limits::Limits).
 //!
-//! The crate knows neither protocol: requests and responses are read and written in
-//! `galatea-codec-http` and `galatea-codec-grpc`. It does not know models. Admission, behind
-//! the doors, checks whether a request fits its model.
+//! The crate knows neither protocol: `galatea-codec-http` and `galatea-codec-grpc` read and write
+//! requests and responses. It does not know models either: admission, behind the doors, checks
+//! whether a request fits its model.
 
 #![forbid(unsafe_code)]
 #![deny(

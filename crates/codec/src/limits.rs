@@ -2,52 +2,52 @@
 
 use galatea_infer::Status;
 
-/// The limits of what a message may hold. Flags change those that are fields.
+/// The limits on the contents of a message. Flags change those that are fields.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest body, and the longest tensor decoded from a body, in bytes. It is also
-    /// the longest call over gRPC that loads a model.
+    /// The maximum length of a body, and of a tensor decoded from a body, in bytes. It also limits
+    /// gRPC calls that load a model.
     pub input_bytes_max: u64,
 }
 
 impl Limits {
     /// The default of [`Limits::input_bytes_max`]: 64 MiB, as in Triton.
     pub const DEFAULT_INPUT_BYTES_MAX: u64 = 1 << 26;
-    /// The maximum nesting depth of arrays and objects in a JSON text, as in Triton.
+    /// The maximum nesting depth of arrays and objects in JSON, as in Triton.
     pub const JSON_DEPTH_MAX: usize = 100;
-    /// The maximum number of inputs, and of requested outputs, of a request.
+    /// The maximum number of inputs in a request, and of requested outputs.
     ///
-    /// Triton has no such limit. This one is far above any model's interface and
-    /// keeps a small body from naming millions of tensors.
+    /// Triton has no such limit. This one is far above the interface of any model, and keeps a
+    /// small body from naming millions of tensors.
     pub const TENSORS_MAX: usize = 4096;
     /// The maximum number of dimensions of a tensor.
     ///
-    /// A dimension takes one byte of a gRPC message and eight in memory. No framework has
-    /// more than 64 dimensions.
+    /// A dimension takes one byte in a gRPC message and eight bytes in memory. No framework
+    /// supports more than 64 dimensions.
     pub const DIMS_MAX: usize = 256;
-    /// The maximum number of parameters of a request, those of its tensors included.
+    /// The maximum number of parameters of a request, including those of its tensors.
     ///
-    /// Three for each tensor of the largest request fit.
+    /// The limit allows three parameters for each tensor of the largest request.
     pub const PARAMETERS_MAX: usize = 65_536;
-    /// The maximum length of the name of a tensor or parameter, in bytes.
+    /// The maximum length of a tensor or parameter name, in bytes.
     ///
-    /// Names are compared, and repeated in messages. Exporters make names of hundreds of
+    /// Names are compared, and repeated in messages. Exporters produce names of hundreds of
     /// characters.
     pub const NAME_BYTES_MAX: usize = 4096;
-    /// The maximum number of bytes of a call that changes settings: some thousand times what
-    /// all settings take. Lists in it are kept as a whole.
+    /// The maximum number of bytes in a call that changes settings, about a thousand times what all
+    /// settings take. Lists in such a call are stored as a whole.
     pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
-    /// The maximum number of elements of an output, or of one batch element of it, that is
-    /// turned into classes, as in Triton.
+    /// The maximum number of elements in an output that is turned into classes, or in one batch
+    /// element of it, as in Triton.
     pub const CLASSIFIED_ELEMENTS_MAX: usize = 1_000_000;
-    /// The maximum size of the classes of one output, in bytes. A value can have three
-    /// hundred digits, and a label any length.
+    /// The maximum size of the classes of one output, in bytes. A value can have three hundred
+    /// digits, and a label can have any length.
     pub const CLASS_BYTES_MAX: usize = 256 << 20;
-    /// The maximum length of a correlation ID that is a string, as in Triton, in bytes.
+    /// The maximum length of a string correlation ID in bytes, as in Triton.
     pub const CORRELATION_ID_BYTES_MAX: usize = 128;
-    /// The maximum number of files that come with a request to load a model.
+    /// The maximum number of files in a model load request.
     pub const LOAD_FILES_MAX: usize = 4096;
-    /// The maximum number of directories on the path of such a file. Each is created.
+    /// The maximum number of directories in the path of such a file. Each of them is created.
     pub const LOAD_FILE_DEPTH_MAX: usize = 16;
 }
 
@@ -67,7 +67,7 @@ pub fn too_many_parameters() -> Status {
     Status::invalid_argument(format!("request has more than {} parameters", Limits::PARAMETERS_MAX))
 }
 
-/// Refuses a name that is too long. The name is not repeated.
+/// Refuses a name that is too long. The error does not repeat the name.
 pub fn check_name(what: &str, bytes: usize) -> Result<(), Status> {
     if bytes <= Limits::NAME_BYTES_MAX {
         return Ok(());
@@ -78,12 +78,12 @@ pub fn check_name(what: &str, bytes: usize) -> Result<(), Status> {
     )))
 }
 
-/// The number of files in a request to load a model.
+/// Counts the files in a model load request.
 #[derive(Debug, Default)]
 pub struct FileCount(usize);
 
 impl FileCount {
-    /// Adds a parameter, by its name, if it is a file.
+    /// Counts a parameter, identified by its name, if it is a file.
     pub fn add(&mut self, parameter: &str) -> Result<(), Status> {
         if !parameter.starts_with("file:") {
             return Ok(());

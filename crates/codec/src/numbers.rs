@@ -1,18 +1,18 @@
-//! Numbers in texts, as the C library reads them: behind white space, and up to the first
-//! character that is no digit. Triton reads versions and lengths in this way.
+//! Numbers in text, parsed as in the C library: after whitespace, and up to the first character
+//! that is not a digit. Triton parses versions and lengths in this way.
 
 use galatea_infer::Status;
 
-/// Why a text has no number.
+/// The reason why a text has no valid number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum NumberError {
-    /// It starts with no digit.
+    /// The text does not start with a digit.
     Missing,
     /// The number has more than 64 bits.
     TooLarge,
 }
 
-/// The number at the start of a text.
+/// Parses the number at the start of a text.
 pub fn leading_integer(text: &[u8]) -> Result<i64, NumberError> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
     let start = text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
@@ -34,11 +34,11 @@ pub fn leading_integer(text: &[u8]) -> Result<i64, NumberError> {
     number.ok_or(NumberError::TooLarge)
 }
 
-/// Parses a model's version; an empty text selects the newest.
+/// Parses a model version. An empty text selects the newest version.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` unless it starts with a number that fits and is not negative.
+/// `InvalidArgument` unless the text starts with a number that fits and is not negative.
 pub fn parse_version(text: &str) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Inputs that are given as bytes alone.
+//! Inputs that consist of bytes without further description.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use galatea_gate::ledger::{Account, Charge};
 /// The form of a raw input in its request.
 #[derive(Copy, Clone, Debug)]
 pub struct RawInputInfo<'a> {
-    /// The name that the caller gave it, which need not be that of the model's input.
+    /// The name that the caller gave the input. It may differ from the model's input name.
     pub name: &'a str,
-    /// The number of the request's inputs.
+    /// The number of inputs in the request.
     pub input_count: usize,
 }
 
-/// Makes the only input of the model with this configuration from its bytes, of batch
-/// size 1. A body is charged where it was received; a copy of it is charged to `account`.
+/// Creates the only input of the model with this configuration from its bytes, with batch size 1.
+/// The body was charged where it was received; a copy is charged to `account`.
 ///
 /// # Errors
 ///
@@ -73,8 +73,8 @@ pub fn raw_input(
     Ok(InputTensor { name: input.name.clone(), datatype, shape, data })
 }
 
-/// Checks the number of bytes as admission does, which knows the model's name of the input only.
-/// Shapes that are none are refused by what follows.
+/// Checks the number of bytes as admission does, because admission knows only the model's name for
+/// the input. Invalid shapes are refused by later checks.
 fn check_byte_size(
     dims: &[i64],
     datatype: DataType,

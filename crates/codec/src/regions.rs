@@ -9,28 +9,28 @@ use galatea_tensor::{Buffer, ForeignRegion};
 
 use crate::classification::Classification;
 
-/// The means to find the regions of a request's tensors.
+/// Access to the regions that a request's tensors use.
 #[derive(Copy, Clone, Debug)]
 pub struct RegionAccess<'a> {
     /// The regions that the client may use.
     pub regions: Regions<'a>,
-    /// The account that copies of inputs are charged to.
+    /// The account to which copies of inputs are charged.
     pub account: &'a Arc<Account>,
 }
 
-/// The part of a region that a tensor is in, as its parameters say.
+/// The part of a region that contains a tensor, according to the tensor's parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionPart {
     /// The region's name.
     pub region: String,
-    /// The place of its first byte in the region.
+    /// The offset of the part's first byte in the region.
     pub offset: u64,
-    /// Its bytes.
+    /// The size of the part in bytes.
     pub byte_size: u64,
 }
 
 impl RegionAccess<'_> {
-    /// The data of an input. A copy of it is charged now, when it is not made yet.
+    /// Returns the data of an input. A copy of it is charged now, before it is made.
     pub fn input(&self, part: &RegionPart) -> Result<Buffer, Status> {
         let mut region = self.output(part)?;
         if region.byte_size > Account::SMALL_BYTES_MAX {
@@ -39,33 +39,34 @@ impl RegionAccess<'_> {
         Ok(Buffer::from_foreign(region))
     }
 
-    /// The place of an output.
+    /// Returns the place of an output.
     pub fn output(&self, part: &RegionPart) -> Result<ForeignRegion, Status> {
         self.regions.find(&part.region, part.offset, part.byte_size)
     }
 }
 
-/// The outputs of a request that the client does not get as they are: those that become
-/// classes, and those that it wants in its regions. The regions of a request, those of its inputs
-/// too, are in use as long as this is there.
+/// The outputs of a request that the client doesn't receive unchanged: those that become classes,
+/// and those to be placed in the client's regions. The regions of the request, including those of
+/// its inputs, are in use for as long as this value exists.
 #[derive(Clone, Debug, Default)]
 pub struct ReplacedOutputs {
     classification: Option<Classification>,
-    /// Mostly none.
+    /// The regions of the request. Most requests have none.
     regions: Option<Box<UsedRegions>>,
 }
 
 /// The regions of a request.
 #[derive(Clone, Debug)]
 struct UsedRegions {
-    /// By name.
+    /// The output regions by output name.
     outputs: Vec<(String, ForeignRegion)>,
-    /// The inputs are copied before they are executed; these keep their regions listed.
+    /// The input regions. Inputs are copied before execution; these values keep their regions
+    /// listed.
     _inputs: Vec<ForeignRegion>,
 }
 
 impl ReplacedOutputs {
-    /// Of several regions for an output the first counts.
+    /// Creates the value. The first of several regions for an output counts.
     pub fn new(
         classification: Option<Classification>,
         mut outputs: Vec<(String, ForeignRegion)>,
@@ -86,14 +87,14 @@ impl ReplacedOutputs {
         self.classification.as_ref()
     }
 
-    /// The place of an output, if it is in a region.
+    /// The place of an output, if the output goes to a region.
     pub fn region(&self, name: &str) -> Option<&ForeignRegion> {
         let outputs = &self.regions.as_ref()?.outputs;
         let found = outputs.binary_search_by(|(one, _)| one.as_str().cmp(name));
         outputs.get(found.ok()?).map(|(_, region)| region)
     }
 
-    /// The outputs that are wanted in a GPU's memory.
+    /// The outputs that are requested in GPU memory.
     pub fn device_outputs(&self) -> DeviceOutputs {
         let on_device = |region: &ForeignRegion| region.memory.device_address().is_some();
         let outputs = self.regions.iter().flat_map(|used| &used.outputs);
@@ -104,24 +105,24 @@ impl ReplacedOutputs {
         DeviceOutputs::Named(names.map(|(name, _)| name.clone()).collect())
     }
 
-    /// Writes outputs to their regions, after which they are empty.
+    /// Writes outputs to their regions. The outputs are empty afterwards.
     ///
     /// # Errors
     ///
     /// `Internal` if an output does not fit its region; `InvalidArgument` if the client has
-    /// shortened its region.
+    /// shortened the region.
     pub fn place(&self, mut response: InferenceResponse) -> Result<InferenceResponse, Status> {
         for output in &mut response.outputs {
             match self.region(&output.name) {
                 Some(region) => place(output, region)?,
-                // An input that the model repeats.
+                // This is an input that the model repeats.
                 None => output.data.own()?,
             }
         }
         Ok(response)
     }
 
-    /// Replaces outputs by their classes, and places others in their regions.
+    /// Replaces outputs with their classes, and places other outputs in their regions.
     ///
     /// # Errors
     ///
@@ -135,7 +136,7 @@ impl ReplacedOutputs {
     }
 }
 
-/// A region without the charge for a copy, which the copy has.
+/// Returns a region without the charge for a copy, because the copy carries it.
 fn lent(region: &ForeignRegion) -> ForeignRegion {
     ForeignRegion { charge: None, ..region.clone() }
 }

@@ -1,20 +1,20 @@
-//! The values of trace settings, which are texts in both protocols.
+//! The values of trace settings, which are strings in both protocols.
 //!
-//! As in Triton a number is what a text begins with, in the range of an `int`.
+//! As in Triton, a number is the longest numeric prefix of a string, within the range of an `int`.
 
 use galatea_control::TraceLevels;
 use galatea_gate::text::bounded;
 use galatea_infer::Status;
 
-/// The longest value that an error repeats, in bytes.
+/// The maximum length of a value that an error repeats, in bytes.
 const SHOWN_BYTES_MAX: usize = 1024;
 
-/// Reads `trace_rate`, or another field without a sign; negative values wrap around.
+/// Parses `trace_rate` or another unsigned field. Negative values wrap around.
 pub fn unsigned(field: &str, value: &str) -> Result<u32, Status> {
     number(field, value, 0, i64::from(u32::MAX)).map(i32::cast_unsigned)
 }
 
-/// Reads `trace_count`. The protocols differ in what comes before the value in an error.
+/// Parses `trace_count`. The protocols differ in the text before the value in an error.
 pub fn parse_trace_count(value: &str, before_value: &str) -> Result<i32, Status> {
     let count = number("trace_count", value, -1, i64::from(i32::MAX))?;
     if count < -1 {
@@ -51,8 +51,8 @@ fn shown(value: &str) -> impl std::fmt::Display {
     bounded(value, SHOWN_BYTES_MAX)
 }
 
-/// Adds a level to those before it in a list of `length`. As in Triton unknown ones change
-/// nothing; without a known one `levels` stays `None`.
+/// Adds a level to the preceding ones in a list of `length`. As in Triton, unknown levels change
+/// nothing. Without a known level, `levels` stays `None`.
 pub fn add_level(
     levels: &mut Option<TraceLevels>,
     name: &str,
@@ -72,7 +72,7 @@ pub fn add_level(
     Ok(())
 }
 
-/// The refusal of a change of the file.
+/// The error for an attempt to change the file.
 pub fn fixed_trace_file_error() -> Status {
     Status::unsupported("trace file location can not be updated through network protocol")
 }

@@ -1,4 +1,4 @@
-//! Members of a request's object to inputs and parameters.
+//! Maps the members of a request's object to inputs and parameters.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,23 +23,24 @@ pub(super) struct Mapping<'m> {
     /// The model's inputs by name.
     inputs: BTreeMap<&'m str, &'m ModelInput>,
     has_batch: bool,
-    /// The bytes of parameters that may still be copied for names that come again.
+    /// The number of parameter bytes that may still be copied for repeated names.
     copies_left: usize,
     bounds: &'m DecodeBounds<'m>,
 }
 
-/// The use of a name, for when it comes again: of several members with the same name the
-/// first value counts for each of them, as in Triton.
+/// The earlier use of a name, in case the name is repeated. As in Triton, if several members have
+/// the same name, each of them gets the first value.
 struct NameUse {
-    /// The first of its inputs.
+    /// The first input that the name was mapped to.
     input: Option<usize>,
-    /// All of its parameters.
+    /// All parameters that the name was mapped to.
     parameters: Range<usize>,
     is_nested: bool,
 }
 
 impl<'m> Mapping<'m> {
-    /// Maps to `request` for the model with this configuration. The body has `length` bytes.
+    /// Creates a mapping to `request` for the model with this configuration. The body has `length`
+    /// bytes.
     pub(super) fn new(
         request: InferenceRequest,
         config: &'m ModelConfig,
@@ -67,7 +68,7 @@ impl<'m> Mapping<'m> {
 
     fn map_object(&mut self, reader: &mut JsonReader<'_>, is_root: bool) -> Result<(), Status> {
         let mut seen: BTreeMap<Cow<'_, [u8]>, NameUse> = BTreeMap::new();
-        // As in Triton, the inputs of each object count for themselves.
+        // As in Triton, the inputs of each object are counted separately.
         let mut input_bytes: u64 = 0;
         let mut position = reader.open();
         while let Some(name) = reader.next_member(&mut position)? {
@@ -129,7 +130,7 @@ impl<'m> Mapping<'m> {
         Ok(())
     }
 
-    /// Maps a name again that comes again.
+    /// Maps a repeated name again.
     fn repeat(&mut self, mapped: &NameUse, input_bytes: &mut u64) -> Result<(), Status> {
         let NameUse { input, parameters, is_nested } = mapped;
         if let Some(input) = input.and_then(|index| self.request.inputs.get(index)) {
@@ -163,7 +164,7 @@ impl<'m> Mapping<'m> {
         Ok(())
     }
 
-    /// Counts the bytes of an input among those of its object.
+    /// Adds the bytes of an input to the count of its object.
     fn count_bytes(&self, name: &str, bytes: u64, input_bytes: &mut u64) -> Result<(), Status> {
         let all = input_bytes.saturating_add(bytes);
         if bytes > 0 && all > self.bounds.limits.input_bytes_max {
@@ -184,7 +185,7 @@ impl<'m> Mapping<'m> {
     }
 }
 
-/// The error of a member of the nested object.
+/// Creates the error for a member of the nested object.
 fn in_nested(status: Status) -> Status {
     status.prefixed(format!("Converting keyword: '{NESTED}': "))
 }

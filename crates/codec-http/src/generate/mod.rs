@@ -1,7 +1,8 @@
-//! The generate extension: flat JSON to requests, and responses to flat JSON or events.
+//! The generate extension, which converts flat JSON to requests, and responses to flat JSON or
+//! events.
 //!
-//! Members of a request's object that have the name of an input become that input; the
-//! others become parameters of the request. Messages and order of checks are Triton's.
+//! Members of a request's object that have the name of an input become that input. The other
+//! members become parameters of the request. The messages and the order of checks match Triton's.
 
 mod mapping;
 mod response;
@@ -53,16 +54,16 @@ pub fn decode_generate(
     Ok(mapping.into_request())
 }
 
-/// The object of a request, whose syntax is right.
+/// The object of a syntactically valid request.
 struct Document<'a> {
-    /// Before its first member.
+    /// The position before its first member.
     members: JsonReader<'a>,
     /// The value of the first member `id`.
     id: Option<JsonReader<'a>>,
 }
 
 impl<'a> Document<'a> {
-    /// Checks the syntax of all of it: a mistake there is reported before any other.
+    /// Checks the syntax of the whole object. A syntax error is reported before any other error.
     fn check(json: &'a [u8]) -> Result<Self, Status> {
         let mut reader = JsonReader::new(json);
         let is_object = reader.value_type()? == JsonType::Object;

@@ -1,4 +1,4 @@
-//! Responses as flat JSON, alone or as server-sent events.
+//! Encodes responses as flat JSON, either as documents or as server-sent events.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl GenerateForm {
     }
 }
 
-/// The value of a member of a response.
+/// The value of a response member.
 enum MemberValue<'a> {
     Text(&'a str),
     Version(i64),
@@ -44,7 +44,7 @@ enum MemberValue<'a> {
     Output(&'a OutputTensor),
 }
 
-/// Encodes a response. If it is long, it is charged to `account` until it is dropped.
+/// Encodes a response. A long response is charged to `account` until it is dropped.
 ///
 /// # Errors
 ///
@@ -80,8 +80,8 @@ pub fn encode_generate(
     Ok(chunks.into_iter().next().unwrap_or_default())
 }
 
-/// The members in the order of their names. Of several with the same name, the response's own
-/// count before parameters, and these before outputs.
+/// Returns the members sorted by name. Among several with the same name, the response's own members
+/// precede parameters, and parameters precede outputs.
 fn members(response: &InferenceResponse) -> SmallVec<[(&str, MemberValue<'_>); 8]> {
     let id = Some(("id", MemberValue::Text(&response.id))).filter(|_| !response.id.is_empty());
     let own = [
@@ -114,7 +114,7 @@ fn push_value(text: &mut Vec<u8>, value: &MemberValue<'_>) -> Result<(), Status>
     Ok(())
 }
 
-/// Pushes the elements of an output; a single one without a list around it.
+/// Pushes the elements of an output. A single element is not wrapped in a list.
 fn push_output(text: &mut Vec<u8>, output: &OutputTensor) -> Result<(), Status> {
     let data = output.data.host().ok_or_else(|| {
         Status::internal(format!("output '{}' is not in memory that the CPU can read", output.name))
@@ -130,7 +130,7 @@ fn push_output(text: &mut Vec<u8>, output: &OutputTensor) -> Result<(), Status> 
     Ok(())
 }
 
-/// Encodes an error in the place of a response.
+/// Encodes an error that replaces a response.
 #[must_use]
 pub fn encode_generate_error(message: &str, form: GenerateForm) -> Bytes {
     let mut text = Vec::new();

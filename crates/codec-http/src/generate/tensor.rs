@@ -1,4 +1,4 @@
-//! A value to a tensor, whose shape follows from the number of elements.
+//! Converts a value to a tensor whose shape follows from the number of elements.
 
 use galatea_infer::{InputTensor, Status};
 use galatea_protocol::inference::ModelInput;
@@ -12,30 +12,30 @@ use galatea_codec::charged_vec::ChargedVec;
 
 /// An input whose size is known.
 pub(super) struct MappedInput<'a, 'm> {
-    /// The length of its tensor in bytes.
+    /// The length of the input's tensor in bytes.
     pub(super) measured: u64,
     pub(super) tensor: PendingTensor<'a, 'm>,
 }
 
-/// A tensor that is made when its size was accepted.
+/// A tensor that is created once its size has been accepted.
 pub(super) struct PendingTensor<'a, 'm> {
     input: &'m ModelInput,
     datatype: DataType,
     has_batch: bool,
-    /// The number of elements of the value's outermost array; a scalar is one.
+    /// The number of elements in the value's outermost array; a scalar counts as one.
     count: u64,
     data: PendingData<'a>,
 }
 
 enum PendingData<'a> {
-    /// There is none.
+    /// No data.
     Nothing,
     Strings(ChargedVec),
-    /// The value's position.
+    /// The position of the value.
     Numbers(JsonReader<'a>),
 }
 
-/// Measures a value, and moves the reader behind it.
+/// Measures a value and moves the reader past it.
 pub(super) fn read_input<'a, 'm>(
     reader: &mut JsonReader<'a>,
     input: &'m ModelInput,
@@ -62,7 +62,7 @@ pub(super) fn read_input<'a, 'm>(
     Ok(MappedInput { measured, tensor })
 }
 
-/// Skips a value, and counts the elements of its outermost array.
+/// Skips a value and counts the elements of its outermost array.
 fn count_elements(reader: &mut JsonReader<'_>) -> Result<u64, Status> {
     if reader.value_type()? != JsonType::Array {
         reader.skip_value()?;
@@ -78,11 +78,11 @@ fn count_elements(reader: &mut JsonReader<'_>) -> Result<u64, Status> {
 }
 
 impl PendingTensor<'_, '_> {
-    /// Makes the tensor.
+    /// Creates the tensor.
     pub(super) fn finish(self, bounds: &DecodeBounds<'_>) -> Result<InputTensor, Status> {
         let name = &self.input.name;
         let (shape, data) = match self.data {
-            // As in later releases of Triton, without a dimension, which no model accepts.
+            // As in later releases of Triton, the tensor has no dimensions, which no model accepts.
             PendingData::Nothing => (Some(SmallVec::new()), Buffer::empty()),
             PendingData::Strings(strings) => {
                 (dims_of(self.input, self.has_batch, self.count), strings.into_buffer())
@@ -105,8 +105,9 @@ impl PendingTensor<'_, '_> {
     }
 }
 
-/// Distributes elements to the dimensions of an input: the innermost variable one gets what
-/// the fixed ones leave, and the others get 1. `None` if that doesn't come out even.
+/// Distributes elements over the dimensions of an input: the innermost variable dimension gets what
+/// the fixed ones leave, and the other variable dimensions get 1. Returns `None` if the elements
+/// can't be distributed evenly.
 fn dims_of(input: &ModelInput, has_batch: bool, count: u64) -> Option<SmallVec<[i64; 8]>> {
     let batch = has_batch.then_some(-1);
     let mut dims: SmallVec<[i64; 8]> =

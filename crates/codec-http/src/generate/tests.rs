@@ -1,4 +1,4 @@
-//! Tests of the mapping: text in, text out.
+//! Tests of the mapping from text to text.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use prost::Message;
 use super::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
 use crate::{DecodeBounds, TargetModel};
 
-/// A model of batches with these inputs: `NAME:TYPE:DIM,DIM`.
+/// Creates a batching model with these inputs: `NAME:TYPE:DIM,DIM`.
 fn model(max_batch_size: i32, inputs: &str) -> ModelConfigDocument {
     let input = |text: &str| {
         let [name, datatype, dims] = text.split(':').collect::<Vec<_>>()[..] else {
@@ -51,7 +51,7 @@ fn decode_within(
     decode_generate(&Bytes::copy_from_slice(json.as_bytes()), target, config, &bounds)
 }
 
-/// The inputs and parameters of a request to this model, or the error.
+/// Returns the inputs and parameters of a request to this model, or the error.
 fn mapped(config: &ModelConfigDocument, json: &str) -> String {
     shown(decode_within(config, json, 1 << 20))
 }
@@ -126,7 +126,7 @@ fn other_members_become_parameters() {
     check(r#"{"parameters":{"x":2,"a":1},"b":2}"#, "x[1][2] a=Int64(1) b=Int64(2)");
     check(r#"{"parameters":{"parameters":1}}"#, "parameters=Int64(1)");
     check(r#"{"priority":3,"triton_x":1}"#, "priority=Int64(3) triton_x=Int64(1)");
-    // Of several values with one name the first counts, each time.
+    // The first of several values with the same name counts, each time.
     check(r#"{"a":1,"\u0061":2}"#, "a=Int64(1) a=Int64(1)");
     check(r#"{"parameters":{"a":1},"parameters":[]}"#, "a=Int64(1) a=Int64(1)");
     let wrong = "has invalid type. It should be either 'int', 'bool', or 'string'.";

@@ -6,12 +6,12 @@ use galatea_infer::Status;
 #[derive(Clone)]
 pub(crate) struct JsonReader<'a> {
     pub(super) rest: &'a [u8],
-    /// The whole text, to compute offsets.
+    /// The whole text, from which offsets are computed.
     text: &'a [u8],
 }
 
 impl<'a> JsonReader<'a> {
-    /// Makes a reader at the start of `text`; skips a byte order mark.
+    /// Creates a reader at the start of `text`, after any byte order mark.
     pub(crate) fn new(text: &'a [u8]) -> Self {
         let rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         Self { rest, text }
@@ -39,7 +39,7 @@ impl<'a> JsonReader<'a> {
         self.rest.len()
     }
 
-    /// Skips white space and returns the next byte without consuming it.
+    /// Skips whitespace and returns the next byte without consuming it.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         while let [first, rest @ ..] = self.rest {
@@ -76,7 +76,7 @@ impl<'a> JsonReader<'a> {
             self.rest = rest;
             return Ok(());
         }
-        // As in Triton, the mistake is at the first byte that differs.
+        // As in Triton, the error is at the first byte that differs.
         let same = self.rest.iter().zip(word).take_while(|(a, b)| a == b).count();
         self.rest = self.rest.get(same..).unwrap_or_default();
         Err(self.invalid_value())

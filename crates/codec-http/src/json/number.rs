@@ -1,4 +1,4 @@
-//! Reads numbers: integers without rounding, others with correct rounding.
+//! Reads numbers: integers exactly, and other numbers with correct rounding.
 
 use galatea_infer::Status;
 
@@ -16,7 +16,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// The value, if it is a whole number that fits.
+    /// Returns the value if it is a whole number that fits.
     #[inline]
     pub(crate) fn as_unsigned(self) -> Option<u64> {
         match self {
@@ -25,7 +25,7 @@ impl Number {
         }
     }
 
-    /// The value, if it is a whole number that fits.
+    /// Returns the value if it is a whole number that fits.
     #[inline]
     pub(crate) fn as_signed(self) -> Option<i64> {
         match self {
@@ -35,7 +35,7 @@ impl Number {
         }
     }
 
-    /// The value, rounded if necessary.
+    /// Returns the value, rounded if necessary.
     #[inline]
     pub(crate) fn as_double(self) -> f64 {
         match self {
@@ -52,7 +52,7 @@ const EXACT_POWERS: [f64; 23] = [
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// A double represents all whole numbers up to this one exactly.
+/// The largest number up to which a double represents all whole numbers exactly.
 const EXACT_MANTISSA_MAX: u64 = 1 << 53;
 
 /// A decimal number, before it is converted to a double.
@@ -85,7 +85,7 @@ pub(super) fn read(reader: &mut JsonReader<'_>) -> Result<Number, Status> {
     double(&start, reader, &decimal)
 }
 
-/// Reads digits into the mantissa; false if there is none.
+/// Reads digits into the mantissa. Returns false if there are none.
 #[inline]
 fn digits(reader: &mut JsonReader<'_>, decimal: &mut Decimal) -> bool {
     let before = reader.rest.len();
@@ -131,10 +131,10 @@ fn fraction_and_exponent(reader: &mut JsonReader<'_>, decimal: &mut Decimal) -> 
     Ok(())
 }
 
-/// The double nearest to the decimal between `start` and `reader`.
+/// Returns the double nearest to the decimal between `start` and `reader`.
 ///
-/// If digits and power of ten are both exact, one operation rounds once and therefore
-/// correctly. The standard library converts other numbers.
+/// If the digits and the power of ten are both exact, a single operation rounds once and therefore
+/// correctly. The standard library converts all other numbers.
 fn double(
     start: &JsonReader<'_>,
     reader: &JsonReader<'_>,

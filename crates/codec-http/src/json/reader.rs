@@ -9,7 +9,7 @@ use galatea_infer::Status;
 use super::cursor::JsonReader;
 use super::number::{self, Number};
 
-/// The type of a value, by its first character.
+/// The type of a value, determined by its first character.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JsonType {
     Object,
@@ -30,7 +30,7 @@ pub(crate) enum ContainerPosition {
 }
 
 impl<'a> JsonReader<'a> {
-    /// The type of the next value.
+    /// Returns the type of the next value.
     #[inline]
     pub(crate) fn value_type(&mut self) -> Result<JsonType, Status> {
         match self.peek() {
@@ -60,7 +60,7 @@ impl<'a> JsonReader<'a> {
         ContainerPosition::Opened
     }
 
-    /// Moves to the array's next element; false after the last.
+    /// Moves to the array's next element. Returns false after the last one.
     #[inline]
     pub(crate) fn next_element(
         &mut self,
@@ -77,8 +77,8 @@ impl<'a> JsonReader<'a> {
         Ok(!empty)
     }
 
-    /// Moves to the object's next member and returns its name, borrowed from the text
-    /// unless it has escapes; `None` after the last.
+    /// Moves to the object's next member and returns its name, which is borrowed from the text
+    /// unless it has escapes. Returns `None` after the last member.
     pub(crate) fn next_member(
         &mut self,
         position: &mut ContainerPosition,
@@ -89,8 +89,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// The fast path for the usual case: a name without white space around it and
-    /// without escapes.
+    /// The fast path for the usual case, a name without escapes or surrounding whitespace.
     #[inline]
     fn compact_member(&mut self, position: &mut ContainerPosition) -> Option<&'a [u8]> {
         let rest = match (*position, self.rest) {
@@ -132,8 +131,8 @@ impl<'a> JsonReader<'a> {
         Ok(Some(name))
     }
 
-    /// Consumes the opening bracket of an array; true if it is empty, and then also its
-    /// closing bracket.
+    /// Consumes the opening bracket of an array. Returns true if the array is empty, in which case
+    /// its closing bracket is also consumed.
     pub(crate) fn open_array(&mut self) -> bool {
         self.consume();
         let empty = self.peek() == Some(b']');
@@ -143,7 +142,7 @@ impl<'a> JsonReader<'a> {
         empty
     }
 
-    /// Moves on after an element; false if that closed its array.
+    /// Moves on after an element. Returns false if that closed its array.
     #[inline]
     pub(crate) fn following_element(&mut self) -> Result<bool, Status> {
         match self.peek() {
@@ -195,7 +194,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// Closes finished arrays and objects; false when none is left open.
+    /// Closes finished arrays and objects. Returns false when none is left open.
     fn advance(&mut self, open: &mut Vec<(JsonType, ContainerPosition)>) -> Result<bool, Status> {
         while let Some((kind, position)) = open.last_mut() {
             let more = if *kind == JsonType::Array {

@@ -48,7 +48,7 @@ impl<'a> JsonReader<'a> {
         match rest {
             [b'"' | b'\\', ..] => Ok(run),
             [] | [0, ..] => Err(self.error("Missing a closing quotation mark in string.")),
-            // RapidJSON 1.1.0 calls a control character so.
+            // This is RapidJSON 1.1.0's message for a control character.
             [_, ..] => Err(self.error("Invalid escape character in string.")),
         }
     }
@@ -116,7 +116,7 @@ fn surrogate_error(start: &JsonReader<'_>) -> Status {
     start.error("The surrogate pair in string is invalid.")
 }
 
-/// The code point of a surrogate pair: ten bits of each half, plus 0x10000.
+/// Returns the code point of a surrogate pair: ten bits from each half, plus 0x10000.
 fn join_surrogates(first: u32, second: u32) -> u32 {
     let bits = ((first & 0x3ff) << 10) | (second & 0x3ff);
     bits.saturating_add(0x10000)

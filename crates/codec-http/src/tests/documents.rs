@@ -1,4 +1,4 @@
-//! Tests of the bodies of the management endpoints.
+//! Tests of the request and response bodies of the management endpoints.
 
 use galatea_codec::documents::{
     encode_error, encode_model_metadata, encode_repository_index, encode_server_metadata,

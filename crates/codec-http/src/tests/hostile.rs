@@ -7,7 +7,7 @@ use crate::{IndexRequest, parse_header_length};
 #[track_caller]
 fn refused(json: &str) -> Status {
     let status = decode(json).expect_err("must be refused");
-    // Members of a wrong type are internal errors, as in Triton.
+    // As in Triton, members of the wrong type are internal errors.
     let is_json = status.message().contains("attempt to access JSON")
         || status.message().starts_with("failed to parse the request JSON buffer");
     let expected = if is_json { Code::Internal } else { Code::InvalidArgument };
@@ -121,7 +121,7 @@ fn cve_2026_47477_nested_brackets_anywhere() {
 fn cve_2025_23331_a_small_body_with_a_huge_shape() {
     let status = refused(&with_shape("[1000000000000]"));
     assert!(status.message().contains("4000000000000 bytes) that exceeds"), "{status}");
-    // Within the limit the number of elements is checked before memory is allocated.
+    // Within the limit, the number of elements is checked before memory is allocated.
     let status = decode(&with_shape("[16000000]")).unwrap_err();
     assert_eq!(status.message(), "Failed to parse 'data' field: shape does not match true shape");
 }
@@ -187,7 +187,7 @@ fn dimensions_parameters_names_and_strings_are_limited() {
     );
     limited(&format!(r#"{{"parameters":{{"{long}":1}}}}"#), "parameter name of 4097 bytes");
 
-    // As in Triton, strings have no number: memory is their limit.
+    // As in Triton, the number of strings is not limited, except by memory.
     let count = (1 << 22) + 1;
     let strings = |count: usize| {
         let data = vec!["\"\""; count].join(",");

@@ -1,4 +1,4 @@
-//! Tests of the HTTP codec: text in, text out.
+//! Tests of the HTTP codec from text to text.
 
 mod documents;
 mod hostile;
@@ -67,12 +67,12 @@ fn refuse(json: &str, code: Code, message: &str) {
     }
 }
 
-/// A request with one input that has these members.
+/// Returns a request with one input that has these members.
 fn input(members: &str) -> String {
     format!(r#"{{"inputs":[{{"name":"x",{members}}}]}}"#)
 }
 
-/// The bytes of the input `x`, in hexadecimal.
+/// Returns the bytes of the input `x`, in hexadecimal.
 fn bytes_of(json: &str) -> String {
     match decode(json) {
         Ok((request, _)) => hex(request.inputs[0].data.host().unwrap()),

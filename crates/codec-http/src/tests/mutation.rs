@@ -1,5 +1,4 @@
-//! Mutated bodies: none may cause a panic or take more memory than its length
-//! allows.
+//! Mutated bodies. None may cause a panic or use more memory than its length allows.
 
 use super::*;
 
@@ -31,7 +30,7 @@ const SEEDS: [&str; 4] = [
     r#"{"inputs":[{"name":"x","datatype":"INT64","shape":[3],"data":[-1,9223372036854775807,0]}],"z":[NaN,Infinity,null,{"a":[{}]}]}"#,
 ];
 
-/// Fragments that are likelier than single bytes to reach rare code.
+/// Fragments that are more likely than single bytes to reach rare code.
 const PIECES: [&[u8]; 24] = [
     b"{",
     b"}",

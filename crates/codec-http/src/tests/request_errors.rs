@@ -1,4 +1,4 @@
-//! Tests of requests that are refused: code and message.
+//! Tests of the code and message of refused requests.
 
 use galatea_infer::Code::{Internal, InvalidArgument, NotFound, Unsupported};
 
@@ -63,7 +63,7 @@ fn of_several_mistakes_the_one_is_named_that_triton_finds_first() {
     input(r#""shape":["x"],"datatype":1,"name":1,"data":[]"#, Internal, name);
     let datatype = "Unable to parse 'datatype': attempt to access JSON non-string as string";
     input(r#""shape":["x"],"datatype":1,"name":"a","data":[]"#, Internal, datatype);
-    // White space, and a source behind the mistake.
+    // Whitespace, and a source after the error.
     let both =
         format!("{} set 'data' 'binary_data_size'", source.trim_end_matches(" no field is set"));
     let sources =
@@ -279,7 +279,7 @@ fn wrong_shared_memory_parameters_are_refused() {
             check(&format!(r#"{region},"{name}":{value}"#), &format!("'{name}': {number}"));
         }
     }
-    // The first in Triton's order counts, and the first of two with a name.
+    // The first error in Triton's order counts, and the first of two members with the same name.
     let mistakes = r#""shared_memory_byte_size":-1,"shared_memory_offset":-1"#;
     check(&format!(r#"{mistakes},"shared_memory_region":1,{region}"#), text);
     for binary in ["true", "false"] {

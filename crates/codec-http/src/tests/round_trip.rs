@@ -27,7 +27,7 @@ fn random_elements(random: &mut Random, datatype: DataType, count: usize) -> Vec
     data
 }
 
-/// Replaces each NaN by the one that JSON can represent.
+/// Replaces each NaN with the one that JSON can represent.
 fn canonical(datatype: DataType, mut data: Vec<u8>) -> Vec<u8> {
     match datatype {
         DataType::Fp32 => data.as_chunks_mut::<4>().0.iter_mut().for_each(|bytes| {
@@ -45,7 +45,7 @@ fn canonical(datatype: DataType, mut data: Vec<u8>) -> Vec<u8> {
     data
 }
 
-/// The body of a response, with `outputs` renamed so that it is a request.
+/// Returns the body of a response, with `outputs` renamed so that it is a request.
 fn echoed(datatype: DataType, count: usize, data: Vec<u8>, form: OutputForm) -> Vec<u8> {
     let dims = [i64::try_from(count).unwrap()];
     let response = response(vec![output(datatype, &dims, data)]);

@@ -1,9 +1,9 @@
-//! The order that `std::sort` of GNU's C++ library gives elements, equal ones included.
+//! The element order produced by `std::sort` of libstdc++, including the order of equal elements.
 //!
-//! Triton sorts classes with it, so the order of equal values is part of its responses. The sort
-//! is a quicksort with the median of three as its pivot that leaves runs of up to 16 elements, a
-//! heap sort of what is divided too often, and an insertion sort of the whole at the end. Each
-//! step must swap what the library swaps.
+//! Triton sorts classes with it, so the order of equal values is part of its responses. The sort is
+//! a quicksort with a median-of-three pivot that leaves runs of up to 16 elements, a heap sort for
+//! parts that are divided too often, and a final insertion sort of the whole sequence. Each step
+//! must swap the same elements as the library does.
 
 #![expect(
     clippy::indexing_slicing,
@@ -11,19 +11,19 @@
     reason = "places are below the number of elements, which memory bounds"
 )]
 
-/// The number of elements that are left to the insertion sort.
+/// The maximum number of elements that are left to the insertion sort.
 const RUN_MAX: usize = 16;
 
-/// Sorts elements. With values that are not ordered, such as NaN, `is_before` is no order and the
-/// result is the library's all the same: they stop each search that they meet.
+/// Sorts elements. For unordered values such as NaN, `is_before` is not an order, but the result
+/// still matches the library's: such values stop every search that reaches them.
 pub(super) fn sort<T: Copy>(items: &mut [T], is_before: impl Fn(&T, &T) -> bool) {
     let Some(log2) = items.len().checked_ilog2() else { return };
     divide(items, 2 * log2, &is_before);
     insert_all(items, &is_before);
 }
 
-/// Divides elements until runs are left, of which none has an element that belongs before an
-/// earlier run.
+/// Divides elements until only runs are left. No run has an element that belongs before an earlier
+/// run.
 fn divide<T: Copy>(mut items: &mut [T], mut depth: u32, is_before: &impl Fn(&T, &T) -> bool) {
     while items.len() > RUN_MAX {
         if depth == 0 {
@@ -37,15 +37,15 @@ fn divide<T: Copy>(mut items: &mut [T], mut depth: u32, is_before: &impl Fn(&T, 
     }
 }
 
-/// Moves the median of three elements to the front and what belongs before it behind that.
-/// Returns where the rest begins.
+/// Moves the median of three elements to the front, followed by the elements that belong before it.
+/// Returns the start of the rest.
 fn partition<T: Copy>(items: &mut [T], is_before: &impl Fn(&T, &T) -> bool) -> usize {
     let median = median(items, [1, items.len() / 2, items.len() - 1], is_before);
     items.swap(0, median);
     let pivot = items[0];
     let (mut low, mut high) = (1, items.len());
     loop {
-        // The library looks for no end: the median of three bounds both searches.
+        // The library does not check for the end, because the median of three bounds both searches.
         while low < high && is_before(&items[low], &pivot) {
             low += 1;
         }
@@ -85,8 +85,8 @@ fn insert_all<T: Copy>(items: &mut [T], is_before: &impl Fn(&T, &T) -> bool) {
             items[..=place].rotate_right(1);
             continue;
         }
-        // The library looks for no beginning: behind the first run there is an element that
-        // belongs before this one.
+        // The library doesn't check for the beginning: after the first run, there is always an
+        // element that belongs before this one.
         let mut hole = place;
         while hole > 0 && is_before(&item, &items[hole - 1]) {
             items[hole] = items[hole - 1];
@@ -108,8 +108,8 @@ fn heap_sort<T: Copy>(items: &mut [T], is_before: &impl Fn(&T, &T) -> bool) {
     }
 }
 
-/// Fills the hole at `root` of a heap with `item`: the hole sinks to the end, and the item
-/// rises from there.
+/// Fills the hole at `root` of a heap with `item`: the hole sinks to the end, and the item rises
+/// from there.
 fn sift<T: Copy>(heap: &mut [T], root: usize, item: T, is_before: &impl Fn(&T, &T) -> bool) {
     let mut hole = root;
     while 2 * hole + 2 < heap.len() {
@@ -133,8 +133,8 @@ fn sift<T: Copy>(heap: &mut [T], root: usize, item: T, is_before: &impl Fn(&T, &
 mod tests {
     use super::*;
 
-    /// FNV-1a over the orders of values, as indices: the program that made the expected numbers
-    /// with `std::sort` of GCC 12 does the same.
+    /// FNV-1a over element orders, given as indices. The program that generated the expected
+    /// numbers with `std::sort` of GCC 12 does the same.
     struct Orders(u64);
 
     impl Orders {
@@ -160,7 +160,7 @@ mod tests {
         a.0 > b.0
     }
 
-    /// Random values of few kinds, then of more.
+    /// Generates random values, first of few kinds and then of more.
     fn random_values(lengths: u32) -> impl Iterator<Item = Vec<u32>> {
         let mut state = 1_u32;
         let mut next = move || {
@@ -183,7 +183,8 @@ mod tests {
     fn what_has_no_order_is_left_as_in_cpp() {
         let mut orders = Orders::new();
         for values in random_values(200) {
-            // A quarter of the values is like NaN: before no other, and none before it.
+            // A quarter of the values behave like NaN: they are before no other value, and no value
+            // is before them.
             let is_number = |value: u32| !value.is_multiple_of(4);
             let is_before =
                 |a: &(u32, usize), b: &(u32, usize)| is_number(a.0) && is_number(b.0) && a.0 > b.0;
@@ -206,7 +207,7 @@ mod tests {
         let mut orders = Orders::new();
         for count in [40_u32, 1000, 4096] {
             let half = count / 2;
-            // The second half of the last pattern is sorted, and the first interleaves with it:
+            // The second half of the last pattern is sorted, and the first interleaves with it, so
             // the median of three is small again and again.
             let first = |i| count - if i % 2 == 0 { i + 1 } else { half + i - half % 2 } / 2;
             let patterns: [Vec<u32>; 4] = [

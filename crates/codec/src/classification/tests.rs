@@ -55,7 +55,7 @@ fn classified(
     Ok(response.outputs.into_iter().next().unwrap())
 }
 
-/// Classes of one item without labels.
+/// Checks the classes of one item without labels.
 fn check(datatype: DataType, data: Vec<u8>, count: u32, expected: &[&str]) {
     let elements = i64::try_from(data.len() / datatype.byte_size().unwrap()).unwrap();
     let found = classified(output(datatype, &[elements], data), count, &Arc::default()).unwrap();
@@ -123,7 +123,7 @@ fn up_to_sixteen_equal_values_are_sorted_by_index() {
     assert_eq!(largest(&[9; 17], 3), [(9, 8), (9, 16), (9, 15)]);
 }
 
-/// The largest values with their indices.
+/// Returns the largest values with their indices.
 fn largest(values: &[u8], count: usize) -> Vec<(u8, usize)> {
     let data = output(DataType::Uint8, &[values.len() as i64], values.to_vec());
     let found = classified(data, count as u32, &Arc::default()).unwrap();
@@ -225,7 +225,7 @@ fn an_item_may_have_a_million_elements() {
     check_refused(many(&[1, 1_000_001]), true, code, message);
     check_refused(many(&[2, 1_000_000]), false, code, message);
     assert!(classified(many(&[1_000_000]), 1, &model(false, "")).is_ok());
-    // The limit is for each item of a batch.
+    // The limit applies to each item of a batch.
     assert!(classified(many(&[2, 1_000_000]), 1, &model(true, "")).is_ok());
 }
 

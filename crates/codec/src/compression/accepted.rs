@@ -1,14 +1,14 @@
-//! The choice of a response's coding by the header `Accept-Encoding`.
+//! Selects the coding of a response by the header `Accept-Encoding`.
 
 use super::ContentCoding;
 use super::weight::leading_number;
 
-/// The coding of the response to a client that accepts `header`; `None` leaves the response
-/// as it is.
+/// Returns the coding for the response to a client that accepts `header`. `None` leaves the
+/// response unchanged.
 ///
-/// The heaviest of `gzip`, `deflate` and `identity` is chosen, of several the first. Like
-/// Triton it compares names with their case, takes `;q=` only in this spelling, and ignores
-/// entries that it does not understand, `*` among them.
+/// The heaviest of `gzip`, `deflate` and `identity` is chosen, and among equals the first. Like
+/// Triton, the function compares names case-sensitively, accepts `;q=` only in this spelling, and
+/// ignores entries that it does not understand, including `*`.
 #[must_use]
 pub fn accepted_coding(header: &[u8]) -> Option<ContentCoding> {
     let mut chosen = None;
@@ -23,7 +23,8 @@ pub fn accepted_coding(header: &[u8]) -> Option<ContentCoding> {
     chosen
 }
 
-/// The name of an entry and its weight; `None` if it has no name, or no number as weight.
+/// Returns the name and weight of an entry, or `None` if it has no name or its weight is not a
+/// number.
 fn weighted(entry: &[u8]) -> Option<(&[u8], f64)> {
     const MARK: &[u8] = b";q=";
     let start = entry.iter().position(|byte| *byte != b' ')?;

@@ -5,25 +5,25 @@ use flate2::{Compress, Compression, FlushCompress};
 
 use super::ContentCoding;
 
-/// The effort of compression.
+/// The compression level.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Level(u32);
 
 impl Level {
-    /// zlib's default.
+    /// zlib's default level.
     pub const DEFAULT: Self = Self(6);
 
-    /// One of zlib's levels, from 0, which stores, to 9.
+    /// Creates one of zlib's levels, from 0, which only stores, to 9.
     #[must_use]
     pub const fn new(level: u32) -> Self {
         Self(if level > 9 { 9 } else { level })
     }
 }
 
-/// zlib's largest window, in bits.
+/// The size of zlib's largest window, in bits.
 const WINDOW_BITS: u8 = 15;
 
-/// The smallest and the largest step in which the output grows, in bytes.
+/// The minimum and maximum steps by which the output grows, in bytes.
 const GROWTH_BYTES: [usize; 2] = [512, 1 << 20];
 
 /// Compresses the parts of one body.
@@ -44,7 +44,7 @@ pub fn deflate(parts: &[Bytes], coding: ContentCoding, level: Level) -> Vec<u8> 
     output
 }
 
-/// Compresses all of `input`, and with [`FlushCompress::Finish`] ends the stream.
+/// Compresses all of `input`. [`FlushCompress::Finish`] also ends the stream.
 fn run(stream: &mut Compress, mut input: &[u8], flush: FlushCompress, output: &mut Vec<u8>) {
     let [step_min, step_max] = GROWTH_BYTES;
     loop {
@@ -55,8 +55,8 @@ fn run(stream: &mut Compress, mut input: &[u8], flush: FlushCompress, output: &m
         let status = stream.compress_vec(input, output, flush);
         let read = stream.total_in().saturating_sub(read);
         input = usize::try_from(read).ok().and_then(|read| input.get(read..)).unwrap_or_default();
-        // More output waits only if there was no room for it. An error would mean that a
-        // stream was used after its end, which `deflate` does not.
+        // More output is pending only if there was no room for it. An error would mean that a
+        // stream was used after its end, which `deflate` never does.
         let is_full = output.capacity() == output.len();
         if status.is_err() || (input.is_empty() && !is_full) {
             return;
@@ -86,7 +86,7 @@ mod tests {
         length
     }
 
-    /// Bytes that cannot be compressed.
+    /// Returns bytes that cannot be compressed.
     fn noise(length: usize) -> Bytes {
         let mut state: u32 = 1;
         let mut next = || {

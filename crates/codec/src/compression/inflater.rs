@@ -15,39 +15,39 @@ pub enum Format {
     Gzip,
     /// A zlib stream.
     Zlib,
-    /// Either of them, recognized by its first bytes.
+    /// Either format, recognized by its first bytes.
     Either,
 }
 
-/// The end of a stream.
+/// The way in which a stream ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// With its checksum, which is right.
+    /// The stream is complete and its checksum is correct.
     Complete,
-    /// The input ended first.
+    /// The input ended before the stream did.
     Truncated,
-    /// Something in it is wrong, or it needs a preset dictionary. The output is what came
-    /// before.
+    /// The stream is malformed or needs a preset dictionary. The output contains everything before
+    /// that point.
     Damaged,
 }
 
-/// The state that [`Inflater::advance`] arrived at.
+/// The state that [`Inflater::advance`] reached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InflateProgress {
-    /// The budget is used up; there is more.
+    /// The budget is used up, and there is more input.
     Paused,
-    /// Nothing follows.
+    /// The stream has ended.
     Ended(StreamEnd),
     /// The output would exceed its limit.
     TooLong,
-    /// There is no memory for the output.
+    /// There is no memory left for the output.
     Exhausted(LedgerExhausted),
 }
 
-/// Inflates one stream. What follows the stream in the input is not read.
+/// Inflates one stream. Input after the end of the stream is not read.
 ///
-/// The output grows with what was inflated, and never beyond its limit: a number in the input
-/// decides nothing.
+/// The output grows with the inflated bytes and never beyond its limit. No number in the input
+/// determines its size.
 pub struct Inflater {
     input: Bytes,
     read: usize,
@@ -57,21 +57,22 @@ pub struct Inflater {
     bytes_max: usize,
 }
 
-/// zlib's largest window, in bits.
+/// The size of zlib's largest window, in bits.
 const WINDOW_BITS: u8 = 15;
 
 /// The first bytes of the gzip format.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// This much input is taken at once. It inflates to at most a thousand times as much, which
-/// bounds by how much a budget is exceeded.
+/// The number of input bytes processed at once. They inflate to at most a thousand times as many,
+/// which bounds how far a budget is exceeded.
 const INPUT_BYTES: usize = 512;
 
-/// The first size of the output, in bytes.
+/// The initial size of the output, in bytes.
 const OUTPUT_BYTES: usize = 4 << 10;
 
 impl Inflater {
-    /// Inflates `input` to at most `bytes_max` bytes, which are charged to `account`.
+    /// Creates an inflater for `input` with at most `bytes_max` bytes of output, which are charged
+    /// to `account`.
     #[must_use]
     pub fn new(input: Bytes, format: Format, bytes_max: u64, account: Arc<Account>) -> Self {
         let is_gzip = match format {
@@ -88,7 +89,7 @@ impl Inflater {
         Self { input, read: 0, stream, output: ChargedVec::default(), account, bytes_max }
     }
 
-    /// Inflates until about `budget` further bytes were read or written.
+    /// Inflates until about `budget` more bytes have been read or written.
     pub fn advance(&mut self, budget: usize) -> InflateProgress {
         let done = |inflater: &Self| inflater.read.saturating_add(inflater.output.len());
         let end = done(self).saturating_add(budget);
@@ -96,7 +97,7 @@ impl Inflater {
             let (read, length) = (self.read, self.output.len());
             match self.step() {
                 Ok(None) if read != self.read || length != self.output.len() => {}
-                // Nothing moves although there is room: the input is too short.
+                // Nothing moves although there is room, so the input is too short.
                 Ok(None) if self.is_all_read() => {
                     return InflateProgress::Ended(StreamEnd::Truncated);
                 }
@@ -111,22 +112,22 @@ impl Inflater {
         InflateProgress::Paused
     }
 
-    /// The length of the input that was not read.
+    /// The number of input bytes that have not been read.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.input.len().saturating_sub(self.read)
     }
 
-    /// The number of bytes that were inflated so far.
+    /// The number of bytes inflated so far.
     #[must_use]
     pub const fn inflated(&self) -> usize {
         self.output.len()
     }
 
-    /// The inflated bytes.
+    /// Returns the inflated bytes.
     #[must_use]
     pub fn into_output(mut self) -> Bytes {
-        // The rest of a buffer that has just grown may be as large as its content.
+        // The unused part of a buffer that has just grown may be as large as its contents.
         if self.output.bytes_mut().capacity() / 4 > self.output.len() / 3 {
             self.output.shrink();
         }
@@ -144,7 +145,7 @@ impl Inflater {
         let piece = self.input.get(self.read..).unwrap_or_default();
         let piece = piece.get(..INPUT_BYTES).unwrap_or(piece);
         let (read, written) = (self.stream.total_in(), self.stream.total_out());
-        // The capacity may exceed the limit by what an allocator adds to a request.
+        // The capacity may exceed the limit because an allocator may provide more than requested.
         let has_room = output.len() < output.capacity().min(self.bytes_max);
         let status = if has_room {
             self.stream.decompress_vec(piece, output, FlushDecompress::None)
@@ -164,7 +165,7 @@ impl Inflater {
         }
     }
 
-    /// Doubles the output's memory, up to its limit, if it is full.
+    /// Doubles the output's memory, up to its limit, if the memory is full.
     fn grow_if_full(&mut self) -> Result<(), LedgerExhausted> {
         if self.output.len() < self.output.bytes_mut().capacity() {
             return Ok(());
@@ -174,7 +175,7 @@ impl Inflater {
     }
 }
 
-/// Why inflating stops before the end of the stream.
+/// The reason why inflating stops before the end of the stream.
 enum InflateStop {
     TooLong,
     Exhausted(LedgerExhausted),
@@ -195,7 +196,7 @@ mod tests {
         Inflater::new(input, format, bytes_max, Arc::new(Account::unlimited()))
     }
 
-    /// The end of inflating, and the inflated bytes.
+    /// Inflates everything. Returns the final state and the inflated bytes.
     fn inflate(input: &[u8], bytes_max: u64) -> (InflateProgress, Bytes) {
         let mut inflater = inflater(Bytes::copy_from_slice(input), Format::Either, bytes_max);
         let progress = inflater.advance(usize::MAX);
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(inflater.into_output().len(), 10 << 20);
     }
 
-    /// Many empty blocks inflate to nothing, and still use up budgets.
+    /// Many empty blocks inflate to nothing but still use up budgets.
     #[test]
     fn input_without_output_is_work_too() {
         let empty_block = [0, 0, 0, 0xff, 0xff];

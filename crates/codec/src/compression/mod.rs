@@ -1,7 +1,7 @@
-//! Compressed bodies and messages: gzip and deflate, which is zlib's format in HTTP and gRPC.
+//! Compressed bodies and messages. HTTP and gRPC use gzip and deflate, which is the zlib format.
 //!
-//! [`Inflater`] works in slices, so that a caller decides how long a thread is occupied, and
-//! never holds more output than its limit. [`deflate`] compresses a body of several parts.
+//! [`Inflater`] works in slices, so that a caller decides how long a thread is occupied, and never
+//! holds more output than its limit. [`deflate`] compresses a body that consists of several parts.
 
 mod accepted;
 mod deflate;
@@ -22,7 +22,7 @@ pub enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// Its name in headers.
+    /// The coding's name in headers.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl ContentCoding {
         }
     }
 
-    /// The coding of this name. Triton compares names with their case.
+    /// Returns the coding with this name. Triton compares names case-sensitively.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
         [Self::Gzip, Self::Deflate].into_iter().find(|coding| coding.name().as_bytes() == name)

@@ -1,9 +1,9 @@
-//! Numbers at the start of a text, as C's `strtod` reads them.
+//! Numbers at the start of a text, parsed like C's `strtod`.
 
 use std::str;
 
-/// The number at the start of `text`, whatever follows it; `None` without a number, and for
-/// one that is too large or too small for a double.
+/// Parses the number at the start of `text`, regardless of what follows it. Returns `None` if there
+/// is no number, or if it is too large or too small for a double.
 pub(super) fn leading_number(text: &[u8]) -> Option<f64> {
     let text = text.trim_ascii_start();
     let (is_negative, digits) = match text.split_first() {
@@ -19,7 +19,7 @@ pub(super) fn leading_number(text: &[u8]) -> Option<f64> {
     Some(if is_negative { -value } else { value })
 }
 
-/// Infinity and not-a-number by name.
+/// Parses infinity and not-a-number by name.
 fn named(text: &[u8]) -> Option<f64> {
     let name = text.get(..3)?.to_ascii_lowercase();
     match name.as_slice() {
@@ -29,7 +29,7 @@ fn named(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// A decimal number with an optional exponent.
+/// Parses a decimal number with an optional exponent.
 fn decimal(text: &[u8]) -> Option<f64> {
     let mantissa = mantissa_length(text, u8::is_ascii_digit)?;
     let exponent = exponent_length(text.get(mantissa..)?, b'e');
@@ -39,13 +39,13 @@ fn decimal(text: &[u8]) -> Option<f64> {
     (is_zero || value.is_normal()).then_some(value)
 }
 
-/// The digits behind the mark of a hexadecimal number; `None` if there are none.
+/// Returns the digits after the prefix of a hexadecimal number, or `None` if there are none.
 fn hexadecimal_digits(text: &[u8]) -> Option<&[u8]> {
     let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;
     mantissa_length(digits, u8::is_ascii_hexdigit).map(|_| digits)
 }
 
-/// A hexadecimal number with an optional exponent of two: `1.8p1`.
+/// Parses a hexadecimal number with an optional exponent of two: `1.8p1`.
 fn hexadecimal(digits: &[u8]) -> Option<f64> {
     let length = mantissa_length(digits, u8::is_ascii_hexdigit)?;
     let mut mantissa = 0.0;
@@ -63,14 +63,14 @@ fn hexadecimal(digits: &[u8]) -> Option<f64> {
     let exponent = exponent.get(..exponent_length(exponent, b'p'))?;
     let exponent = str::from_utf8(exponent.get(1..).unwrap_or_default()).ok()?;
     let exponent: i32 = if exponent.is_empty() { 0 } else { exponent.parse().ok()? };
-    // Two steps reach the smallest numbers, which one power of two does not.
+    // Two steps reach the smallest numbers, but a single power of two does not.
     let power = exponent.saturating_add(scale);
     let half = power.checked_div(2)?;
     let value = mantissa * 2_f64.powi(half) * 2_f64.powi(power.saturating_sub(half));
     (mantissa == 0.0 || (value.is_finite() && value > 0.0)).then_some(value)
 }
 
-/// The length of digits with at most one point; `None` without a digit.
+/// Returns the length of the digits with at most one point, or `None` if there is no digit.
 fn mantissa_length(text: &[u8], is_digit: impl Fn(&u8) -> bool) -> Option<usize> {
     let mut has_point = false;
     let mut has_digit = false;
@@ -84,7 +84,7 @@ fn mantissa_length(text: &[u8], is_digit: impl Fn(&u8) -> bool) -> Option<usize>
     has_digit.then(|| end.unwrap_or(text.len()))
 }
 
-/// The length of an exponent that `mark` introduces; 0 if it has no digits.
+/// Returns the length of an exponent that `mark` introduces, or 0 if it has no digits.
 fn exponent_length(text: &[u8], mark: u8) -> usize {
     let Some((first, rest)) = text.split_first() else { return 0 };
     if !first.eq_ignore_ascii_case(&mark) {

@@ -1,10 +1,10 @@
-//! The digits of doubles as RapidJSON 1.1.0, with which Triton writes JSON, chooses them.
+//! The digits of doubles, chosen as in RapidJSON 1.1.0, with which Triton writes JSON.
 //!
-//! The algorithm is Grisu2 of Florian Loitsch ("Printing floating-point numbers quickly and
-//! accurately with integers"). Its digits read back as the same number. They are not always the
-//! fewest, and RapidJSON leaves the last one as it is where others round it: from the ninth digit
-//! of the fraction on. So the texts differ from those of other libraries in the last digit for a
-//! quarter of all numbers.
+//! The algorithm is Florian Loitsch's Grisu2 ("Printing floating-point numbers quickly and
+//! accurately with integers"). Its digits parse back to the same number, but they are not always
+//! the fewest. From the ninth digit of the fraction onwards, RapidJSON also keeps the last digit
+//! where other libraries round it. For a quarter of all numbers, the text therefore differs from
+//! that of other libraries in the last digit.
 
 #![expect(
     clippy::indexing_slicing,
@@ -13,16 +13,16 @@
     reason = "the bounds of the algorithm: exponents, digits and places are proved for all doubles"
 )]
 
-/// A double has at most 17 digits. A power of two spares checks.
+/// The size of the digit buffer. A double has at most 17 digits, but a power of two saves checks.
 const DIGITS_MAX: usize = 32;
 
-/// Triton writes an exponent from this number of digits before the point on.
+/// The number of digits before the point from which Triton writes an exponent.
 const WHOLE_DIGITS_MAX: i32 = 21;
 
-/// From this number of zeros behind the point on Triton writes an exponent.
+/// The number of zeros after the point from which Triton writes an exponent.
 const LEADING_ZEROS_MAX: i32 = 6;
 
-/// Up to this number, the algorithm finds the digits of each whole number.
+/// The largest number up to which the algorithm finds the digits of every whole number.
 const WHOLE_MAX: f64 = 16_777_216.0;
 
 /// Appends a finite double.
@@ -40,8 +40,8 @@ pub(super) fn push_finite(out: &mut Vec<u8>, value: f64) {
     push_decimal(out, &digits.digits[..digits.count], digits.exponent);
 }
 
-/// Appends the number with these digits, of which the last one counts the powers of ten with
-/// this exponent.
+/// Appends the number with these digits. The last digit counts the powers of ten with this
+/// exponent.
 fn push_decimal(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
     // The number of digits before the point.
     let point = digits.len() as i32 + exponent;
@@ -84,7 +84,7 @@ impl ScaledInteger {
     const FRACTION_BITS: u32 = 52;
     const HIDDEN_BIT: u64 = 1 << Self::FRACTION_BITS;
 
-    /// A positive double.
+    /// Converts a positive double.
     fn of(value: f64) -> Self {
         let bits = value.to_bits();
         let fraction = bits & (Self::HIDDEN_BIT - 1);
@@ -94,17 +94,18 @@ impl ScaledInteger {
         }
     }
 
-    /// The same number with the highest bit set.
+    /// Returns the same number with the highest bit set.
     fn normalized(self) -> Self {
         let shift = self.factor.leading_zeros();
         Self { factor: self.factor << shift, exponent: self.exponent - shift as i32 }
     }
 
-    /// The middles between a double and its neighbours, with one exponent: the lower and the upper.
+    /// Returns the midpoints between a double and its lower and upper neighbours, with a common
+    /// exponent.
     fn boundaries(self) -> (Self, Self) {
         let upper = Self { factor: 2 * self.factor + 1, exponent: self.exponent - 1 }.normalized();
         let lower = if self.factor == Self::HIDDEN_BIT {
-            // The neighbour below has a smaller exponent.
+            // The lower neighbour has a smaller exponent.
             Self { factor: 4 * self.factor - 1, exponent: self.exponent - 2 }
         } else {
             Self { factor: 2 * self.factor - 1, exponent: self.exponent - 1 }
@@ -113,7 +114,7 @@ impl ScaledInteger {
         (Self { factor, ..upper }, upper)
     }
 
-    /// The product, rounded to 64 bits.
+    /// Returns the product, rounded to 64 bits.
     fn times(self, other: Self) -> Self {
         let product = u128::from(self.factor) * u128::from(other.factor);
         let factor = (product >> 64) as u64 + ((product >> 63) as u64 & 1);
@@ -121,7 +122,7 @@ impl ScaledInteger {
     }
 }
 
-/// The digits of a number in ASCII. The last one counts the powers of ten with the exponent.
+/// The ASCII digits of a number. The last digit counts the powers of ten with the exponent.
 struct Digits {
     digits: [u8; DIGITS_MAX],
     count: usize,
@@ -143,17 +144,17 @@ impl Digits {
         digits
     }
 
-    /// Generates digits of `upper` until what is left is within the distance `delta`.
+    /// Generates the digits of `upper` until the remainder is within the distance `delta`.
     #[inline]
     fn generate(&mut self, exact: u64, upper: ScaledInteger, mut delta: u64) {
         let fraction_bits = upper.exponent.unsigned_abs() & 63;
         let mask = (1_u64 << fraction_bits) - 1;
         let to_exact = upper.factor - exact;
-        // Three bits or more: the first digit is no zero.
+        // There are at least three bits, so the first digit is not zero.
         let mut whole = (upper.factor >> fraction_bits) as u32;
         let mut fraction = upper.factor & mask;
         if fraction > delta && delta <= mask {
-            // No digit of the whole part can be the last one.
+            // No digit of the whole part can be the last digit.
             let mut buffer = itoa::Buffer::new();
             let digits = buffer.format(whole).as_bytes();
             self.digits[..digits.len()].copy_from_slice(digits);
@@ -194,8 +195,8 @@ impl Digits {
         self.count += 1;
     }
 
-    /// Lowers the last digit as long as the number comes closer to the exact one and stays within
-    /// `delta`.
+    /// Lowers the last digit for as long as the number comes closer to the exact one and stays
+    /// within `delta`.
     #[inline]
     fn round(&mut self, delta: u64, mut rest: u64, unit: u64, to_exact: u64) {
         while rest < to_exact
@@ -208,19 +209,19 @@ impl Digits {
     }
 }
 
-/// The power of ten that brings a normalized number with this exponent to one with an exponent
-/// from -60 to -32, and the exponent of its reciprocal.
+/// Returns the power of ten that scales a normalized number with this exponent to one with an
+/// exponent from -60 to -32, along with the exponent of its reciprocal.
 fn power_for(exponent: i32) -> (ScaledInteger, i32) {
     const LOG10_OF_2: f64 = 0.301_029_995_663_981_14;
     let least = f64::from(-61 - exponent) * LOG10_OF_2 + 347.0;
     let index = (least.ceil() as usize >> 3) + 1;
     let power = -348 + 8 * index as i32;
-    // The logarithm to the base 2 of this power, times 2 to the 16th.
+    // This is the binary logarithm of this power, times 2 to the 16th.
     let exponent = ((power * 217_706) >> 16) - 63;
     (ScaledInteger { factor: CACHED_POWERS[index], exponent }, -power)
 }
 
-/// Divides by a power of ten. A division by a constant is a multiplication.
+/// Divides by a power of ten. A division by a constant compiles to a multiplication.
 const fn quotient(value: u32, places: usize) -> u32 {
     match places {
         0 => value,
@@ -239,7 +240,7 @@ const fn quotient(value: u32, places: usize) -> u32 {
 const POWERS_OF_TEN: [u32; 10] =
     [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
-/// Each eighth power of ten from the -348th to the 340th: the 64 highest bits, rounded.
+/// Every eighth power of ten from the -348th to the 340th: the 64 highest bits, rounded.
 const CACHED_POWERS: [u64; 87] = [
     0xfa8f_d5a0_081c_0288,
     0xbaae_e17f_a23e_bf76,
@@ -340,8 +341,8 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// FNV-1a over texts: the program that made the expected numbers with RapidJSON 1.1.0 does
-    /// the same.
+    /// FNV-1a over strings. The program that generated the expected numbers with RapidJSON 1.1.0
+    /// does the same.
     struct Texts(u64);
 
     impl Texts {
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn numbers_are_written_as_triton_writes_them() {
-        // Recorded from Triton.
+        // These values were recorded from Triton.
         for (value, expected) in [
             (7.581454333883296e-148, "7.581454333883297e-148"),
             (3.9382916105133406e27, "3.9382916105133409e27"),

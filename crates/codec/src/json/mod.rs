@@ -1,7 +1,7 @@
 //! A JSON writer that behaves like Triton's and builds no tree.
 //!
-//! It appends to a vector of bytes, in the form of RapidJSON with Triton's options: `NaN` and
-//! `Infinity` are numbers, and strings need not be UTF-8, because elements of tensors are bytes.
+//! The writer appends to a byte vector, in the format of RapidJSON with Triton's options: `NaN` and
+//! `Infinity` are numbers, and strings need not be UTF-8, because tensor elements are bytes.
 
 mod double;
 mod plain;

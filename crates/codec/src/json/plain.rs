@@ -1,7 +1,7 @@
-//! Finds what of a string stands for itself.
+//! Finds the part of a string that needs no escaping.
 
-/// The number of bytes before the first special byte of a string: a quotation mark, a
-/// backslash or a control character.
+/// Returns the number of bytes before the first special byte of a string. Quotation marks,
+/// backslashes and control characters are special.
 #[inline]
 #[must_use]
 pub fn plain_length(text: &[u8]) -> usize {
@@ -16,7 +16,7 @@ pub fn plain_length(text: &[u8]) -> usize {
         length = length.saturating_add(8);
     }
     if let (Some(last), [_, ..]) = (text.last_chunk::<8>(), tail) {
-        // The bytes of it that are in front of the tail aren't special.
+        // The bytes in front of the tail aren't special.
         let plain = special_bytes(u64::from_le_bytes(*last)).trailing_zeros() / u8::BITS;
         let before = text.len().saturating_sub(last.len());
         return before.saturating_add(usize::try_from(plain).unwrap_or(0));
@@ -25,14 +25,14 @@ pub fn plain_length(text: &[u8]) -> usize {
     length.saturating_add(tail.iter().position(special).unwrap_or(tail.len()))
 }
 
-/// Sets the highest bit of each special byte. Higher bytes may be set wrongly, so that
-/// only the lowest set bit counts.
+/// Sets the highest bit of each special byte. Higher bytes may be set wrongly, so only the lowest
+/// set bit counts.
 const fn special_bytes(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const QUOTES: u64 = EACH.wrapping_mul(b'"' as u64);
     const BACKSLASHES: u64 = EACH.wrapping_mul(b'\\' as u64);
     const SPACES: u64 = EACH.wrapping_mul(b' ' as u64);
-    // A byte that is less than the subtrahend borrows and sets its highest bit.
+    // A byte that is less than the subtrahend borrows, which sets its highest bit.
     const fn less(word: u64, than: u64) -> u64 {
         word.wrapping_sub(than) & !word
     }

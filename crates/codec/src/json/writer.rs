@@ -36,7 +36,7 @@ pub fn push_double(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Appends a string between quotation marks; bytes above 0x7f are not escaped.
+/// Appends a string between quotation marks. Bytes above 0x7f are not escaped.
 pub fn push_string(out: &mut Vec<u8>, mut text: &[u8]) {
     out.push(b'"');
     loop {

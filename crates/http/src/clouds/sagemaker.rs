@@ -241,7 +241,8 @@ fn described(document: Option<Vec<u8>>) -> HttpResponse {
     }
 }
 
-/// Refuses a request about archives, in the same way as Triton whatever the reason.
+/// Refuses a request about archives. As in Triton, the code is 409 for an archive that already
+/// exists, and 400 for any other reason.
 fn refusal(status: &Status) -> HttpResponse {
     let code = match status.code() {
         Code::AlreadyExists => StatusCode::CONFLICT,
