@@ -186,7 +186,7 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
     let binary = parameters.binary.unwrap_or(Some(false));
     let wrong = || fields::wrong_type("binary_data", "non-boolean as boolean");
     let form = OutputForm::of_binary_flag(binary.ok_or_else(wrong)?);
-    // As in Triton, whose clients can see that the number is truncated to 32 bits.
+    // As in Triton, the number is truncated to 32 bits, which clients can observe.
     let classes =
         parameters.classes.and_then(|count| u32::try_from(count & u64::from(u32::MAX)).ok());
     let classes = classes.filter(|&count| count > 0);

@@ -1,7 +1,7 @@
 //! Encodes readings as server-sent events.
 //!
 //! The page's script `page/model.js` reads this format. Times are microseconds since the recording
-//! began, unless a name says otherwise.
+//! began unless a name says otherwise.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) fn latest_history(history: &History) -> Bytes {
     event("sample", &history.last())
 }
 
-/// The number of events that the watcher has lost.
+/// The number of events that the watcher has missed.
 pub(crate) fn lost(count: u64) -> Bytes {
     event("lost", &json!({ "events": count }))
 }
@@ -63,7 +63,7 @@ pub(crate) fn encode(reading: &Reading, ledger: &Ledger, gpus: &Value) -> Bytes 
     )
 }
 
-/// Encodes an event. JSON has no line breaks outside strings, and escapes them within.
+/// Encodes an event. JSON has no line breaks outside strings and escapes those inside them.
 fn event(name: &str, data: &Value) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
@@ -110,7 +110,7 @@ fn version(version: &WatchedVersion) -> Value {
     })
 }
 
-/// Each stage as its number of requests and its total nanoseconds.
+/// Encodes each stage as its number of requests and its total nanoseconds.
 fn stages(stages: &InferenceStatistics) -> Value {
     let pair = |one: DurationStatistic| json!([one.count, one.ns]);
     json!({
@@ -131,7 +131,7 @@ fn failures(statistics: &ModelStatistics) -> Value {
     Value::Object(counted.collect::<Map<_, _>>())
 }
 
-/// The counts in order: the position of a reason is its bit in the reasons of executions.
+/// Encodes the counts in order. The position of a reason is its bit in the reasons of executions.
 fn counts(counts: &[(&str, u64)]) -> Value {
     counts.iter().map(|(reason, count)| json!([reason, count])).collect()
 }
@@ -145,7 +145,8 @@ fn instance(instance: &WatchedInstance) -> Value {
     })
 }
 
-/// The beginning, end, number, batch size, busy time, waiting time, and the reasons as bits.
+/// Encodes the beginning, end, number, batch size, busy time, waiting time, and the reasons as
+/// bits.
 fn execution(execution: &WatchedExecution) -> Value {
     json!([
         micros(execution.begin),

@@ -3,7 +3,7 @@
 use galatea_devices::{Device, DeviceReading, Devices};
 use serde_json::{Value, json};
 
-/// Measures all GPUs. A GPU that can't be measured, or is lost, has no row.
+/// Measures all GPUs. A GPU that can't be measured or has been lost gets no row.
 pub(crate) fn rows(devices: &Devices) -> Value {
     let measured = devices.iter().filter_map(|device| {
         let reading = devices.read(device)?.ok()?;
@@ -12,7 +12,7 @@ pub(crate) fn rows(devices: &Devices) -> Value {
     measured.collect()
 }
 
-/// The values of a GPU; null for those that can't be measured.
+/// Encodes the values of a GPU. Values that can't be measured are null.
 fn row(device: &Device, reading: &DeviceReading) -> Value {
     let memory = reading.memory_used_and_total.as_ref().ok();
     let milliwatts = |power: &Result<u32, _>| power.as_ref().ok().copied();

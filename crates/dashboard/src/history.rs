@@ -1,7 +1,7 @@
-//! The last fifteen minutes, for a page that is opened later.
+//! The last fifteen minutes, for pages that are opened later.
 //!
-//! A sample is taken every five seconds, of a bounded number of versions. The age and the amount of
-//! the data that a page receives are thus bounded, whatever the server does.
+//! A sample of a limited number of versions is taken every five seconds. The age and amount of the
+//! data that a page receives are therefore limited, whatever the server does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 pub(crate) const PERIOD: Duration = Duration::from_secs(5);
 /// The number of samples in fifteen minutes.
 const SAMPLES_MAX: usize = 180;
-/// Ends of requests that no instance executed, and that are due to errors of the server or its
-/// bounds.
+/// The ways in which requests end without being executed because of errors or limits of the server.
 const REFUSALS: [&str; 7] = [
     "invalid",
     "queue_full",
@@ -29,14 +28,14 @@ const REFUSALS: [&str; 7] = [
 /// The namespace, name and number of a version.
 type Key = (Option<String>, String, i64);
 
-/// The samples of a server. The type is a fold: counters in, events out.
+/// The samples of a server. The type is a fold from counters to events.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     memory: VecDeque<usize>,
     versions: BTreeMap<Key, VersionSeries>,
 }
 
-/// The samples of a version, the last of which belongs to the server's last sample.
+/// The samples of a version. The last one belongs to the server's last sample.
 #[derive(Debug)]
 struct VersionSeries {
     counters: Counters,
@@ -51,7 +50,7 @@ struct Counters {
     latencies: Vec<u64>,
 }
 
-/// A version between two samples.
+/// The state of a version between two samples.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Point {
     requests: u64,
@@ -62,7 +61,7 @@ struct Point {
 }
 
 impl History {
-    /// Adds a sample, and drops the oldest one as well as versions that are gone.
+    /// Adds a sample, and drops the oldest sample and the versions that no longer exist.
     pub(crate) fn add(&mut self, statistics: &[ModelStatistics], memory: usize) {
         push(&mut self.memory, memory);
         let mut known = std::mem::take(&mut self.versions);
@@ -116,7 +115,7 @@ impl VersionSeries {
     fn add(&mut self, version: &ModelStatistics) {
         let now = Counters::of(version);
         let before = std::mem::take(&mut self.counters);
-        // A reloaded version counts from the beginning.
+        // A reloaded version starts counting again.
         let before = if now.success < before.success { Counters::default() } else { before };
         let latencies: Vec<u64> = now
             .latencies
@@ -140,7 +139,7 @@ impl VersionSeries {
 impl Counters {
     fn of(version: &ModelStatistics) -> Self {
         let rejected = FailureReason::Rejected as usize;
-        // Rejected requests are counted by their reasons.
+        // Rejected requests are counted by reason.
         let failed = version.failures.iter().enumerate().filter(|(at, _)| *at != rejected);
         let refused = version.measurements.counts_by_reason(Measurements::UNEXECUTED).iter();
         let refused = refused.filter(|(reason, _)| REFUSALS.contains(reason)).map(|(_, one)| one);
@@ -153,14 +152,14 @@ impl Counters {
     }
 }
 
-/// The latencies of a version's successful requests, if they are measured.
+/// Returns the latencies of a version's successful requests, if they are measured.
 pub(crate) fn distribution(version: &ModelStatistics) -> Option<&HistogramReading> {
     version.measurements.distributions.as_ref().map(|all| &all.request)
 }
 
-/// The duration that this share of the observations doesn't exceed, in microseconds. Within a
-/// bucket, whose bounds are in seconds, observations are assumed to be evenly distributed; beyond
-/// the last bound, they are taken to equal it.
+/// Returns the duration in microseconds that this share of the observations doesn't exceed.
+/// Observations are assumed to be evenly distributed within a bucket, whose bounds are in seconds.
+/// Observations beyond the last bound are assumed to equal it.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration of seconds")]
 fn quantile_us(bounds: &[f64], counts: &[u64], share: f64) -> Option<u64> {
@@ -197,8 +196,8 @@ mod tests {
 
     use super::*;
 
-    /// A version with these numbers of responses within 1 ms, of responses within 2 ms, and of
-    /// failures.
+    /// Returns the statistics of a version with this many responses within 1 ms, responses within 2
+    /// ms, and failures.
     fn statistics(fast: u64, slow: u64, failures: [u64; 4]) -> ModelStatistics {
         let request =
             HistogramReading { bounds: vec![0.001, 0.002], counts: vec![fast, slow, 0], sum: 0.0 };

@@ -1,15 +1,15 @@
-//! Host names under which the page is served.
+//! The host names under which the page is served.
 //!
 //! A site can make its own name point to this server after a visitor's browser has loaded the site
-//! (DNS rebinding). The browser then takes the server for that site, and lets the site read the
+//! (DNS rebinding). The browser then takes the server for that site and lets the site read the
 //! server's responses. The request still names the site, so names that aren't the server's own are
-//! refused. An address instead of a name can't be redirected.
+//! refused. An address cannot be redirected in this way.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use galatea_gate::text::bounded;
 
-/// The maximum length of a name that a refusal repeats, in bytes.
+/// The maximum length, in bytes, of a name that a refusal repeats.
 const SHOWN_BYTES_MAX: usize = 256;
 
 /// The names of a server, in addition to `localhost` and addresses.
@@ -19,7 +19,7 @@ pub struct AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// Creates the hosts of a server with these names.
+    /// Creates the allowed hosts of a server with these names.
     #[must_use]
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self { names: names.into_iter().filter(|name| !name.is_empty()).collect() }
@@ -44,7 +44,7 @@ impl AllowedHosts {
         }
     }
 
-    /// Checks a host, with or without a port.
+    /// Checks a host that may have a port.
     fn check_authority(&self, authority: &[u8]) -> Result<(), String> {
         let text = std::str::from_utf8(authority).map_err(|_| refusal(authority))?;
         if self.is_own(host_of(text)) { Ok(()) } else { Err(refusal(authority)) }
@@ -59,7 +59,7 @@ impl AllowedHosts {
     }
 }
 
-/// The host of an authority, without its port.
+/// Returns the host of an authority, without its port.
 fn host_of(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,

@@ -1,15 +1,15 @@
-//! The dashboard: a page that shows what the server does, and the stream of events that feeds it.
+//! The dashboard: a page that shows the server's activity, and the stream of events that feeds it.
 //!
-//! The page is a self-contained document ([`Page`]). Its parts, HTML, styles and scripts, are files
-//! under `page/`, which are assembled when the server starts.
+//! The page is a self-contained document ([`Page`]). Its HTML, styles and scripts are files under
+//! `page/`, which are assembled when the server starts.
 //!
-//! The stream ([`Dashboard::watch`]) reports twice a second the state of the models and the
+//! Twice a second, the stream ([`Dashboard::watch`]) reports the state of the models and the
 //! executions of their instances. All watchers share the readings. Without watchers, nothing is
-//! recorded; a thread reads the counters every five seconds, so that a newly opened page shows the
-//! last fifteen minutes.
+//! recorded, but a thread reads the counters every five seconds so that a newly opened page shows
+//! the last fifteen minutes.
 //!
-//! The crate knows no HTTP and changes nothing in the server. Loads, unloads and inference requests
-//! from the page go to the endpoints that any client uses.
+//! The crate doesn't know HTTP and changes nothing in the server. Loads, unloads and inference
+//! requests from the page go to the endpoints that any client uses.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -60,12 +60,12 @@ pub struct Dashboard {
     page: Arc<Page>,
     watchers: Arc<Watchers>,
     hosts: Arc<AllowedHosts>,
-    /// Ends when the last clone is dropped.
+    /// The sampler, which ends when the last clone is dropped.
     sampler: Arc<Sampler>,
 }
 
 impl Dashboard {
-    /// Creates the dashboard of a server that has these names and GPUs.
+    /// Creates the dashboard of a server with these names and GPUs.
     #[must_use]
     pub fn new(
         server: Arc<dyn Watch>,
@@ -94,12 +94,12 @@ impl Dashboard {
         &self.page
     }
 
-    /// Begins to watch. Must be called within a runtime that has timers, in which the first
-    /// watcher's call starts the task that reads on behalf of all of them.
+    /// Begins to watch. Must be called within a runtime that has timers. The first watcher's call
+    /// starts a task in that runtime that reads on behalf of all watchers.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if there are too many watchers, or the server is stopping.
+    /// `Unavailable` if there are too many watchers or the server is stopping.
     pub fn watch(
         &self,
         pass: Pass<api::Statistics>,
@@ -108,7 +108,7 @@ impl Dashboard {
         self.watchers.admit(pass, account)
     }
 
-    /// Ends the streams of all watchers permanently, because the server is stopping.
+    /// Ends the streams of all watchers permanently because the server is stopping.
     pub fn end(&self) {
         self.sampler.end();
         self.watchers.end_streams();

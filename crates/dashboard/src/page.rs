@@ -1,8 +1,9 @@
 //! The page, a single document that is assembled from the files under `page/` when the server
 //! starts.
 //!
-//! Styles and scripts are part of the document. Its policy allows these by their hashes and nothing
-//! else, so text that gets into the page can't run, and the page can't contact another server.
+//! Styles and scripts are part of the document. The document's policy allows them by their hashes
+//! and nothing else, so text that gets into the page can't run, and the page can't contact other
+//! servers.
 
 use std::io::Write as _;
 
@@ -15,7 +16,7 @@ const FRAME: &str = include_str!("../page/index.html");
 
 const STYLE: &str = include_str!("../page/style.css");
 
-/// The scripts, each after those that it uses. They become one module.
+/// The scripts, each after those that it uses. They are combined into one module.
 const SCRIPTS: [&str; 8] = [
     include_str!("../page/format.js"),
     include_str!("../page/model.js"),
@@ -27,7 +28,7 @@ const SCRIPTS: [&str; 8] = [
     include_str!("../page/main.js"),
 ];
 
-/// The document, with the values that its HTTP response needs.
+/// The document, along with the values that its HTTP response needs.
 #[derive(Clone, Debug)]
 pub struct Page {
     html: Bytes,
@@ -60,13 +61,13 @@ impl Page {
         &self.gzip
     }
 
-    /// The value of the header `Content-Security-Policy`.
+    /// Returns the value of the header `Content-Security-Policy`.
     #[must_use]
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// The value of the header `ETag`.
+    /// Returns the value of the header `ETag`.
     #[must_use]
     pub fn tag(&self) -> &str {
         &self.tag
@@ -79,7 +80,7 @@ impl Default for Page {
     }
 }
 
-/// The policy that allows only this script, this style, and requests to the same server.
+/// Creates a policy that allows only this script, this style, and requests to the same server.
 fn policy(script: &str, style: &str) -> String {
     let hash = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text)));
     format!(
@@ -101,7 +102,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Encodes as base64 with padding.
+/// Encodes bytes as base64 with padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

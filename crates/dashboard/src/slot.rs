@@ -1,4 +1,4 @@
-//! Pending events of one watcher.
+//! The pending events of one watcher.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use galatea_gate::ledger::{Account, Charge};
 
 use crate::frame;
 
-/// The maximum number of events that wait for a slow watcher; further ones are lost to it. Two
+/// The maximum number of events that wait for a slow watcher, which misses any others. Two events
 /// arrive per second.
 pub(crate) const WATCHER_EVENTS_MAX: usize = 4;
 
@@ -19,7 +19,7 @@ struct WaitingEvent {
     _charge: Charge,
 }
 
-/// The events that wait for a watcher, and the number of events that it has lost.
+/// The events that wait for a watcher, and the number of events that it has missed.
 pub(crate) struct WatcherSlot {
     account: Arc<Account>,
     events: VecDeque<WaitingEvent>,
@@ -32,8 +32,8 @@ impl WatcherSlot {
         Self { account, events: VecDeque::new(), lost: 0, reader: None }
     }
 
-    /// Adds an event. If its watcher reads too slowly, the oldest event is lost; if there is no
-    /// memory for the new event, that one is lost. Returns the task that waits for it.
+    /// Adds an event. If the watcher reads too slowly, the oldest event is lost; if there is no
+    /// memory for the new event, the new event is lost. Returns the task that waits for events.
     pub(crate) fn add(&mut self, bytes: &Bytes) -> Option<Waker> {
         if self.events.len() >= WATCHER_EVENTS_MAX {
             self.events.pop_front();
@@ -48,7 +48,7 @@ impl WatcherSlot {
         self.reader.take()
     }
 
-    /// The next event; reports lost events first.
+    /// Returns the next event. Lost events are reported first.
     fn next(&mut self) -> Option<Bytes> {
         if self.lost > 0 {
             return Some(frame::lost(std::mem::take(&mut self.lost)));

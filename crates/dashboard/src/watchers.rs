@@ -1,8 +1,8 @@
 //! The watchers, and the task that reads on behalf of all of them.
 //!
 //! The first watcher starts the task, and the task ends when it finds that there are no watchers.
-//! The task owns the recording, so nothing is recorded without watchers. A reading happens on a
-//! thread that may block; a watcher that reads slowly loses events and delays nothing.
+//! The task owns the recording, so nothing is recorded without watchers. Readings run on a thread
+//! that may block. A watcher that reads slowly loses events and delays nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::history::History;
 use crate::slot::WatcherSlot;
 use crate::{frame, gpus};
 
-/// The maximum number of clients that watch the server at a time, which are open dashboard pages.
-/// People look at them, so even tens are many.
+/// The maximum number of clients that watch the server at a time. Each is an open dashboard page
+/// that a person looks at, so even tens are many.
 pub const WATCHERS_MAX: usize = 16;
 
-/// The time between two readings, which is short enough to make the page seem live.
+/// The time between two readings, which is short enough for the page to seem live.
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 
 /// The watchers of a server.
@@ -52,18 +52,18 @@ impl Watchers {
         Self { server, ledger, devices, history, state }
     }
 
-    /// Adds the server's activity since the last sample to the history, and notifies the watchers.
+    /// Adds the server's activity since the last sample to the history and notifies the watchers.
     pub(crate) fn sample(&self) {
         let statistics = self.server.counters();
         let held = self.ledger.held();
-        // A watcher that is admitted meanwhile receives this sample exactly once: with the history
-        // or on its own.
+        // A watcher that is admitted in the meantime receives this sample exactly once, either with
+        // the history or separately.
         let mut history = self.history.lock("take a sample");
         history.add(&statistics, held);
         self.publish(&frame::latest_history(&history));
     }
 
-    /// Adds a watcher, and starts the task if it is the first.
+    /// Adds a watcher and starts the task if this is the first watcher.
     pub(crate) fn admit(
         self: &Arc<Self>,
         pass: Pass<api::Statistics>,
@@ -123,7 +123,7 @@ impl Watchers {
     /// Reads for the watchers until there are none.
     async fn run(self: Arc<Self>, pass: Pass<api::Statistics>) {
         while !self.try_stop() {
-            // There is no other recording: the task that had one has dropped it.
+            // There is no other recording, because the task that owned one has dropped it.
             match self.server.begin(pass) {
                 Some(recording) => self.record(recording).await,
                 None => self.dismiss(),
@@ -152,8 +152,8 @@ impl Watchers {
         !self.state.lock("look for watchers").slots.is_empty()
     }
 
-    /// Returns true if the task may end, because there are no watchers; the next one starts another
-    /// task.
+    /// Returns true if the task may end because there are no watchers. The next watcher starts
+    /// another task.
     fn try_stop(&self) -> bool {
         let mut state = self.state.lock("end without watchers");
         state.is_read = !state.slots.is_empty();
@@ -168,14 +168,14 @@ impl Watchers {
     }
 }
 
-/// A client that is watching. Dropping the value removes the client.
+/// A client that is watching. Dropping this value removes the client.
 pub struct Watcher {
     watchers: Arc<Watchers>,
     number: u64,
 }
 
 impl Watcher {
-    /// Polls for the next event; `None` when the server stops.
+    /// Polls for the next event. Returns `None` when the server stops.
     pub fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
         self.watchers.poll(self.number, context)
     }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::slot::WATCHER_EVENTS_MAX;
 
-    /// Counts ongoing recordings, and readings.
+    /// Counts the readings and the ongoing recordings.
     #[derive(Clone, Debug, Default)]
     struct FakeWatch {
         recordings: Arc<AtomicUsize>,
@@ -311,7 +311,7 @@ mod tests {
     async fn a_slow_watcher_loses_the_oldest_events_and_is_told() {
         let watched = Watched::new(FakeWatch::default());
         let (mut slow, mut quick) = (watched.watch().unwrap(), watched.watch().unwrap());
-        // There are the greeting, the history and six frames, of which four events wait.
+        // The greeting, the history and six frames are added, and four of these events wait.
         for _ in 0..8 {
             next(&mut quick).await;
         }

@@ -1,9 +1,10 @@
-//! The activity of a connection: the event that it waits for, and the start of the wait.
+//! The activity of a connection: the event that it waits for and the start of the wait.
 //!
-//! Code that reads from a client or writes to it reports the start and the end of each wait
-//! ([`Activity::wait_for_client`]). That costs two stores in memory, and no timer: once a second a task of
-//! the I/O thread checks all of its connections (`watch.rs`), and ends the waits that have taken
-//! too long. The same state tells which connections can be closed when there are too many.
+//! Code that reads from or writes to a client reports the start and end of each wait
+//! ([`Activity::wait_for_client`]). That costs two memory stores and no timer: once a second, a
+//! task on the I/O thread checks all of the thread's connections (`watch.rs`) and ends the waits
+//! that have taken too long. The same state shows which connections can be closed when there are
+//! too many.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -18,7 +19,8 @@ use galatea_stdx::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub struct Tick(pub u32);
 
 impl Tick {
-    /// The seconds from `earlier` to this time; may be up to one second too many.
+    /// Returns the seconds from `earlier` to this time. The result may be up to one second too
+    /// high.
     const fn since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
@@ -50,7 +52,7 @@ pub struct Timeouts {
 
 impl Timeouts {
     /// Returns true if a wait that began at `since` is overdue at `now`. It has then lasted for at
-    /// least the permitted time, and for at most two seconds more.
+    /// least the permitted time and at most two seconds longer.
     #[must_use]
     pub const fn is_over(&self, waiting: AwaitedStep, since: Tick, now: Tick) -> bool {
         let seconds_max = match waiting {
@@ -65,16 +67,16 @@ impl Timeouts {
     }
 }
 
-/// An error: the wait took too long, or the connection had to make room.
+/// An error that means that the wait took too long or the connection had to make room.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Overdue;
 
-/// The activity of a connection, which is shared with the code that may end a wait.
+/// The activity of a connection. It is shared with the code that may end a wait.
 #[derive(Debug)]
 pub struct Activity {
     /// An [`ActivityState`], encoded in bits.
     state: AtomicU64,
-    /// The time, as last read by the connection's I/O thread.
+    /// The time that the connection's I/O thread read last.
     now: Arc<AtomicU32>,
     /// Wakes the connection's task.
     waker: Lock<Option<Waker>>,
@@ -84,12 +86,12 @@ pub struct Activity {
 /// `Evicted`, which is final.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ActivityState {
-    /// The server is working, or the connection has not said what it waits for.
+    /// The server is working, or the connection has not reported what it waits for.
     Serving,
     Waiting(AwaitedStep, Tick),
     /// The wait took too long.
     Overdue,
-    /// Another connection has taken its place.
+    /// Another connection has taken this one's place.
     Evicted,
 }
 
@@ -104,7 +106,7 @@ impl ActivityState {
             Self::Overdue => (5, Tick(0)),
             Self::Evicted => (6, Tick(0)),
         };
-        // Lossless: 32 bits and 3.
+        // No bits are lost: 32 bits and 3.
         (since as u64) << 3 | kind
     }
 
@@ -123,30 +125,30 @@ impl ActivityState {
 }
 
 impl Default for Activity {
-    /// An unwatched connection.
+    /// Creates the activity of an unwatched connection.
     fn default() -> Self {
         Self::new(Arc::default())
     }
 }
 
 impl Activity {
-    /// A connection that is being served, on a thread with this clock.
+    /// Creates the activity of a connection that is being served, on a thread with this clock.
     pub(crate) fn new(now: Arc<AtomicU32>) -> Self {
         Self { state: AtomicU64::new(ActivityState::Serving.bits()), now, waker: Lock::new(None) }
     }
 
-    /// The current time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Tick {
         Tick(self.now.load(Ordering::Relaxed))
     }
 
-    /// Sets the task to wake when a wait ends: the waiting one. A task sets it once.
+    /// Sets the waiting task, which is woken when a wait ends. A task calls this once.
     pub fn attach(&self, waker: &Waker) {
         *self.waker.lock("attach a task") = Some(waker.clone());
     }
 
-    /// Begins a wait for the client: starting at `since`, it must act.
+    /// Begins a wait for the client, which must act from `since` on.
     pub fn begin_wait(&self, waiting: AwaitedStep, since: Tick) {
         let state = ActivityState::Waiting(waiting, since).bits();
         // An eviction is final.
@@ -155,11 +157,11 @@ impl Activity {
         });
     }
 
-    /// Ends a wait: the client has acted.
+    /// Ends a wait because the client has acted.
     ///
     /// # Errors
     ///
-    /// If another connection has taken this one's place in the meantime, so that this one must be
+    /// If another connection has taken this one's place in the meantime, so this one must be
     /// closed.
     pub fn end_wait(&self) -> Result<(), Overdue> {
         let served = ActivityState::Serving.bits();
@@ -179,7 +181,7 @@ impl Activity {
         matches!(state, ActivityState::Overdue | ActivityState::Evicted)
     }
 
-    /// The time since when the connection has been idle, if it is idle.
+    /// Returns the time since which the connection has been idle, if it is idle.
     pub(crate) fn idle_since(&self) -> Option<Tick> {
         match ActivityState::of(self.state.load(Ordering::Acquire)) {
             ActivityState::Waiting(AwaitedStep::Idle, since) => Some(since),
@@ -195,7 +197,7 @@ impl Activity {
         self.now().since(since) > seconds
     }
 
-    /// Takes the place of a connection that has been idle since then, if it is still idle.
+    /// Evicts a connection that has been idle since then, if it is still idle.
     pub(crate) fn evict(&self, idle_since: Tick) -> bool {
         self.change(ActivityState::Waiting(AwaitedStep::Idle, idle_since), ActivityState::Evicted)
     }
@@ -220,11 +222,11 @@ impl Activity {
         changed.is_ok()
     }
 
-    /// Waits for an action of the client.
+    /// Waits for the client to act.
     ///
     /// # Errors
     ///
-    /// If it takes too long, or the connection has to make room for another one.
+    /// If that takes too long, or the connection has to make room for another one.
     pub async fn wait_for_client<T>(
         &self,
         waiting: AwaitedStep,
@@ -302,7 +304,7 @@ mod tests {
         check(AwaitedStep::Head, 3, false);
     }
 
-    /// Polls a wait for an event that happens if `happens`.
+    /// Polls a wait for an event, which happens if `happens` is true.
     fn wait(activity: &Activity, happens: bool, meanwhile: impl FnOnce()) -> Option<bool> {
         let context = &mut Context::from_waker(Waker::noop());
         let mut is_first = true;

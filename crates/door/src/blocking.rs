@@ -1,35 +1,35 @@
-//! A bound on the threads that wait for backends, or perform long computations.
+//! Limits on the threads that wait for backends or perform long computations.
 //!
-//! Some requests of clients, such as readiness checks of models, call a backend, which may block.
-//! That happens on threads for blocking work, of which a door uses a bounded number: a backend that
-//! hangs delays further requests of the same kind, and nothing else.
+//! Some client requests, such as readiness checks of models, call a backend, which may block. These
+//! calls run on threads for blocking work, and a door uses a limited number of such threads. A
+//! backend that hangs therefore delays only other requests of the same kind.
 
 use std::num::NonZero;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The maximum number of load calls that a door executes at a time, and also the maximum number of
-/// unload calls. Further calls wait.
+/// The maximum number of load calls that a door executes at a time; unload calls have the same
+/// limit. Additional calls wait.
 ///
 /// Each call occupies a waiting thread. The limit is far above the number of threads that load.
 const REPOSITORY_CALLS_MAX: usize = 64;
 /// The maximum number of repository indexes that a door builds at a time.
 const REPOSITORY_INDEXES_MAX: usize = 8;
 
-/// The maximum number of threads that may wait for backends on behalf of a door. Further calls wait
-/// for a permit; each connection bounds the number of its waiting calls.
+/// The maximum number of threads that may wait for backends on behalf of a door. Additional calls
+/// wait for a permit; each connection limits the number of its waiting calls.
 const THREADS_MAX: usize = 16;
 
-/// Permits to wait for a backend, or to compute.
+/// Permits to wait for a backend or to compute.
 #[derive(Clone, Debug)]
 pub struct BlockingPermits(Arc<Semaphore>);
 
-/// The permit of one thread, held until this is dropped.
+/// The permit of one thread, held until this value is dropped.
 #[derive(Debug)]
 #[must_use = "the permit is given back when this is dropped"]
 pub struct BlockingPermit {
-    /// `None` if the semaphore was closed, which does not happen.
+    /// The underlying permit. `None` if the semaphore was closed, which does not happen.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -40,15 +40,15 @@ impl Default for BlockingPermits {
 }
 
 impl BlockingPermits {
-    /// Permits for computations: one for each processor.
+    /// Creates permits for computations, one per processor.
     #[must_use]
     pub fn per_processor() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self::new(processors)
     }
 
-    /// A single permit, for documents that take long to render: clients that request many of them
-    /// only delay each other.
+    /// Creates a single permit, for documents that take long to render. Clients that request many
+    /// of them only delay each other.
     #[must_use]
     pub fn single() -> Self {
         Self::new(1)
@@ -58,7 +58,7 @@ impl BlockingPermits {
         Self(Arc::new(Semaphore::new(threads_max)))
     }
 
-    /// Takes a permit, if one is free.
+    /// Takes a permit if one is free.
     #[must_use]
     pub fn try_acquire(&self) -> Option<BlockingPermit> {
         let permit = self.0.clone().try_acquire_owned().ok()?;
@@ -72,8 +72,8 @@ impl BlockingPermits {
     }
 }
 
-/// Permits for calls about the repositories. Each kind has its own, so that slow loads delay
-/// neither the unload that ends them nor the index.
+/// Permits for repository calls. Each kind has its own permits, so slow loads delay neither the
+/// unload that ends them nor the index.
 #[derive(Clone, Debug)]
 pub struct RepositoryPermits {
     /// Permits for loads.

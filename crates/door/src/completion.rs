@@ -1,8 +1,8 @@
-//! Finished requests on their way back to the I/O thread of their connection.
+//! Finished requests on their way back to their connection's I/O thread.
 //!
-//! A batch completes many requests at once, on the thread of its lane. Waking a runtime from
-//! outside costs a system call each time. So completions go to a queue of the I/O thread, and only
-//! the first of a burst wakes it, at the end of the lane's wake batch.
+//! A batch completes many requests at once, on its lane's thread. Waking a runtime from outside
+//! costs one system call each time. Completions therefore go to a queue of the I/O thread, and only
+//! the first completion in a burst wakes the thread, at the end of the lane's wake batch.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,14 +14,14 @@ use galatea_stdx::Inbox;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// The completion queue of one I/O thread; `T` is the result of a request.
+/// The completion queue of one I/O thread. `T` is the result of a request.
 pub struct CompletionQueue<T> {
     /// The I/O thread, once it is running.
     thread: OnceLock<ThreadId>,
     inbox: Arc<Inbox<Completion<T>>>,
 }
 
-/// The result of a request, and its receiver.
+/// The result of a request, along with its receiver.
 struct Completion<T> {
     receiver: oneshot::Sender<T>,
     result: T,
@@ -29,12 +29,12 @@ struct Completion<T> {
 
 impl<T> Completion<T> {
     fn deliver(self) {
-        // The receiver is dropped with its client.
+        // The receiver is dropped together with its client.
         let _ = self.receiver.send(self.result);
     }
 }
 
-/// The completion queues of a door, one for each of its I/O threads.
+/// The completion queues of a door, one per I/O thread.
 pub struct CompletionQueues<T>(Arc<[Arc<CompletionQueue<T>>]>);
 
 impl<T: Send + 'static> CompletionQueues<T> {
@@ -48,8 +48,8 @@ impl<T: Send + 'static> CompletionQueues<T> {
         Self(workers.iter().map(start).collect())
     }
 
-    /// The queue of the current thread. `None` until its runtime has run; results then go to their
-    /// requests one by one.
+    /// Returns the queue of the current thread. Returns `None` until its runtime has run, in which
+    /// case results go to their requests one by one.
     #[must_use]
     pub fn current(&self) -> Option<Arc<CompletionQueue<T>>> {
         self.0.iter().find(|queue| queue.is_current()).cloned()
@@ -65,7 +65,7 @@ impl<T: Send + 'static> CompletionQueue<T> {
         let _ = self.thread.set(std::thread::current().id());
         poll_fn(|context| {
             self.inbox.register_reader(context.waker());
-            // Uses fresh memory each time, so that a burst leaves none allocated.
+            // Fresh memory is used each time, so that a burst leaves none allocated.
             let mut completions = VecDeque::new();
             self.inbox.drain_into(&mut completions);
             completions.into_iter().for_each(Completion::deliver);
@@ -81,7 +81,7 @@ impl<T: Send + 'static> CompletionQueue<T> {
         self.thread.get().is_some_and(|thread| *thread == std::thread::current().id())
     }
 
-    /// Sends `result` to `receiver`: directly on the I/O thread itself, through the queue from
+    /// Sends `result` to `receiver`, directly on the I/O thread itself and through the queue from
     /// other threads.
     pub fn complete(&self, receiver: oneshot::Sender<T>, result: T) {
         let completion = Completion { receiver, result };

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct Connections {
     open: AtomicUsize,
-    /// Notified when the last connection ends.
+    /// Notifies its waiter when the last connection ends.
     emptied: Notify,
 }
 
@@ -37,7 +37,8 @@ impl Connections {
     }
 }
 
-/// A connection that was accepted while its door was serving. It counts until this is dropped.
+/// A connection that was accepted while its door was serving. It counts until this value is
+/// dropped.
 #[must_use = "the connection counts until this is dropped"]
 pub struct CountedConnection(Arc<Connections>);
 

@@ -1,4 +1,4 @@
-//! Listening, accepting and stopping.
+//! Listens, accepts connections and stops.
 
 use std::io;
 use std::net::{self, SocketAddr};
@@ -19,10 +19,10 @@ use crate::stream::Stream;
 use crate::tls::Tls;
 use crate::watch::{ConnectionPlace, Watch, WatchedConnection};
 
-/// The maximum number of clients that are being refused at the same time.
+/// The maximum number of clients that are refused at the same time.
 const REFUSED_MAX: usize = 64;
 
-/// The settings with which the system probes inactive connections.
+/// Returns the settings with which the system probes inactive connections.
 const fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new()
         .with_time(Duration::from_secs(300))
@@ -32,24 +32,25 @@ const fn keepalive() -> TcpKeepalive {
 
 /// The protocol of a door's connections.
 pub trait Protocol: Send + Sync + 'static {
-    /// Serves a connection to its end, on the I/O thread that keeps it.
+    /// Serves a connection until it ends, on the I/O thread that owns it.
     ///
     /// The connection is ended when [`Connection::phase`] is `Closed`. While the phase is
     /// `Draining`, the protocol decides what to do.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send;
 
-    /// The bytes to send to a connection that is refused for lack of a place, before it is closed.
+    /// Returns the bytes to send to a connection that is refused for lack of a place, before it is
+    /// closed.
     fn refusal(&self) -> &'static [u8] {
         &[]
     }
 
-    /// Reports that the door has moved on to `phase`, on the thread that moved it.
+    /// Reports that the door has entered `phase`, on the thread that caused the transition.
     fn phase_changed(&self, phase: DoorPhase) {
         let _ = phase;
     }
 
-    /// The bytes for a client that speaks plain text to a door with TLS, before its
-    /// connection is closed.
+    /// Returns the bytes for a client that speaks plain text to a door with TLS, which are sent
+    /// before its connection is closed.
     fn reply_to_plain_text(&self) -> &[u8] {
         &[]
     }
@@ -64,10 +65,11 @@ pub struct Connection {
     pub worker: usize,
     /// The phase of the door.
     pub phase: PhaseWatch,
-    /// The drain counter's share; `None` if the connection was made while the door was draining, so
-    /// that its requests are refused, and the drain doesn't wait for it.
+    /// The connection's share of the drain counter. `None` if the connection was opened while the
+    /// door was draining; its requests are then refused, and the drain doesn't wait for it.
     pub open: Option<CountedConnection>,
-    /// The connection's place. Dropped last: a place becomes free only when the socket is closed.
+    /// The connection's place. It is dropped last, because a place becomes free only when the
+    /// socket is closed.
     pub place: ConnectionPlace,
 }
 
@@ -76,13 +78,13 @@ pub struct Connection {
 pub struct DoorOptions {
     /// The time limits for clients.
     pub timeouts: Timeouts,
-    /// The limits on the number of connections. Several doors may share one.
+    /// The limits on the number of connections. Several doors may share a limit.
     pub limits: Vec<Arc<ConnectionLimit>>,
     /// The start of the connections' clock. Doors that share a limit also share this time, because
-    /// the limit compares the idle times of their connections.
+    /// the limit compares their connections' idle times.
     pub epoch: Instant,
-    /// The maximum number of refused clients that get a second to read the reason. Each needs a
-    /// descriptor.
+    /// The maximum number of refused clients that get a second to read the reason. Each of them
+    /// needs a descriptor.
     pub refused_max: usize,
 }
 
@@ -112,32 +114,33 @@ impl Default for Door {
 }
 
 impl Door {
-    /// A door without limits.
+    /// Creates a door without limits.
     #[must_use]
     pub fn new() -> Self {
         Self::with_options(DoorOptions::default())
     }
 
-    /// A door with these options.
+    /// Creates a door with these options.
     #[must_use]
     pub fn with_options(options: DoorOptions) -> Self {
         Self { phase: PhaseSender::new(), connections: Arc::default(), tls: None, options }
     }
 
-    /// Encrypts the door's connections if TLS is given.
+    /// Encrypts the door's connections if `tls` is given.
     #[must_use]
     pub fn with_tls(self, tls: Option<Tls>) -> Self {
         Self { tls, ..self }
     }
 
-    /// A watch on the phase of this door.
+    /// Returns a watch on this door's phase.
     #[must_use]
     pub fn phase(&self) -> PhaseWatch {
         self.phase.watch()
     }
 
-    /// Starts listening. Connections are handed to the `workers` in rotation; each is the handle of
-    /// a runtime with I/O and timers that some thread drives. The first worker also accepts.
+    /// Starts listening. Connections are handed to the `workers` in rotation. Each worker is the
+    /// handle of a runtime with I/O and timers that some thread drives. The first worker also
+    /// accepts.
     ///
     /// # Errors
     ///
@@ -201,35 +204,34 @@ struct DoorWorker {
 pub struct RunningDoor {
     address: SocketAddr,
     door: Door,
-    /// The watches of the workers.
+    /// The workers' watches.
     watches: Vec<Arc<Watch>>,
     /// Calls [`Protocol::phase_changed`].
     phase_changed: Box<dyn Fn(DoorPhase) + Send + Sync>,
 }
 
 impl RunningDoor {
-    /// The address on which the door listens, with the port that the system chose if none was
-    /// given.
+    /// Returns the address on which the door listens. If no port was given, it contains the port
+    /// that the system chose.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Begins to drain: new connections are not counted from now on, and the protocol decides when
+    /// Begins to drain. From now on, new connections are not counted, and the protocol decides when
     /// the others end.
     pub fn begin_drain(&self) {
         self.advance(DoorPhase::Draining);
     }
 
-    /// The number of open connections that were made before
-    /// [`RunningDoor::stop_accepting`].
+    /// The number of open connections that were made before [`RunningDoor::stop_accepting`].
     #[must_use]
     pub fn connections(&self) -> usize {
         self.door.connections.count()
     }
 
     /// Closes all connections if each has been idle for this many seconds. A connection on which a
-    /// request arrives at this moment stays.
+    /// request arrives at this moment stays open.
     pub fn close_if_all_idle(&self, seconds: u32) {
         let mut idle = Vec::new();
         self.watches.iter().for_each(|watch| watch.add_idle(&mut idle));
@@ -242,12 +244,12 @@ impl RunningDoor {
         }
     }
 
-    /// Waits until [`RunningDoor::connections`] is zero. The caller must bound the wait.
+    /// Waits until [`RunningDoor::connections`] is zero. The caller must limit the wait.
     pub async fn drained(&self) {
         self.door.connections.drained().await;
     }
 
-    /// Closes the port and all connections; requests in progress are cancelled.
+    /// Closes the port and all connections. Requests in progress are cancelled.
     pub fn close(&self) {
         self.advance(DoorPhase::Closed);
     }
@@ -298,7 +300,7 @@ impl<P: Protocol> Acceptor<P> {
                     self.hand_over(stream, number, worker);
                 }
                 (Ok(_), None) => return,
-                // The client disconnected before it was accepted.
+                // The client disconnected before its connection was accepted.
                 (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 (Err(_), _) => {
                     scarcity.relieve(&listener, &self.limits, self.refusal()).await;
@@ -307,23 +309,23 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    /// The text for a connection that is refused for lack of a place. Under TLS nothing can be sent
-    /// without a handshake.
+    /// Returns the text for a connection that is refused for lack of a place. With TLS, nothing can
+    /// be sent without a handshake.
     fn refusal(&self) -> &'static [u8] {
         if self.tls.is_some() { &[] } else { self.protocol.refusal() }
     }
 
-    /// Moves a connection to the worker that keeps it. Failures affect only its client.
+    /// Moves a connection to the worker that will own it. Failures affect only its client.
     fn hand_over(&self, stream: TcpStream, number: usize, worker: &DoorWorker) {
         let Some(places) = take_places(&self.limits) else {
             return self.refusals.refuse(stream, self.refusal());
         };
-        // A peer that has vanished, for example after a power failure, is eventually noticed.
+        // This eventually detects a peer that has vanished, for example after a power failure.
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive());
-        // Responses are complete when they are written; waiting for more data would only delay
+        // Responses are complete when they are written, so waiting for more data would only delay
         // them.
         let _ = stream.set_nodelay(true);
-        // A socket belongs to the runtime in which it was made, so it must leave this runtime
+        // A socket belongs to the runtime in which it was created, so it must leave this runtime
         // before it enters the other.
         let Ok(stream) = stream.into_std() else { return };
         let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
@@ -336,7 +338,8 @@ impl<P: Protocol> Acceptor<P> {
                 None => Stream::Tcp(stream),
                 Some(tls) => {
                     let reply = protocol.reply_to_plain_text();
-                    // The state of a handshake is large, and is freed when it is done.
+                    // The state of a handshake is large. Boxing it frees it when the handshake is
+                    // done.
                     let accepting = Box::pin(tls.accept(stream, &mut phase, &mut open, reply));
                     let Some(stream) = accepting.await else { return };
                     Stream::Tls(stream)
@@ -356,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    /// Reports the worker that serves a connection and the phase, and ends with the door.
+    /// Reports the phase and the worker that serves a connection, and ends with the door.
     struct Echo(mpsc::Sender<DoorPhase>);
 
     impl Protocol for Echo {

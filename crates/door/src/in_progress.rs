@@ -1,9 +1,9 @@
-//! A bounded number of things in progress, such as handshakes and refusals.
+//! A limited number of tasks in progress, such as handshakes and refusals.
 //!
-//! A client that begins a handshake and stops costs memory until the time limit. If new handshakes
-//! were refused when there are many, such clients could keep all others out. So the oldest one
-//! makes room: a handshake that progresses takes milliseconds, and is never the oldest of a
-//! thousand.
+//! A client that begins a handshake and then stops uses memory until the time limit. If new
+//! handshakes were refused when there are many, such clients could keep all others out. Instead,
+//! the oldest handshake makes room: one that progresses takes milliseconds and is never the oldest
+//! of a thousand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use galatea_stdx::Lock;
 use tokio::sync::oneshot;
 
-/// The things in progress.
+/// The tasks in progress.
 #[derive(Debug)]
 pub(crate) struct TaskTracker {
     count_max: usize,
@@ -23,11 +23,11 @@ pub(crate) struct TaskTracker {
 struct OpenTasks {
     /// The number of entries that have ever begun.
     begun: u64,
-    /// The entries by number; dropping the sender ends one.
+    /// The entries by number. Dropping the sender ends an entry.
     in_progress: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }
 
-/// An entry, in progress until this is dropped.
+/// An entry, which is in progress until this value is dropped.
 pub(crate) struct TaskEntry {
     all: Arc<TaskTracker>,
     number: u64,
@@ -39,7 +39,7 @@ impl TaskTracker {
         Self { count_max, open: Lock::default() }
     }
 
-    /// Begins an entry. If there are too many, the oldest one is given up.
+    /// Begins an entry. If there are too many, the oldest entry is given up.
     pub(crate) fn track(self: &Arc<Self>) -> TaskEntry {
         let (sender, given_up) = oneshot::channel();
         let mut open = self.open.lock("begin another");

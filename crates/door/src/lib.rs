@@ -1,13 +1,12 @@
-//! The parts that every network front end needs, independent of the protocol.
+//! The parts that every network front end needs, regardless of its protocol.
 //!
 //! A door listens on a port and hands each connection to one of the I/O threads that it is given,
-//! where the connection stays. This crate has the parts that don't depend on the meaning of the
-//! bytes: the accept loop, the phases in which a door stops, the count of connections that a drain
-//! waits for, TLS ([`tls`]), and small tools for protocols: threads for work that blocks, and for
-//! documents that take long to render.
+//! where the connection stays. This crate contains the parts that don't depend on the meaning of
+//! the bytes: the accept loop, the phases in which a door stops, the count of connections that a
+//! drain waits for, TLS ([`tls`]), and small tools for protocols, such as threads for blocking work
+//! and for documents that take long to render.
 //!
-//! Not its part: it reads and writes no byte of a protocol, knows no request and owns no
-//! thread.
+//! Out of scope: the crate doesn't read or write protocol bytes, know requests or own threads.
 //!
 //! Start with [`Door`] (`door.rs`). A front end implements [`Protocol`]:
 //!
@@ -40,12 +39,12 @@
 //!
 //! # Stopping
 //!
-//! A door has two transitions, [`RunningDoor::stop_accepting`] and [`RunningDoor::close`]; in
-//! between, [`RunningDoor::drained`] waits for the connections that were made before the first. The
-//! port stays open until the second, so that new clients can be told why they are not served. In
-//! the meantime the protocol decides which connections end: those of `grpc` end after their calls,
-//! those of `http` are served until their clients close them. The stop of the whole server is in
-//! `crates/galatea/src/shutdown.rs`.
+//! A door has two transitions, [`RunningDoor::stop_accepting`] and [`RunningDoor::close`]. In
+//! between, [`RunningDoor::drained`] waits for the connections that were made before the first
+//! transition. The port stays open until the second, so new clients can be informed why they are
+//! not served. In the meantime, the protocol decides which connections end: `grpc` connections end
+//! after their calls, while `http` connections are served until their clients close them.
+//! `crates/galatea/src/shutdown.rs` stops the whole server.
 
 #![forbid(unsafe_code)]
 #![deny(

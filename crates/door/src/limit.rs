@@ -1,9 +1,9 @@
 //! Limits on the number of connections.
 //!
-//! Each connection needs a file descriptor, and so do models. Without a limit, clients could take
-//! all of them. A connection takes a place in each limit that applies to its door. When a limit has
-//! no place left, the connections that have been idle the longest are closed; if none is idle, the
-//! new connection is refused.
+//! Connections and models all need file descriptors. Without a limit, clients could take all of
+//! them. A connection takes a place in each limit that applies to its door. When a limit has no
+//! place left, the connections that have been idle the longest are closed. If none is idle, the new
+//! connection is refused.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,24 +14,24 @@ use crate::activity::Tick;
 use crate::places::{ConnectionSlots, SlotCount};
 use crate::watch::{Watch, WatchedConnection};
 
-/// When all places are taken, one in this many connections is closed, but at least one: finding the
-/// longest idle ones takes a while if there are many.
+/// The divisor for the number of connections to close when all places are taken: one in this many,
+/// but at least one. Finding the longest idle ones takes a while if there are many.
 const EVICTED_SHARE: usize = 64;
 
-/// The pause before the next search after no connection was idle.
+/// The pause before the next search after a search found no idle connection.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A limit on the connections of one or several doors.
+/// A limit on the connections of one or more doors.
 pub struct ConnectionLimit {
     count: Arc<SlotCount>,
     /// The watches of the connections that hold places.
     watches: Lock<Vec<Weak<Watch>>>,
-    /// The time at which no connection was idle.
+    /// The last time at which no connection was idle.
     none_idle: Lock<Option<Instant>>,
 }
 
 impl ConnectionLimit {
-    /// A limit of `max` connections.
+    /// Creates a limit of `max` connections.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -53,7 +53,7 @@ impl ConnectionLimit {
         watches.push(Arc::downgrade(watch));
     }
 
-    /// Closes idle connections; returns true if there were any.
+    /// Closes idle connections. Returns true if there were any.
     pub(crate) fn make_room(&self, now: Instant) -> bool {
         let pause_since = *self.none_idle.lock("look when none was idle");
         if pause_since.is_some_and(|since| now.saturating_duration_since(since) < PAUSE) {
@@ -77,7 +77,7 @@ impl std::fmt::Debug for ConnectionLimit {
     }
 }
 
-/// Closes the connections that have been idle the longest, up to `count`, and returns the number of
+/// Closes the connections that have been idle the longest, up to `count`. Returns the number of
 /// those that were still idle.
 fn evict_oldest(idle: &mut [(Tick, WatchedConnection)], count: usize) -> usize {
     let last = count.min(idle.len()).saturating_sub(1);
@@ -87,7 +87,7 @@ fn evict_oldest(idle: &mut [(Tick, WatchedConnection)], count: usize) -> usize {
     let mut evicted: usize = 0;
     for (since, watched) in idle.iter().take(count) {
         if watched.activity.evict(*since) {
-            // Its socket closes soon; its place is free now.
+            // Its socket closes soon, but its place is free now.
             watched.places.release();
             evicted = evicted.saturating_add(1);
         }
@@ -131,7 +131,7 @@ mod tests {
             Self { door, all, watch }
         }
 
-        /// Opens a connection that is idle since then, or busy.
+        /// Opens a connection that has been idle since then, or is busy.
         fn open(&self, idle_since: Option<u32>) -> Option<ConnectionPlace> {
             let places = take_places(&[self.door.clone(), self.all.clone()])?;
             let place = self.watch.open(places);

@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// An error: the work panicked. The panic has been reported where it happened.
+/// An error that means that the work panicked. The panic was reported where it happened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Panicked;
 
-/// Runs `work`, which serves one request, and turns a panic into an error, so that other clients'
-/// requests continue.
+/// Runs `work`, which serves one request, and turns a panic into an error, so that the requests of
+/// other clients continue.
 ///
 /// # Errors
 ///

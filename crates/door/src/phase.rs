@@ -5,21 +5,22 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::watch;
 
-/// The phase of a door: `Serving` → `Draining` → `Closed`. It never goes back.
+/// The phase of a door: `Serving` → `Draining` → `Closed`. A door never returns to an earlier
+/// phase.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DoorPhase {
     /// Connections and requests are served.
     Serving,
-    /// Connections are still accepted, so that clients can be told, but the drain doesn't wait for
-    /// them. The protocol decides which requests to refuse, and when a connection ends.
+    /// Connections are still accepted so that clients can be informed, but the drain doesn't wait
+    /// for them. The protocol decides which requests to refuse and when a connection ends.
     Draining,
-    /// The port is closed, and connections end at once.
+    /// The port is closed, and connections end immediately.
     Closed,
 }
 
 /// Moves a door from phase to phase.
 pub(crate) struct PhaseSender {
-    /// A copy of the phase that is cheap to read, as is done for every request.
+    /// A copy of the phase that is cheap to read, because every request reads it.
     now: Arc<AtomicU8>,
     sender: watch::Sender<DoorPhase>,
 }
@@ -30,7 +31,7 @@ impl PhaseSender {
         Self { now, sender: watch::Sender::new(DoorPhase::Serving) }
     }
 
-    /// Advances to `phase`; returns true unless the door was already there.
+    /// Advances to `phase`. Returns false if the door had already reached it.
     pub(crate) fn advance(&self, phase: DoorPhase) -> bool {
         self.sender.send_if_modified(|now| {
             let moves = *now < phase;
@@ -83,7 +84,7 @@ impl PhaseWatch {
         self.after(DoorPhase::Draining).await;
     }
 
-    /// Waits until the door is beyond `passed`. A dropped door is beyond all phases.
+    /// Waits until the door has left the phase `passed`. A dropped door has left all phases.
     async fn after(&mut self, passed: DoorPhase) {
         drop(self.receiver.wait_for(|phase| *phase > passed).await);
     }

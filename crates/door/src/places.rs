@@ -26,7 +26,7 @@ impl std::fmt::Debug for SlotCount {
     }
 }
 
-/// The places of one connection, one of each kind. They are returned once.
+/// The places of one connection, one of each kind. They are returned only once.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionSlots {
     counts: Vec<Arc<SlotCount>>,
@@ -34,7 +34,7 @@ pub(crate) struct ConnectionSlots {
 }
 
 impl ConnectionSlots {
-    /// Takes a place, if one is free.
+    /// Takes a place if one is free.
     pub(crate) fn take_slot(&mut self, count: &Arc<SlotCount>) -> bool {
         let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let one_more = |taken: usize| (taken < count.max).then(|| taken.saturating_add(1));

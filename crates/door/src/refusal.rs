@@ -1,9 +1,9 @@
-//! Refusal of clients for which there is no place.
+//! Refuses clients for which there is no place.
 //!
 //! A socket that is closed while its client is still sending is reset, and the client may not see
-//! data that was sent before. So the socket is closed for sending, and read until the client has
-//! closed it or some time has passed. Only a few refused connections are kept at a time, because
-//! they need descriptors: the oldest makes room for the next.
+//! the data that was sent before. The socket is therefore closed for sending and read until the
+//! client closes it or some time has passed. Only a few refused connections are kept at a time,
+//! because they need descriptors; the oldest makes room for the next.
 
 use std::io::Read;
 use std::net::Shutdown;
@@ -16,22 +16,22 @@ use tokio::net::TcpStream;
 
 use crate::in_progress::TaskTracker;
 
-/// The time that a client has for reading the refusal.
+/// The time for which a client may read the refusal.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The maximum number of bytes that are read in one go from a connection that makes room.
+/// The maximum number of bytes that are read at once from a connection that makes room.
 const LAST_BYTES_MAX: usize = 64 << 10;
 
 /// The connections that are being refused.
 pub(crate) struct Refusals(Arc<TaskTracker>);
 
 impl Refusals {
-    /// Gives at most this many clients time to read their refusals.
+    /// Creates refusals that give at most this many clients time to read them.
     pub(crate) fn new(count_max: usize) -> Self {
         Self(Arc::new(TaskTracker::new(count_max)))
     }
 
-    /// Sends `text` and closes the connection, in a task of the current runtime.
+    /// Sends `text` and closes the connection, in a task on the current runtime.
     pub(crate) fn refuse(&self, stream: TcpStream, text: &'static [u8]) {
         if !send_refusal(&stream, text) {
             return;
@@ -49,10 +49,10 @@ impl Refusals {
     }
 }
 
-/// Sends `text`, and nothing after it. Returns true if the client may read it.
+/// Sends `text`, followed by nothing. Returns true if the client may be able to read it.
 ///
-/// The socket is new and has room for a short text. Its runtime may not know that yet, so it is
-/// bypassed.
+/// The socket is new and has room for a short text. The send bypasses the runtime, which may not
+/// know that yet.
 pub(crate) fn send_refusal(stream: &TcpStream, text: &[u8]) -> bool {
     let socket = SockRef::from(stream);
     let is_told = !text.is_empty() && matches!(socket.send(text), Ok(sent) if sent == text.len());
@@ -64,7 +64,7 @@ async fn read_to_end(stream: &mut TcpStream) {
     while let Ok(1..) = stream.read(&mut ignored).await {}
 }
 
-/// Reads the data that the client has sent so far: unread bytes would reset the connection.
+/// Reads the data that the client has sent so far, because unread bytes would reset the connection.
 pub(crate) fn read_what_is_there(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let mut reader = (&*socket).take(LAST_BYTES_MAX as u64);

@@ -1,11 +1,12 @@
 //! Documents that take long to render, such as metrics and statistics.
 //!
-//! Rendering on an I/O thread would hold up every connection of that thread, so it happens on
-//! another one, which is shared by all documents of a [`Renderer`], however many clients ask.
-//! Clients that ask for the same document while the thread is busy share one rendering.
+//! Rendering on an I/O thread would delay all of that thread's connections. Instead, all documents
+//! of a [`Renderer`] share another thread, however many clients ask. Clients that request the same
+//! document while the thread is busy share one rendering.
 //!
-//! A document is never older than the request for it: a client never gets a rendering that began
-//! before it asked. So a client that infers and then reads statistics sees its inference.
+//! A document is never older than the request for it: a client never receives a rendering that
+//! began before its request. A client that infers and then reads statistics therefore sees its own
+//! inference.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::panic::catch_panic;
 
-/// Renders documents identified by `K`, on a thread of its own.
+/// Renders documents identified by `K` on a dedicated thread.
 pub struct Renderer<K, T> {
     shared: Arc<SharedRendering<K, T>>,
 }
@@ -25,14 +26,14 @@ struct SharedRendering<K, T> {
     queue: Lock<RenderQueue<K, T>>,
 }
 
-/// The documents to render, bounded by the number of waiting requests.
+/// The documents to be rendered, limited by the number of waiting requests.
 struct RenderQueue<K, T> {
     documents: VecDeque<RequestedDocument<K, T>>,
-    /// True if a thread is working on the queue.
+    /// True if a thread is processing the queue.
     is_active: bool,
 }
 
-/// A document, with the clients that wait for it.
+/// A document, along with the clients that wait for it.
 struct RequestedDocument<K, T> {
     key: K,
     waiters: Vec<oneshot::Sender<T>>,
@@ -43,13 +44,13 @@ where
     K: PartialEq + Send + 'static,
     T: Clone + Send + 'static,
 {
-    /// Renders documents with `render`.
+    /// Creates a renderer that renders documents with `render`.
     pub fn new(render: impl Fn(&K) -> T + Send + Sync + 'static) -> Self {
         let queue = Lock::new(RenderQueue { documents: VecDeque::new(), is_active: false });
         Self { shared: Arc::new(SharedRendering { render: Box::new(render), queue }) }
     }
 
-    /// Renders a document no older than this call. Returns `None` if rendering it panics.
+    /// Renders a document that is no older than this call. Returns `None` if rendering panics.
     pub async fn render(&self, key: K) -> Option<T> {
         let (waiter, document) = oneshot::channel();
         if self.shared.push(key, waiter) {
@@ -61,7 +62,7 @@ where
 }
 
 impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
-    /// Adds a waiting client; returns true if a thread must be started.
+    /// Adds a waiting client. Returns true if a thread must be started.
     fn push(&self, key: K, waiter: oneshot::Sender<T>) -> bool {
         let mut queue = self.queue.lock("want a document");
         match queue.documents.iter_mut().find(|wanted| wanted.key == key) {
@@ -71,17 +72,17 @@ impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
         !std::mem::replace(&mut queue.is_active, true)
     }
 
-    /// Renders until no document is wanted.
+    /// Renders until no more documents are requested.
     fn work(&self) {
         while let Some(RequestedDocument { key, mut waiters }) = self.next() {
             waiters.retain(|waiter| !waiter.is_closed());
             if waiters.is_empty() {
                 continue;
             }
-            // Dropping the waiters tells the clients that there is no document.
+            // Dropping the waiters informs the clients that there is no document.
             let Ok(document) = catch_panic(|| (self.render)(&key)) else { continue };
             for waiter in waiters {
-                // The receiver is dropped with its client.
+                // The receiver is dropped together with its client.
                 let _ = waiter.send(document.clone());
             }
         }
@@ -110,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// A renderer of ascending numbers, each of which the test releases. The receiver signals that
-    /// a rendering has begun.
+    /// A renderer of ascending numbers, each released by the test. The receiver signals that a
+    /// rendering has begun.
     struct Counter {
         renderer: Renderer<&'static str, u32>,
         begun: mpsc::Receiver<()>,
@@ -138,7 +139,7 @@ mod tests {
         let mut first = pin!(renderer.render("a"));
         assert!(first.as_mut().poll(context).is_pending());
         begun.recv().unwrap();
-        // The first rendering has begun, so it is too old for these.
+        // The first rendering has begun, so it is too old for these requests.
         let mut others: Vec<_> = (0..9).map(|_| Box::pin(renderer.render("a"))).collect();
         for other in &mut others {
             assert!(other.as_mut().poll(context).is_pending());

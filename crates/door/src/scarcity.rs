@@ -1,8 +1,9 @@
-//! Accepting connections when the process has run out of file descriptors.
+//! Accepts connections when the process has run out of file descriptors.
 //!
-//! Models may have taken them. Idle connections are then closed to make room for new ones. If none
-//! is idle for a while, clients are refused, so that they don't wait for a connection that never
-//! comes. A descriptor is reserved for this, and given up while a client is being told.
+//! Models may have taken all descriptors. Idle connections are then closed to make room for new
+//! ones. If none is idle for a while, clients are refused, so that they don't wait for a connection
+//! that never comes. One descriptor is reserved for refusals; it is given up while a client is
+//! informed.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use tokio::net::TcpListener;
 use crate::limit::ConnectionLimit;
 use crate::refusal::{read_what_is_there, send_refusal};
 
-/// The pause during which a connection that makes room closes.
+/// The pause while a connection that makes room closes.
 const CLOSING_PAUSE: Duration = Duration::from_millis(2);
 
-/// The pause if no connection is idle, so that only closing connections help.
+/// The pause if no connection is idle, so only connections that close on their own help.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The time for which new clients wait before they are refused.
@@ -41,7 +42,7 @@ impl DescriptorShortage {
         }
     }
 
-    /// Handles a failure to accept. Makes room, or refuses a client with `text`.
+    /// Handles a failure to accept by making room or refusing a client with `text`.
     pub(crate) async fn relieve(
         &mut self,
         listener: &TcpListener,
@@ -55,7 +56,7 @@ impl DescriptorShortage {
         }
         let since = *self.since.get_or_insert(now);
         let has_waited = now.saturating_duration_since(since) >= PATIENCE;
-        // Clients that can't be told keep waiting.
+        // Clients that can't be informed keep waiting.
         if text.is_empty() || !has_waited || self.spare.take().is_none() {
             tokio::time::sleep(PAUSE).await;
             self.spare = self.spare.take().or_else(spare);

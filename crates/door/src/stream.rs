@@ -1,7 +1,7 @@
-//! The byte stream of a connection: plain, or inside TLS.
+//! The byte stream of a connection, either plain or inside TLS.
 //!
-//! One branch per system call distinguishes the two kinds, at a cost too small to measure. TLS
-//! costs a plain connection nothing else.
+//! One branch per system call distinguishes the two kinds, at a cost too small to measure. Beyond
+//! that, TLS costs plain connections nothing.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -33,7 +33,7 @@ pub enum StreamReadHalf {
 
 /// The writing half of a [`Stream`].
 ///
-/// Bytes through TLS have only been sent after a flush.
+/// Bytes inside TLS have only been sent after a flush.
 #[derive(Debug)]
 pub enum StreamWriteHalf {
     /// The half of a plain stream.

@@ -1,8 +1,8 @@
-//! The connections of one I/O thread, and the task that watches over them.
+//! The connections of one I/O thread, and the task that watches them.
 //!
-//! The task sleeps while there are no connections. Otherwise it checks all of them once a second: a
-//! timer for each connection, reset with each request, would cost more than the request's other
-//! bookkeeping.
+//! The task sleeps while there are no connections. Otherwise, it checks all of them once a second:
+//! a timer for each connection, reset by each request, would cost more than the rest of the
+//! request's bookkeeping.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::activity::{Activity, Tick, Timeouts};
 use crate::places::ConnectionSlots;
 
-/// The interval between checks of the connections.
+/// The interval between connection checks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections that an I/O thread serves for one door.
@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     epoch: Instant,
     now: Arc<AtomicU32>,
     connections: Lock<Slab<WatchedConnection>>,
-    /// Notified when the first connection opens.
+    /// Notifies its waiter when the first connection opens.
     opened: Notify,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct WatchedConnection {
     pub(crate) places: Arc<ConnectionSlots>,
 }
 
-/// The place of a watched connection, held until this is dropped.
+/// The place of a watched connection, held until this value is dropped.
 #[must_use = "the connection's place is free when this is dropped"]
 pub struct ConnectionPlace {
     watch: Arc<Watch>,
@@ -45,7 +45,8 @@ pub struct ConnectionPlace {
 }
 
 impl Watch {
-    /// A watch whose clock began at `epoch`. Watches that share limits share it.
+    /// Creates a watch whose clock began at `epoch`. Watches that share limits also share the
+    /// epoch.
     pub(crate) fn new(timeouts: Timeouts, epoch: Instant) -> Self {
         Self {
             timeouts,
@@ -56,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// Watches a connection that has these places.
+    /// Watches a connection that holds these places.
     pub(crate) fn open(self: &Arc<Self>, places: ConnectionSlots) -> ConnectionPlace {
         // The task may have been asleep until now.
         self.read_clock();
@@ -74,7 +75,7 @@ impl Watch {
         Tick(seconds)
     }
 
-    /// Watches over the connections forever.
+    /// Watches the connections forever.
     pub(crate) async fn run(&self) {
         loop {
             if self.is_empty() {
@@ -92,14 +93,14 @@ impl Watch {
 
     /// Ends overdue waits.
     fn expire(&self, now: Tick) {
-        // Waking a task takes no lock of this crate, so it may happen under this one.
+        // Waking a task takes no lock of this crate, so it may happen while this lock is held.
         let connections = self.connections.lock("end waits");
         for (_, watched) in &*connections {
             watched.activity.expire(&self.timeouts, now);
         }
     }
 
-    /// Adds the idle connections, each with the time since when it has been idle.
+    /// Adds the idle connections to `idle`, each with the time since which it has been idle.
     pub(crate) fn add_idle(&self, idle: &mut Vec<(Tick, WatchedConnection)>) {
         let connections = self.connections.lock("look for idle connections");
         idle.extend(

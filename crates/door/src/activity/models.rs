@@ -1,4 +1,4 @@
-//! Loom models of the threads that share a connection's activity, in all their interleavings.
+//! Loom models that explore all interleavings of the threads that share a connection's activity.
 
 use galatea_stdx::sync::thread;
 
@@ -26,7 +26,7 @@ fn a_connection_that_lost_its_place_serves_no_request() {
         activity.begin_wait(AwaitedStep::Idle, Tick(0));
         let second = activity.end_wait();
         let is_evicted = evicting.join().unwrap();
-        // A connection evicted while idle finds out before it serves the next request.
+        // A connection that was evicted while idle finds out before it serves the next request.
         assert_eq!(is_evicted, first.is_err() || second.is_err());
         assert_eq!(is_evicted, activity.is_over());
     });

@@ -19,23 +19,23 @@ use crate::connections::CountedConnection;
 use crate::in_progress::TaskTracker;
 use crate::phase::PhaseWatch;
 
-/// The time that a client may take for the TLS handshake.
+/// The time limit for a client's TLS handshake.
 ///
 /// A handshake takes two round trips, so this is long even for a client behind a satellite link.
 /// Triton's gRPC door waits 120 s.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
-/// The maximum number of TLS handshakes in progress at one door; beyond it the oldest is given up.
-/// Each holds some 30 KiB, 30 MiB in total.
+/// The maximum number of TLS handshakes in progress at a door. Beyond it, the oldest is given up.
+/// Each uses some 30 KiB, so together they use 30 MiB.
 const HANDSHAKES_MAX: usize = 1024;
 
 /// The time for which a client that doesn't speak TLS may continue to send before it is
 /// disconnected.
 const PLAIN_TEXT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The maximum number of bytes that are read from it in that time.
+/// The maximum number of bytes that are read from such a client in that time.
 const PLAIN_TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// TLS at a door: a configuration that can be replaced, and the handshakes in progress.
+/// TLS at a door, consisting of a replaceable configuration and the handshakes in progress.
 #[derive(Clone)]
 pub struct Tls(Arc<AcceptorShared>);
 
@@ -46,7 +46,7 @@ struct AcceptorShared {
 }
 
 impl Tls {
-    /// TLS with this configuration. Failures of handshakes are passed to `report`.
+    /// Creates TLS with this configuration. Handshake failures are passed to `report`.
     pub fn new(
         config: TlsConfig,
         report: impl Fn(&HandshakeFailure) + Send + Sync + 'static,
@@ -63,7 +63,7 @@ impl Tls {
         self.0.config.store(Arc::new(config));
     }
 
-    /// Performs the handshake of a connection; `None` if it failed or the door closed.
+    /// Performs the handshake of a connection. Returns `None` if it failed or the door closed.
     ///
     /// A drain doesn't wait for it: a client that has not completed a handshake has sent no
     /// request.
@@ -126,7 +126,7 @@ impl Tls {
         let config = self.0.config.load_full();
         let accepting = TlsAcceptor::from(config.server.clone()).accept(Socket::new(stream));
         let stream = accepting.await.map_err(|error| HandshakeFailure::from_io(&error))?;
-        // The client may name the protocols that it knows; if none of them is acceptable, rustls
+        // The client may list the protocols that it knows. If none of them is acceptable, rustls
         // has already ended the handshake.
         let names_none = stream.get_ref().1.alpn_protocol().is_none();
         if names_none && config.protocol == ApplicationProtocol::Http2 {
@@ -137,7 +137,7 @@ impl Tls {
     }
 }
 
-/// Returns true if a client speaks a text protocol, such as HTTP, instead of TLS.
+/// Returns true if a client speaks a text protocol such as HTTP instead of TLS.
 async fn begins_with_a_letter(stream: &TcpStream) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1) if first.iter().all(u8::is_ascii_uppercase))
@@ -149,7 +149,7 @@ async fn refuse_plain_text(stream: &mut TcpStream, reply: &[u8]) {
         return;
     }
     let _ = stream.shutdown().await;
-    // If the socket were closed with bytes unread, the client might not see the response.
+    // If the socket were closed with unread bytes, the client might not see the response.
     let mut piece = [0; 1024];
     let reading = async {
         let mut length: usize = 0;

@@ -1,21 +1,21 @@
-//! The few fields of a certificate that are needed here.
+//! The few certificate fields that are needed here.
 //!
-//! rustls verifies certificates of version 3. Other certificates in use, such as those of version 1
-//! that `openssl x509 -req` makes, are read with this.
+//! rustls verifies version 3 certificates. This module reads other certificates in use, such as the
+//! version 1 certificates that `openssl x509 -req` creates.
 
 use std::time::Duration;
 
 /// The parts of a certificate, in encoded form.
 #[derive(Debug)]
 pub(super) struct Certificate<'d> {
-    /// True if the certificate is of version 1, which has no extensions.
+    /// True if the certificate has version 1, which has no extensions.
     pub(super) is_version_1: bool,
     pub(super) issuer: &'d [u8],
     pub(super) subject: &'d [u8],
     pub(super) validity: Validity,
-    /// The public key with its algorithm: a `SubjectPublicKeyInfo`.
+    /// The public key with its algorithm, as a `SubjectPublicKeyInfo`.
     pub(super) public_key: &'d [u8],
-    /// The part that the issuer has signed.
+    /// The part signed by the issuer.
     pub(super) signed: &'d [u8],
     /// The signature algorithm, without the tag of its sequence.
     pub(super) signature_algorithm: &'d [u8],
@@ -70,7 +70,7 @@ impl<'d> Certificate<'d> {
     }
 }
 
-/// The algorithm and the bits of a `SubjectPublicKeyInfo`.
+/// Returns the algorithm and the bits of a `SubjectPublicKeyInfo`.
 pub(super) fn key_parts(public_key: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = DerReader(DerReader(public_key).value(SEQUENCE)?.content);
     let algorithm = parts.value(SEQUENCE)?.content;
@@ -89,12 +89,12 @@ struct DerReader<'d>(&'d [u8]);
 
 struct DerValue<'d> {
     content: &'d [u8],
-    /// The value with its tag and length.
+    /// The value, including its tag and length.
     encoded: &'d [u8],
 }
 
 impl<'d> DerReader<'d> {
-    /// The next value, if it has this tag.
+    /// Reads the next value if it has this tag.
     fn value(&mut self, tag: u8) -> Option<DerValue<'d>> {
         let (&found, rest) = self.0.split_first()?;
         if found != tag {
@@ -108,13 +108,13 @@ impl<'d> DerReader<'d> {
     }
 }
 
-/// A length, and the remaining bytes.
+/// Reads a length. Returns it with the remaining bytes.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
         return Some((usize::from(first), rest));
     }
-    // Four bytes are enough for any certificate.
+    // Four bytes suffice for any certificate.
     let count = usize::from(first & 0x7f);
     if !(1..=4).contains(&count) {
         return None;
@@ -124,7 +124,7 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((length, rest))
 }
 
-/// The bits of a bit string that consists of whole bytes.
+/// Returns the bits of a bit string that consists of whole bytes.
 fn bits<'d>(value: &DerValue<'d>) -> Option<&'d [u8]> {
     let (&unused, bits) = value.content.split_first()?;
     (unused == 0).then_some(bits)
@@ -135,8 +135,8 @@ fn validity(value: &DerValue<'_>) -> Option<Validity> {
     Some(Validity { not_before: time(&mut times)?, not_after: time(&mut times)? })
 }
 
-/// A time in seconds since 1970, in either of two forms, which differ in the number of digits of
-/// the year.
+/// Reads a time, in seconds since 1970. It has one of two forms, which differ in the number of
+/// digits of the year.
 fn time(times: &mut DerReader<'_>) -> Option<i64> {
     if let Some(short) = times.value(UTC_TIME) {
         let (year, rest) = number(short.content, 2)?;
@@ -148,7 +148,7 @@ fn time(times: &mut DerReader<'_>) -> Option<i64> {
     seconds(year, rest)
 }
 
-/// A number with this many digits, and the remaining bytes.
+/// Reads a number with this many digits. Returns it with the remaining bytes.
 fn number(text: &[u8], digits: usize) -> Option<(i64, &[u8])> {
     let (number, rest) = text.split_at_checked(digits)?;
     if !number.iter().all(u8::is_ascii_digit) {
@@ -157,7 +157,7 @@ fn number(text: &[u8], digits: usize) -> Option<(i64, &[u8])> {
     Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
 }
 
-/// The seconds from 1970 to a time of this year, which is given as `MMDDhhmmssZ`.
+/// Returns the seconds from 1970 to a time in this year, which is written as `MMDDhhmmssZ`.
 #[expect(clippy::arithmetic_side_effects, reason = "a year has at most four digits")]
 fn seconds(year: i64, rest: &[u8]) -> Option<i64> {
     let (month, rest) = number(rest, 2)?;
@@ -168,11 +168,11 @@ fn seconds(year: i64, rest: &[u8]) -> Option<i64> {
     if rest != b"Z" || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Years begin in March here, so that the leap day is the last day.
+    // Years begin in March here, so that the leap day is the last day of the year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     let day_of_year = (153 * month + 2) / 5 + day - 1;
-    // There are 719,468 days from the first of March of the year 0 to 1970.
+    // There are 719,468 days from March 1 of the year 0 to the beginning of 1970.
     let days = year * 365 + leap_days + day_of_year - 719_468;
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(client.issuer, root.subject);
         assert_ne!(client.subject, root.subject);
         let (_, key) = key_parts(client.public_key).unwrap();
-        // An uncompressed point of P-256.
+        // This is an uncompressed point on P-256.
         assert_eq!((key.len(), key[0]), (65, 4));
     }
 

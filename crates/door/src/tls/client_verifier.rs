@@ -1,12 +1,12 @@
-//! Verification of client certificates.
+//! Verifies client certificates.
 //!
-//! webpki verifies certificates of version 3 by the rules of the web. Triton's users also have
-//! clients whose certificates those rules don't know and OpenSSL accepts:
+//! webpki verifies version 3 certificates by the rules of the web. Triton's users also have clients
+//! with certificates that violate those rules but that OpenSSL accepts:
 //!
-//! - of version 1, as `openssl x509 -req` makes them unless it is told otherwise
-//! - self-signed, and listed among the roots themselves
+//! - version 1 certificates, which `openssl x509 -req` creates by default
+//! - self-signed certificates that are themselves listed among the roots
 //!
-//! Both are verified here, with the same cryptography.
+//! This module verifies both kinds, with the same cryptography.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ use rustls::{
 
 use super::certificate::{Certificate, key_parts};
 
-/// A verifier that trusts certificates signed by `roots`, and the roots themselves. The error is
-/// the reason why they can't be used.
+/// Creates a verifier that trusts certificates signed by `roots`, and the roots themselves. The
+/// error is the reason why the roots can't be used.
 pub(super) fn new(
     roots: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
@@ -37,7 +37,7 @@ pub(super) fn new(
     for root in &roots {
         store.add(root.clone()).map_err(|error| format!("has an unusable certificate: {error}"))?;
     }
-    // Only webpki checks names that the roots may not sign.
+    // Only webpki checks name constraints, so roots that have them are left to it.
     let signing = roots.iter().zip(&store.roots);
     let signing = signing.filter(|(_, anchor)| anchor.name_constraints.is_none());
     let signing = signing.map(|(root, _)| root.clone()).collect();
@@ -54,19 +54,19 @@ pub(super) fn new(
 struct ClientVerifier {
     webpki: Arc<dyn ClientCertVerifier>,
     roots: Vec<CertificateDer<'static>>,
-    /// The roots that may sign certificates of version 1.
+    /// The roots that may sign version 1 certificates.
     signing: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientVerifier {
-    /// Returns true if a certificate that webpki refuses is nevertheless trusted.
+    /// Returns true if a certificate that webpki refuses is trusted nevertheless.
     fn trusts(&self, der: &CertificateDer<'_>, certificate: &Certificate<'_>) -> bool {
         let is_root = self.roots.iter().any(|root| root == der);
         is_root || (certificate.is_version_1 && self.is_signed(certificate))
     }
 
-    /// Returns true if a root has signed the certificate itself.
+    /// Returns true if a root has signed the certificate directly.
     fn is_signed(&self, certificate: &Certificate<'_>) -> bool {
         self.signing.iter().filter_map(|root| Certificate::parse(root)).any(|root| {
             let algorithms = self.algorithms.all.iter().copied().filter(|algorithm| {
@@ -78,7 +78,7 @@ impl ClientVerifier {
     }
 }
 
-/// Returns true if one of the algorithms is the key's and accepts the signature.
+/// Returns true if one of the algorithms belongs to the key and accepts the signature.
 fn verify<'a>(
     public_key: &[u8],
     algorithms: impl IntoIterator<Item = &'a dyn SignatureVerificationAlgorithm>,
@@ -92,7 +92,7 @@ fn verify<'a>(
     })
 }
 
-/// The certificate, if it is of version 1.
+/// Returns the certificate if it has version 1.
 fn version_1<'d>(der: &'d CertificateDer<'_>) -> Option<Certificate<'d>> {
     Certificate::parse(der).filter(|certificate| certificate.is_version_1)
 }

@@ -1,4 +1,4 @@
-//! Configuration from PEM files.
+//! TLS configurations from PEM files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use super::certificate::{Certificate, Validity};
 use super::client_verifier;
 
-/// The contents of the files from which a configuration is made.
+/// The contents of the files from which a configuration is created.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate, followed by those of its issuers.
+    /// The server's certificate, followed by its issuers' certificates.
     pub certificate: Vec<u8>,
     /// The key of the first certificate.
     pub key: Vec<u8>,
@@ -42,34 +42,34 @@ pub enum TlsFileRole {
     Roots,
 }
 
-/// An error: no configuration can be made because of a fault in a file.
+/// An error that means that a fault in a file prevents a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     /// The file.
     pub file: TlsFileRole,
-    /// The fault, phrased to follow the file's name.
+    /// The fault, phrased to follow the file name.
     pub reason: String,
 }
 
-/// The protocol inside TLS, which client and server agree on in the handshake (ALPN).
+/// The protocol inside TLS, on which client and server agree in the handshake (ALPN).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationProtocol {
-    /// `http/1.1`, the default if a client names no protocol.
+    /// `http/1.1`, the default if the client names no protocol.
     Http1,
     /// `h2`. Clients must name it.
     Http2,
 }
 
-/// The requirement for clients to identify themselves.
+/// The requirement for clients to authenticate themselves.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ClientAuthentication {
     /// Clients need no certificate.
     Anonymous,
-    /// Clients need a certificate that the roots have signed.
+    /// Clients need a certificate signed by one of the roots.
     Certified,
 }
 
-/// A configuration: a certificate with its key, and the requirement for clients.
+/// A configuration, consisting of a certificate with its key and the requirement for clients.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
     pub(super) server: Arc<ServerConfig>,
@@ -78,11 +78,11 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// Makes a configuration from the contents of the files.
+    /// Creates a configuration from the contents of the files.
     ///
     /// # Errors
     ///
-    /// If a file lacks the expected content, or the key doesn't belong to the certificate.
+    /// If a file lacks the expected content, or the key doesn't match the certificate.
     pub fn new(
         files: &TlsFiles,
         clients: ClientAuthentication,
@@ -112,8 +112,8 @@ impl TlsConfig {
         Ok(Self { server: Arc::new(server), protocol, validity })
     }
 
-    /// A remark if clients will not trust the certificate because of its dates, phrased to follow
-    /// the file's name. `now` is the time since 1970.
+    /// Returns a remark if clients will not trust the certificate because of its dates. The remark
+    /// is phrased to follow the file name. `now` is the time since 1970.
     #[must_use]
     pub fn dates_remark(&self, now: Duration) -> Option<&'static str> {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -148,7 +148,7 @@ fn wrong(file: TlsFileRole, reason: impl Into<String>) -> TlsError {
     TlsError { file, reason: reason.into() }
 }
 
-/// All certificates of a file, which must contain at least one.
+/// Returns all certificates in a file, which must contain at least one.
 fn certificates(text: &[u8], file: TlsFileRole) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| wrong(file, format!("is no valid PEM: {error}")))?;
@@ -170,9 +170,9 @@ fn parsed<'d>(
         .ok_or_else(|| wrong(file, "has a certificate that can't be read"))
 }
 
-/// The chain with its key, if the two belong together.
+/// Returns the chain with its key if the two match.
 ///
-/// rustls would check that too, but only for certificates of version 3.
+/// rustls would also check that, but only for version 3 certificates.
 fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     text: &[u8],
@@ -195,7 +195,7 @@ fn certified_key(
     Ok(CertifiedKey::new(chain, key))
 }
 
-/// The first private key of a file.
+/// Returns the first private key in a file.
 fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     if has(text, b"BEGIN ENCRYPTED PRIVATE KEY") || has(text, b"Proc-Type: 4,ENCRYPTED") {
         let reason = "is encrypted; the key is needed without a passphrase";
@@ -260,7 +260,7 @@ mod tests {
         }
         let key = [b"Bag Attributes\n".as_slice(), files::SERVER_KEY].concat();
         config(files::SERVER, &key, None).unwrap();
-        // Certificate and key may be in one file.
+        // The certificate and the key may be in one file.
         let both = [files::SERVER_KEY, files::SERVER].concat();
         config(&both, &both, None).unwrap();
         // Windows ends lines with two characters.

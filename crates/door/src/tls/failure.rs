@@ -1,4 +1,4 @@
-//! Reasons for failed handshakes.
+//! The reasons why handshakes fail.
 
 use std::fmt;
 use std::io;
@@ -8,31 +8,31 @@ use rustls::{Error, InvalidMessage};
 /// The reason why a handshake failed, which affects only its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakeFailure {
-    /// The kind, for counting or for logging each kind once.
+    /// The kind, for counting failures or logging each kind once.
     pub kind: HandshakeFailureKind,
     /// The event, phrased as a clause.
     pub reason: String,
 }
 
-/// The kinds of failed handshakes.
+/// The kinds of handshake failures.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HandshakeFailureKind {
     /// The client didn't finish in time.
     Timeout,
-    /// Too many handshakes were in progress, and this one was the oldest.
+    /// Too many handshakes were in progress, and this was the oldest.
     GivenUp,
     /// The client disconnected.
     Disconnected,
     /// The client doesn't speak TLS.
     NotTls,
-    /// No version, algorithm or protocol is acceptable to both sides.
+    /// The client and the server have no acceptable version, algorithm or protocol in common.
     Incompatible,
     /// The client has no certificate, but needs one.
     NoCertificate,
     /// The client's certificate isn't trusted.
     BadCertificate,
-    /// The client refused the server, for example its certificate.
+    /// The client refused the server, for example because of its certificate.
     Refused,
     /// The client violated the TLS protocol.
     Other,
@@ -43,7 +43,7 @@ impl HandshakeFailure {
         Self { kind, reason: reason.into() }
     }
 
-    /// The failure behind an error that the handshake returned.
+    /// Determines the failure behind an error that the handshake returned.
     pub(super) fn from_io(error: &io::Error) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
         match cause {

@@ -1,16 +1,16 @@
-//! TLS: the conversion of an accepted socket into an encrypted stream.
+//! TLS, which turns an accepted socket into an encrypted stream.
 //!
 //! - `config.rs`: a configuration from PEM files, with errors that name the file
-//! - `certificate.rs`: the few fields of a certificate that are needed here
+//! - `certificate.rs`: the few certificate fields that are needed here
 //! - `client_verifier.rs`: verification of client certificates
 //! - `acceptor.rs`: [`Tls`], which performs handshakes and whose configuration can be replaced
-//! - `failure.rs`: the reasons for failed handshakes
-//! - `socket.rs`: the socket below TLS, with fewer reads
+//! - `failure.rs`: the reasons why handshakes fail
+//! - `socket.rs`: the socket below TLS, which needs fewer reads
 //! - `reload.rs`: the time at which changed files take effect
 //!
-//! A handshake is performed on the I/O thread that keeps the connection, beside the accept loop. It
-//! has a time limit, and when too many are in progress the oldest is given up: a client that stops
-//! halfway does not delay others.
+//! A handshake runs concurrently with the accept loop, on the I/O thread that owns the connection.
+//! It has a time limit, and the oldest handshake is given up when too many are in progress, so a
+//! client that stops halfway does not delay others.
 
 mod acceptor;
 mod certificate;

@@ -1,17 +1,17 @@
 //! The time at which changed files take effect.
 //!
-//! Certificates are renewed while the server runs. Programs that replace them write two or three
-//! files in turn, or switch a symbolic link. So a change counts only once it has been seen twice in
-//! a row, and then it is evaluated once: if the new files are faulty, the server keeps its present
-//! ones.
+//! Certificates are renewed while the server runs. The programs that replace them write two or
+//! three files in turn, or switch a symbolic link. A change therefore counts only once it has been
+//! seen twice in a row, and is then evaluated once: if the new files are faulty, the server keeps
+//! its current ones.
 
 use std::fmt::Debug;
 
-/// Decides when changed files take effect. `F` is the contents of the files.
+/// Decides when changed files take effect. `F` represents the contents of the files.
 #[derive(Debug)]
 pub struct TlsReloader<F> {
     served: F,
-    /// The files that were seen last, if they differ from those in use.
+    /// The files seen last, if they differ from those in use.
     seen: Option<SeenFiles<F>>,
 }
 
@@ -26,20 +26,21 @@ struct SeenFiles<F> {
 pub enum ReloadStep<'r, F> {
     /// Do nothing.
     Keep,
-    /// Make a configuration from these files. If that succeeds, use it and call [`TlsReloader::adopt`].
+    /// Create a configuration from these files. If that succeeds, use it and call
+    /// [`TlsReloader::adopt`].
     Judge(&'r F),
-    /// Tell the operator that the files can't be read, for this reason.
+    /// Report to the operator that the files can't be read, for this reason.
     Complain(&'r str),
 }
 
 impl<F: PartialEq + Clone + Debug> TlsReloader<F> {
-    /// A value with the files in use, `served`.
+    /// Creates a reloader with the files in use, `served`.
     #[must_use]
     pub const fn new(served: F) -> Self {
         Self { served, seen: None }
     }
 
-    /// Takes in the contents of the files, or the reason why they can't be read.
+    /// Processes the contents of the files, or the reason why they can't be read.
     pub fn step(&mut self, reading: Result<F, String>) -> ReloadStep<'_, F> {
         if reading.as_ref() == Ok(&self.served) {
             self.seen = None;
@@ -86,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Checks the step taken after each reading; files that begin with `good` are adopted.
+    /// Checks the step taken after each reading. Files that begin with `good` are adopted.
     #[track_caller]
     fn check(looks: &[(&'static str, &str)]) {
         let mut reload = TlsReloader::new("first");

@@ -1,7 +1,7 @@
 //! The socket below TLS.
 //!
-//! rustls reads 4 KiB at a time. This socket asks the system for more at once, and serves the rest
-//! from memory. A waiting connection holds no such memory.
+//! rustls reads 4 KiB at a time. This socket requests more from the system at once and serves the
+//! rest from memory. A waiting connection holds no such memory.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -10,16 +10,16 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The number of bytes per read: four full records.
+/// The number of bytes per read, equal to four full records.
 const READ_BYTES: usize = 64 << 10;
 
 /// A socket that reads ahead.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
-    /// The bytes that were read ahead; unallocated while the connection waits.
+    /// The bytes that were read ahead. No memory is allocated while the connection waits.
     ahead: Vec<u8>,
-    /// The start of the bytes that have not been handed on.
+    /// The start of the bytes that have not been passed on.
     start: usize,
 }
 

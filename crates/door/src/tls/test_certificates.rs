@@ -1,4 +1,4 @@
-//! The files that `tests/certificates/make.sh` made.
+//! The files that `tests/certificates/make.sh` generates.
 
 pub(super) const ROOTS: &[u8] = include_bytes!("../../tests/certificates/roots.pem");
 pub(super) const SERVER: &[u8] = include_bytes!("../../tests/certificates/server.pem");
@@ -15,9 +15,9 @@ pub(super) const CLIENT_VERSION_1_KEY: &[u8] =
     include_bytes!("../../tests/certificates/client_version_1.key");
 pub(super) const CLIENT_SELF_SIGNED: &[u8] =
     include_bytes!("../../tests/certificates/client_self_signed.pem");
-/// A certificate of version 1, which was valid only in the past.
+/// A version 1 certificate that was valid only in the past.
 pub(super) const CLIENT_EXPIRED: &[u8] =
     include_bytes!("../../tests/certificates/client_expired.pem");
-/// A certificate whose issuer has the name of the roots but another key.
+/// A certificate whose issuer has the same name as the roots but a different key.
 pub(super) const CLIENT_FORGED: &[u8] =
     include_bytes!("../../tests/certificates/client_forged.pem");

@@ -21,7 +21,7 @@ use crate::phase::{DoorPhase, PhaseSender};
 
 const PLAIN_REPLY: &[u8] = b"speak TLS";
 
-/// A door's TLS, and the reasons for its failed handshakes.
+/// Returns a door's TLS, and the reasons for its failed handshakes.
 fn server(clients: ClientAuthentication) -> (Tls, mpsc::Receiver<HandshakeFailureKind>) {
     let files = TlsFiles {
         certificate: files::SERVER.to_vec(),
@@ -36,7 +36,7 @@ fn server(clients: ClientAuthentication) -> (Tls, mpsc::Receiver<HandshakeFailur
     (tls, failures)
 }
 
-/// A client that presents this certificate, and signs with this key.
+/// Returns a client that presents this certificate and signs with this key.
 fn client(
     version: &'static SupportedProtocolVersion,
     identity: Option<(&[u8], &[u8])>,
@@ -61,7 +61,7 @@ fn client(
     config
 }
 
-/// The two ends of a connection, the client's first.
+/// Returns the two ends of a connection, the client's first.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -103,7 +103,7 @@ async fn clients_are_let_in_by_their_certificate_and_key() {
             (files::CLIENT_VERSION_1, files::CLIENT_VERSION_1_KEY),
         ] {
             assert!(echoes(&certified, client(version, Some((certificate, key)))).await);
-            // Certificates are not secret: the key is what counts.
+            // Certificates are not secret; only the key matters.
             let stolen = Some((certificate, files::SERVER_KEY));
             assert!(!echoes(&certified, client(version, stolen)).await);
             assert_eq!(failures.recv(), Ok(HandshakeFailureKind::BadCertificate));
@@ -150,7 +150,7 @@ async fn a_drain_does_not_wait_for_a_handshake() {
     };
     let (accepted, ()) = tokio::join!(accept, stop);
     assert!(accepted.is_none() && open.is_none());
-    // The door closed, so no client is to blame.
+    // The door closed, so the client is not to blame.
     assert!(failures.try_recv().is_err());
 }
 
