@@ -48,14 +48,15 @@ async fn a_reset_cancels_its_call_and_no_other() {
     stream.send_reset(Reason::CANCEL);
     drop(response);
     cancellation.await.unwrap();
-    // The late response finds no call; the other call gets its own.
+    // The late response finds no call, and the other call gets its own response.
     held.1.send_final(Ok(echo(held.0)));
     assert!(!other_held.0.cancel.is_cancelled());
     other_held.1.send_final(Ok(echo(other_held.0)));
     let _: ModelInferResponse = finish(other).await.unwrap().message();
 }
 
-/// Calls are opened and reset a thousand times, in every state: nothing remains (CVE-2025-23322).
+/// Calls are opened and reset a thousand times, in every state, and nothing remains
+/// (CVE-2025-23322).
 #[tokio::test]
 async fn calls_that_are_reset_early_leave_nothing_behind() {
     let mut fixture = Fixture::new();
@@ -78,8 +79,8 @@ async fn calls_that_are_reset_early_leave_nothing_behind() {
             }
         }
         stream.send_reset(Reason::CANCEL);
-        // A response from the server shows that it has read the resets, so that they don't count as
-        // an attack.
+        // A response from the server shows that it has read the resets, so they don't count as an
+        // attack.
         client.check_echo("inline", Bytes::from_static(b"x")).await;
     }
 }
@@ -108,13 +109,13 @@ async fn a_deadline_ends_and_cancels_its_call() {
         let head = infer_head().header("grpc-timeout", timeout);
         let result = finish(client.begin(head, held_body()).await).await.unwrap();
         assert_eq!(result.status(), (4, String::from("Deadline Exceeded")));
-        // The time may have passed before the service has the request.
+        // The timeout may have passed before the service has the request.
         if let Ok(held) = fixture.held.try_recv() {
             assert!(held.0.cancel.is_cancelled());
             held.1.send_final(Ok(echo(held.0)));
         }
     }
-    // The indices of those calls were reused, and no response went to another call.
+    // The indices of those calls were reused, and no response reached the wrong call.
     client.check_echo("inline", Bytes::from_static(b"y")).await;
     patient_held.1.send_final(Ok(echo(patient_held.0)));
     let response: ModelInferResponse = finish(patient).await.unwrap().message();
@@ -161,21 +162,21 @@ async fn a_stopping_door_finishes_its_calls() {
     let mut fixture = Fixture::new();
     assert_eq!(health(&fixture).await, SERVING);
     let idle = fixture.client().await;
-    // A connection that has not been accepted yet would count as a late one.
+    // A connection that hasn't been accepted yet would count as a late one.
     idle.check_echo("inline", Bytes::new()).await;
     let client = fixture.client().await;
     let (call, held) = begin_held!(fixture, client, infer_head());
     fixture.door.begin_drain();
-    // Connections without calls are closed at once.
+    // Connections without calls are closed immediately.
     idle.task.await.unwrap();
-    // A later client gets the reason why it is not served.
+    // A later client receives the reason why it is not served.
     assert_eq!(health(&fixture).await, NOT_SERVING);
     let late = fixture.client().await.infer("inline", Bytes::new()).await;
     late.assert_failed(
         Code::Unavailable,
         "GRPC server is shutting down and has stopped accepting new requests.",
     );
-    // The door has ended the idle connection, which may still be registered.
+    // The door has ended the idle connection, but it may still be registered.
     while fixture.door.connections() > 1 {
         tokio::task::yield_now().await;
     }
@@ -186,7 +187,7 @@ async fn a_stopping_door_finishes_its_calls() {
     client.task.await.unwrap();
 }
 
-/// Until then the task of the connection has no other reason to run.
+/// Until the door stops, the connection's task has no other reason to run.
 #[tokio::test]
 async fn a_busy_connection_announces_at_once_that_the_door_stops() {
     let mut fixture = Fixture::new();
@@ -229,7 +230,7 @@ async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
     fixture.door.drained().await;
 }
 
-/// This client is like a probe of the port that sends nothing.
+/// This client resembles a port probe that sends nothing.
 #[tokio::test]
 async fn a_drain_does_not_wait_for_a_silent_client() {
     let fixture = Fixture::new();

@@ -14,7 +14,7 @@ use galatea_protocol::inference::{InferParameter, ModelInferRequest, ModelInferR
 
 const CLASSES: &[u8] = b"\x03\0\0\x009:2\x03\0\0\x007:1";
 
-/// A request for the classes of two of three bytes.
+/// Returns a request for the classes of two of three bytes.
 fn classified(model: &str) -> ModelInferRequest {
     let count = InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(2)) };
     let output = InferRequestedOutputTensor {
@@ -70,7 +70,7 @@ async fn each_response_on_a_stream_has_classes() {
         check(&stream.next().await.unwrap().infer_response.unwrap());
     }
     sender.finish();
-    // A response without classes doesn't end the stream.
+    // A refused response without classes doesn't end the stream.
     let mut refused = classified("thread");
     refused.inputs[0].datatype = "BOOL".into();
     stream.request(&refused);

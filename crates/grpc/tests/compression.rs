@@ -30,7 +30,7 @@ fn fixture(level: CompressionLevel) -> Fixture {
     Fixture::with(options)
 }
 
-/// A message with its flags.
+/// Returns a message with these flags.
 fn flagged(flags: u8, bytes: &[u8]) -> Bytes {
     let mut body = BytesMut::new();
     body.put_u8(flags);
@@ -44,7 +44,7 @@ fn compressed(message: &impl Message, coding: ContentCoding) -> Bytes {
     flagged(1, &deflate(&parts, coding, Level::DEFAULT))
 }
 
-/// The message of a response, with a check of its compression flag.
+/// Returns the message of a response, after checking its compression flag.
 fn inflated<M: Message + Default>(data: &Bytes, coding: Option<ContentCoding>) -> M {
     assert_eq!(data[0], u8::from(coding.is_some()));
     let Some(coding) = coding else { return M::decode(&data[5..]).unwrap() };
@@ -76,13 +76,13 @@ async fn compressed_requests_are_inflated() {
             assert_eq!(result.headers["grpc-accept-encoding"], ACCEPTED);
             assert!(!result.headers.contains_key("grpc-encoding"));
         }
-        // Without the flag a message is not compressed, whatever the head says.
+        // Without the flag, a message is not compressed, whatever the headers say.
         let body = framed(&infer_request("inline", zeros()));
         let _: ModelInferResponse = client.call(head(), body).await.message();
     }
 }
 
-/// Inflating takes many rounds, during which other calls get their responses.
+/// Inflating takes many rounds, during which other calls receive their responses.
 #[tokio::test]
 async fn many_messages_are_inflated_side_by_side() {
     let fixture = fixture(CompressionLevel::None);
@@ -143,7 +143,8 @@ async fn wrong_compression_fails_and_the_connection_goes_on() {
     check(bomb, 8, "Received message larger than max (more than 1048576 vs. 1048576)");
     check(client.call(head("gzip"), flagged(1, b"garbage12345")).await, 13, GZIP_DAMAGED);
     check(client.call(head("gzip"), flagged(1, &body[5..1000])).await, 13, GZIP_DAMAGED);
-    // Without a coding in the head the flag means nothing, and other flags never do.
+    // Without a coding in the headers, the compression flag means nothing, and other flags never
+    // mean anything.
     let ready = ModelReadyRequest { name: "m".into(), version: String::new() };
     let unparsed = client.call(infer_head(), body).await;
     assert_eq!(unparsed.status().0, 13);
@@ -158,7 +159,7 @@ async fn wrong_compression_fails_and_the_connection_goes_on() {
     client.check_echo("inline", Bytes::from_static(b"x")).await;
 }
 
-/// The limit of calls other than inference applies to inflated data too.
+/// The limit for calls other than inference also applies to inflated data.
 #[tokio::test]
 async fn a_small_load_does_not_become_a_long_one() {
     let mut options = GrpcOptions::default();
@@ -224,7 +225,7 @@ async fn responses_to_inferences_are_compressed_for_clients_that_accept_it() {
     }
 }
 
-/// Streams compress each message.
+/// Checks that streams compress each message.
 async fn check_stream(
     client: &common::Client,
     head: http::request::Builder,

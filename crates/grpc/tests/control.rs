@@ -180,7 +180,7 @@ async fn models_are_unloaded() {
         .assert_failed(Code::InvalidArgument, wrong);
 }
 
-/// The responses are those of a server with the extension and without regions.
+/// The responses match those of a server that has the extension but no regions.
 #[tokio::test]
 async fn no_shared_memory_is_registered() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! Inference calls that succeed and inference calls that fail.
+//! Inference calls, both successful and failed.
 
 mod common;
 
@@ -64,7 +64,7 @@ async fn many_calls_share_a_connection() {
     }
 }
 
-/// Twenty mebibytes each way: far more than fits in any window or buffer.
+/// Twenty mebibytes flow each way, far more than fits in any window or buffer.
 #[tokio::test]
 async fn large_messages_flow() {
     let fixture = Fixture::new();

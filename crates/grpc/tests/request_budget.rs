@@ -17,7 +17,7 @@ use h2::client::ResponseFuture;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// More than a request takes in addition to its tensor.
+/// More bytes than a request uses in addition to its tensor.
 const BESIDE_BYTES: usize = 3 * KIB;
 const TOO_MUCH: &str = "too many bytes of requests are arriving on this connection at once";
 
@@ -46,7 +46,7 @@ async fn requests_take_at_most(fixture: &Fixture, bytes: usize) {
     }
 }
 
-/// Ten mebibytes of requests, of which two may be in progress.
+/// Ten mebibytes of requests arrive, of which two may be in progress.
 #[tokio::test]
 async fn requests_in_progress_stop_the_reading_of_further_ones() {
     let mut fixture = Fixture::with(options(2 * MIB, 1 << 30));
@@ -70,7 +70,7 @@ async fn requests_in_progress_stop_the_reading_of_further_ones() {
     let mut stream = client.stream().await;
     stream.infer("inline", "1");
     stream.check("1 inline:1 1 output .").await;
-    // Each response makes room for a request.
+    // Each response makes room for another request.
     for _ in 0..8 {
         respond(held.pop_front().unwrap());
         held.push_back(fixture.held.recv().await.unwrap());
@@ -107,7 +107,7 @@ async fn requests_count_until_their_sinks_are_dropped() {
     requests_take_at_most(&fixture, 0).await;
 }
 
-/// A request whose elements are larger than in its message.
+/// Returns a request whose elements are larger than in its message.
 fn typed(elements: usize) -> ModelInferRequest {
     let mut request = infer_request("held", Bytes::from(vec![0; elements]));
     request.raw_input_contents.clear();
@@ -118,7 +118,7 @@ fn typed(elements: usize) -> ModelInferRequest {
     request
 }
 
-/// The memory of a request counts, not the length of its message.
+/// Requests count with the size of their memory, not with the length of their messages.
 #[tokio::test]
 async fn requests_count_with_their_decoded_tensors() {
     let mut fixture = Fixture::with(options(1 << 30, 1 << 30));
@@ -149,7 +149,7 @@ async fn requests_count_with_their_decoded_tensors() {
     drop(held);
 }
 
-/// The requests of a stream stop other streams, but no unary calls.
+/// The requests of a stream stop other streams but not unary calls.
 #[tokio::test]
 async fn requests_of_streams_count_apart() {
     let mut fixture = Fixture::with(options(2 * MIB, 1 << 30));
@@ -189,7 +189,7 @@ async fn arriving_messages_are_bounded() {
         client.settle().await;
     }
     assert_eq!(fixture.door.request_bytes(), 900 * KIB);
-    // The message that brings too much fails, and the other continues.
+    // The message that exceeds the limit fails, and the other continues.
     let (call, mut stream, sent) = uploads.pop().unwrap();
     stream.send_data(whole.slice(sent..MIB), false).unwrap();
     assert_eq!(finish(call).await.unwrap().status(), (8, TOO_MUCH.to_owned()));
@@ -217,7 +217,7 @@ async fn arriving_messages_of_streams_are_bounded() {
     requests_take_at_most(&fixture, 0).await;
 }
 
-/// Some messages fit into a frame, others are assembled in memory of earlier messages.
+/// Some messages fit into a frame; others are assembled in the memory of earlier messages.
 #[tokio::test]
 async fn long_messages_arrive_complete() {
     let fixture = Fixture::new();

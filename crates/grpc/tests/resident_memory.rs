@@ -1,6 +1,6 @@
 //! The memory that clients can make the process hold without sending much.
 //!
-//! The memory of the process is measured, so this is a single test in a file of its own.
+//! The test measures the memory of the process, so it is the only test in this file.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -21,7 +21,7 @@ const MIB: usize = 1024 * KIB;
 
 #[tokio::test]
 async fn memory_held_by_clients_is_bounded() {
-    // The order matters: one test may leave memory for the next.
+    // The order matters: one check may leave memory for the next.
     idle_connections_take_little().await;
     unread_responses_retain_little_memory().await;
     announced_messages_take_no_memory().await;
@@ -29,13 +29,13 @@ async fn memory_held_by_clients_is_bounded() {
     begun_messages_take_twice_what_has_arrived().await;
 }
 
-/// The resident memory of the process.
+/// Returns the resident memory of the process.
 fn resident_bytes() -> usize {
     let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
     sizes.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4 * KIB
 }
 
-/// The first `there` bytes of a message of this length.
+/// Returns the first `there` bytes of a message of this length.
 fn beginning(bytes: usize, there: usize) -> Bytes {
     let mut beginning = vec![0];
     beginning.extend(u32::try_from(bytes).unwrap().to_be_bytes());
@@ -43,7 +43,7 @@ fn beginning(bytes: usize, there: usize) -> Bytes {
     Bytes::from(beginning)
 }
 
-/// A call that has sent these bytes of its message.
+/// Begins a call that has sent these bytes of its message.
 async fn begin(client: &Client, beginning: &Bytes) -> (ResponseFuture, SendStream<Bytes>) {
     let mut send = client.send.clone().ready().await.unwrap();
     let (call, mut body) = send.send_request(infer_head().body(()).unwrap(), false).unwrap();
@@ -51,7 +51,7 @@ async fn begin(client: &Client, beginning: &Bytes) -> (ResponseFuture, SendStrea
     (call, body)
 }
 
-/// The attack of CVE-2025-23331: long messages are announced, and not sent.
+/// The CVE-2025-23331 attack: long messages are announced but not sent.
 async fn announced_messages_take_no_memory() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
@@ -74,9 +74,9 @@ async fn announced_messages_take_no_memory() {
     }
 }
 
-/// In each round a client sends a complete message of `announced` bytes, and others begin `each`
-/// messages of that length, of which they send `there` bytes. Returns the memory that these
-/// messages take.
+/// Runs rounds in which a client sends a complete message of `announced` bytes, and others begin
+/// `each` messages of that length, of which they send `there` bytes. Returns the memory that these
+/// messages use.
 async fn bytes_of_begun_messages(
     rounds: usize,
     each: usize,
@@ -104,8 +104,8 @@ async fn bytes_of_begun_messages(
     resident_bytes().saturating_sub(before)
 }
 
-/// Complete long messages leave memory behind, in the door and in the allocator. Clients
-/// that only announce messages don't get it...
+/// Complete long messages leave memory behind, in the door and in the allocator. Clients that only
+/// announce messages don't get that memory...
 async fn announced_messages_take_no_pooled_memory() {
     // The door keeps 64 MiB.
     let taken = bytes_of_begun_messages(12, 1, 60 * MIB, 100).await;
@@ -114,13 +114,13 @@ async fn announced_messages_take_no_pooled_memory() {
     assert!(taken < 150 * MIB, "{taken}");
 }
 
-/// ...nor do clients that send a part.
+/// ...and neither do clients that send part of a message.
 async fn begun_messages_take_twice_what_has_arrived() {
     let taken = bytes_of_begun_messages(150, 1, 16 * MIB, MIB + 100 * KIB).await;
     assert!(taken < 360 * MIB, "{taken}");
 }
 
-/// Responses that are small parts of their requests, like slices of the output of a batch.
+/// The responses are small slices of their requests, like slices of a batch output.
 async fn unread_responses_retain_little_memory() {
     let mut options = GrpcOptions::default();
     options.retained_bytes_max = 16 * MIB;
@@ -142,14 +142,14 @@ async fn unread_responses_retain_little_memory() {
     assert!(fixture.unwritten_at_least(1000 * 3 * KIB).await < 10 * MIB);
     let taken = resident_bytes().saturating_sub(before);
     assert!(taken < 100 * MIB, "{taken}");
-    // Copied or not, the bytes are the same.
+    // The bytes are the same, whether or not they were copied.
     for call in calls {
         let response: ModelInferResponse = finish(call).await.unwrap().message();
         assert_eq!(response.raw_output_contents, [vec![7; 4 * KIB]]);
     }
 }
 
-/// An HTTP/2 client without memory of its own, so that the process has only the server's.
+/// An HTTP/2 client that uses no memory, so that the process only has the server's.
 struct RawClient {
     socket: TcpStream,
     received: Vec<u8>,
@@ -195,7 +195,7 @@ impl RawClient {
         }
     }
 
-    /// A call with a message in frames of this length, and its response.
+    /// Makes a call with a message in frames of this length, and receives its response.
     async fn call(&mut self, message: &[u8], frame_bytes: usize) {
         let mut head = Vec::new();
         for (name, value) in [
@@ -225,7 +225,8 @@ impl RawClient {
     }
 }
 
-/// The connections have received and sent short frames, which are read ahead and gathered.
+/// The connections have received short frames, which are read ahead, and sent short frames, which
+/// are gathered.
 async fn idle_connections_take_little() {
     let fixture = Fixture::new();
     let message = framed(&infer_request("inline", Bytes::from(vec![7; 300 * KIB])));

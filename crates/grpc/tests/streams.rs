@@ -100,8 +100,8 @@ async fn responses_of_decoupled_models_do_not_wait() {
     stream.check("b decoupled:1 1 output +").await;
     to_a.send(Ok(echo(a.clone())));
     stream.check("a decoupled:1 1 output +").await;
-    // The final reply may lack a response; in that case it is sent only if the client has requested
-    // that.
+    // The final reply may lack a response, in which case it is sent only if the client has
+    // requested that.
     to_b.finish();
     to_a.send(Ok(echo(a.clone())));
     to_a.send_final(Ok(echo(a)));
@@ -125,7 +125,7 @@ async fn empty_final_responses_are_sent_on_request() {
     let (_, sender) = fixture.held.recv().await.unwrap();
     sender.finish();
     stream.check("7 decoupled:3 empty .").await;
-    // The end is marked in a final response itself.
+    // The final response itself marks the end.
     stream.request(&request);
     respond(fixture.held.recv().await.unwrap());
     stream.check("7 decoupled:3 1 output .").await;
@@ -230,7 +230,7 @@ async fn a_failure_ends_the_stream_if_the_client_requests_that() {
     stream.check("2 inline:1 1 output .").await;
     stream.infer("refusing", "3");
     stream.check("end 14 nicht jetzt %E2%80%93 sp%C3%A4ter").await;
-    // The same applies to one response of several.
+    // The same applies to one of several responses.
     let mut stream = client.stream_with(head()).await;
     stream.infer("decoupled", "1");
     let (request, mut sender) = fixture.held.recv().await.unwrap();
@@ -293,7 +293,7 @@ async fn a_reset_cancels_all_requests_of_a_stream() {
         if is_half_closed {
             stream.end();
         }
-        // One response waits for an earlier one when the stream is reset.
+        // One response is waiting for an earlier one when the stream is reset.
         respond(held.pop().unwrap());
         cancellation.pop();
         client.settle().await;
@@ -332,7 +332,7 @@ async fn a_lost_connection_cancels_its_streams() {
 async fn a_deadline_ends_a_stream() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
-    // On a busy machine the shortest timeout may pass before everything has begun.
+    // On a busy machine, the shortest timeout may pass before everything has begun.
     for timeout in ["100m", "1S", "10S", "60S"] {
         if ends_by_its_deadline(&mut fixture, &client, timeout).await {
             return;
@@ -342,7 +342,7 @@ async fn a_deadline_ends_a_stream() {
     panic!("nothing begins before the deadline");
 }
 
-/// Checks how a stream ends; returns false if its time was up before everything had begun.
+/// Checks how a stream ends. Returns false if its timeout passed before everything had begun.
 async fn ends_by_its_deadline(fixture: &mut Fixture, client: &Client, timeout: &str) -> bool {
     const END: &str = "end 4 Deadline Exceeded";
     let head = request(&inference("ModelStreamInfer")).header("grpc-timeout", timeout);

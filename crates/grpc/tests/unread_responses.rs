@@ -20,9 +20,9 @@ use tokio::net::TcpStream;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// The number of bytes of an unread response that may be sent to these clients.
+/// The maximum number of bytes of an unread response that may be sent to these clients.
 const CALL_WINDOW_BYTES: u32 = 16 << 10;
-/// More than a response takes in addition to its tensor.
+/// More bytes than a response uses in addition to its tensor.
 const BESIDE_BYTES: usize = 4 * KIB;
 
 /// Options with these limits for unary calls and for dropping responses.
@@ -50,7 +50,7 @@ async fn finish_all(calls: Vec<h2::client::ResponseFuture>) -> Vec<CallResult> {
     results
 }
 
-/// Sends fifty mebibytes of responses. At first none is read, then all are.
+/// Sends fifty mebibytes of responses. At first the client reads none of them, then all.
 #[tokio::test]
 async fn unread_responses_stop_the_reading_of_requests() {
     let fixture = Fixture::with(options(4 * MIB, 1 << 40));
@@ -75,7 +75,7 @@ async fn unread_responses_stop_the_reading_of_requests() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// Responses to calls that were reset are never written; they must not count forever.
+/// Responses to calls that were reset are never written and must not count forever.
 #[tokio::test]
 async fn calls_that_are_reset_make_room() {
     let fixture = Fixture::with(options(4 * MIB, 1 << 40));
@@ -100,7 +100,7 @@ async fn calls_that_are_reset_make_room() {
     client.check_echo("thread", Bytes::from(vec![1; 100_000])).await;
 }
 
-/// A request that was read before the limit was reached may get its response afterwards.
+/// A request that was read before the limit was reached may still receive its response.
 #[tokio::test]
 async fn responses_beyond_the_second_limit_are_dropped() {
     let mut fixture = Fixture::with(options(2 * MIB, 3 * MIB));
@@ -134,7 +134,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A header block without indexed or compressed headers.
+/// Returns a header block without indexed or compressed headers.
 fn head() -> Vec<u8> {
     let fields = [
         (":method", "POST"),
@@ -154,7 +154,7 @@ fn head() -> Vec<u8> {
     head
 }
 
-/// Reads up to the update of the connection's window, the last frame that a door sends unprompted.
+/// Reads up to the connection's window update, the last frame that a door sends unprompted.
 async fn wait_for_window(socket: &mut TcpStream) {
     let mut kind = 0;
     while kind != 8 {
@@ -165,7 +165,7 @@ async fn wait_for_window(socket: &mut TcpStream) {
     }
 }
 
-/// The frames of a call.
+/// Returns the frames of a call.
 fn call(number: u32, body: &[u8]) -> Vec<u8> {
     let mut sent = frame(1, 4, number, &head());
     // These are the largest frames that servers must accept.
@@ -180,8 +180,8 @@ fn reset(number: u32) -> Vec<u8> {
     frame(3, 0, number, &8_u32.to_be_bytes())
 }
 
-/// A client that opens every window, sends hundreds of requests and then never reads a byte
-/// from its socket.
+/// The client opens every window, sends hundreds of requests and then never reads a byte from its
+/// socket.
 #[tokio::test]
 async fn a_socket_that_is_not_read_is_held_at_the_limit() {
     let mut fixture = Fixture::with(options(MIB, 1 << 40));
@@ -191,7 +191,7 @@ async fn a_socket_that_is_not_read_is_held_at_the_limit() {
     settings.extend(window);
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     sent.extend(frame(4, 0, 0, &settings));
-    // Acknowledges the settings of the door.
+    // This acknowledges the door's settings.
     sent.extend(frame(4, 1, 0, &[]));
     sent.extend(frame(8, 0, 0, &window));
     socket.write_all(&sent).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_socket_that_is_not_read_is_held_at_the_limit() {
     for number in numbers {
         socket.write_all(&reset(number)).await.unwrap();
     }
-    // One response is being written to the socket and stays.
+    // The response that is being written to the socket stays.
     fixture.unwritten_at_most(64 * KIB + BESIDE_BYTES).await;
     let other = fixture.client().await;
     other.check_echo("inline", Bytes::from_static(b"x")).await;
@@ -221,7 +221,7 @@ async fn a_socket_that_is_not_read_is_held_at_the_limit() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// A bounded number of requests is begun for a stream whose client doesn't read.
+/// Only a limited number of requests is begun for a stream whose client doesn't read.
 #[tokio::test]
 async fn a_stream_begins_a_bounded_number_of_requests_ahead() {
     let mut options = GrpcOptions::default();
@@ -249,7 +249,7 @@ async fn a_stream_begins_a_bounded_number_of_requests_ahead() {
     }
 }
 
-/// The limit also applies in bytes. Other streams of the connection continue.
+/// The limit also applies to bytes. Other streams on the connection continue.
 #[tokio::test]
 async fn a_stream_that_is_not_read_holds_a_bounded_part() {
     let mut options = GrpcOptions::default();
@@ -273,7 +273,7 @@ async fn a_stream_that_is_not_read_holds_a_bounded_part() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// Each call has a window of its own, so an unread stream stops no other.
+/// Each call has its own window, so an unread stream stops no other stream.
 #[tokio::test]
 async fn a_stream_that_is_not_read_stops_no_other() {
     let mut options = GrpcOptions::default();
@@ -312,7 +312,7 @@ async fn a_stream_that_is_not_read_stops_no_unary_calls() {
     }
 }
 
-/// The responses of unary calls fill the connection, so that streams wait as well; both continue
+/// The responses to unary calls fill the connection, so streams wait as well. Both continue
 /// afterwards.
 #[tokio::test]
 async fn streams_wait_for_room_in_their_connection() {
@@ -341,7 +341,7 @@ async fn streams_wait_for_room_in_their_connection() {
     stream.check("end 0 ").await;
 }
 
-/// Responses that wait for earlier ones are dropped with their stream.
+/// Responses that wait for earlier ones are dropped together with their stream.
 #[tokio::test]
 async fn a_stream_that_is_reset_makes_room() {
     let mut fixture = Fixture::with(options_for_all(2 * MIB));
@@ -362,8 +362,7 @@ async fn a_stream_that_is_reset_makes_room() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// A model with endless responses is not stopped, but its stream ends, and its request is
-/// cancelled.
+/// A model with endless responses is not stopped, but its stream ends and its request is cancelled.
 #[tokio::test]
 async fn a_stream_with_endless_responses_ends() {
     let mut fixture = Fixture::with(options(MIB, 8 * MIB));
@@ -397,7 +396,7 @@ async fn a_stream_with_endless_responses_ends() {
     client.check_echo("inline", Bytes::from_static(b"x")).await;
 }
 
-/// A model that makes responses until its reader is congested.
+/// A model that sends responses until its reader is congested.
 struct Endless {
     request: InferenceRequest,
     sender: ResponseSender,
@@ -419,8 +418,8 @@ impl Endless {
     }
 }
 
-/// A decoupled model pauses for a client that does not read, and resumes when the client reads
-/// or disconnects.
+/// A decoupled model pauses for a client that does not read, and resumes when the client reads or
+/// disconnects.
 #[tokio::test]
 async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
     const RESPONSES: usize = 2_000;
@@ -433,7 +432,7 @@ async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
     for reads in [true, false] {
         sent.store(0, Ordering::SeqCst);
         let mut stream = client.stream().await;
-        // In addition to those that the client reads, its window holds some hundred.
+        // In addition to the responses that the client reads, its window holds some hundred.
         let mut request = infer_request("decoupled", Bytes::from(vec![7; KIB]));
         request.id = "1".into();
         stream.request(&request);
@@ -453,7 +452,8 @@ async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
         } else {
             stream.send.send_reset(Reason::CANCEL);
             fixture.unwritten_at_most(0).await;
-            // It resumes without a client: a cancelled model decides itself when to end.
+            // It resumes without a client, because a cancelled model decides for itself when to
+            // end.
             while count() < RESPONSES || !cancelled.is_cancelled() {
                 tokio::task::yield_now().await;
             }

@@ -22,7 +22,7 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
-/// An open door with two workers on threads of their own.
+/// An open door with two workers, each on a dedicated thread.
 pub(crate) struct Fixture {
     pub(crate) door: RunningDoor,
     pub(crate) fake: Arc<FakeServer>,
@@ -36,7 +36,7 @@ impl Fixture {
     }
 
     pub(crate) fn with(mut options: GrpcOptions) -> Self {
-        // Tests ping to learn that the server has taken what they sent.
+        // Tests use pings to find out that the server has received what they sent.
         options.keepalive.ping_strikes_max = 0;
         let (held_sender, held) = mpsc::unbounded_channel();
         let (mut workers, mut ends) = (Vec::new(), Vec::new());
@@ -58,7 +58,7 @@ impl Fixture {
         self.client_with(1 << 20).await
     }
 
-    /// A client with a window of `call_window_bytes` for each call, and a large window for
+    /// Returns a client with a window of `call_window_bytes` for each call and a large window for
     /// all calls together.
     pub(crate) async fn client_with(&self, call_window_bytes: u32) -> Client {
         let stream = TcpStream::connect(self.door.address()).await.unwrap();
@@ -78,7 +78,8 @@ impl Fixture {
         Client { send, task, ping }
     }
 
-    /// Waits until the unwritten responses take at least `bytes`; returns what they take.
+    /// Waits until the unwritten responses use at least `bytes`. Returns the number of bytes that
+    /// they use.
     pub(crate) async fn unwritten_at_least(&self, bytes: usize) -> usize {
         loop {
             let unwritten = self.door.unwritten_bytes();
@@ -89,7 +90,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until the unwritten responses take at most `bytes`.
+    /// Waits until the unwritten responses use at most `bytes`.
     pub(crate) async fn unwritten_at_most(&self, bytes: usize) {
         while self.door.unwritten_bytes() > bytes {
             tokio::task::yield_now().await;
@@ -114,14 +115,14 @@ pub(crate) struct CallResult {
 }
 
 impl CallResult {
-    /// The code and message of the status, from the head or from the trailers.
+    /// Returns the code and message of the status, from the headers or from the trailers.
     pub(crate) fn status(&self) -> (u32, String) {
         let get = |name| self.trailers.get(name).or(self.headers.get(name));
         let text = |name| get(name).map_or("", |value| value.to_str().unwrap());
         (text("grpc-status").parse().unwrap(), text("grpc-message").to_owned())
     }
 
-    /// The message of a successful call.
+    /// Returns the message of a successful call.
     pub(crate) fn message<M: Message + Default>(&self) -> M {
         assert_eq!(self.status(), (0, String::new()));
         assert_eq!(self.data[0], 0);
@@ -148,7 +149,7 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
     body.freeze()
 }
 
-/// A request for `model` with one raw tensor.
+/// Returns a request to `model` with one raw tensor.
 pub(crate) fn infer_request(model: &str, data: Bytes) -> ModelInferRequest {
     ModelInferRequest {
         model_name: model.into(),
@@ -181,7 +182,7 @@ pub(crate) fn infer_head() -> http::request::Builder {
 }
 
 impl Client {
-    /// Sends a call with its body in pieces.
+    /// Sends a call whose body consists of these pieces.
     pub(crate) async fn begin(
         &self,
         head: http::request::Builder,
@@ -222,7 +223,7 @@ impl Client {
 }
 
 impl Client {
-    /// Waits until the door has processed all sent data: each response to a ping marks the end of a
+    /// Waits until the door has processed all sent data: each ping response marks the end of a
     /// round.
     pub(crate) async fn settle(&self) {
         let mut ping = self.ping.lock().await;

@@ -1,4 +1,4 @@
-//! The client of a stream of inference requests.
+//! A client for streams of inference requests.
 
 use bytes::{Bytes, BytesMut};
 use galatea_protocol::inference::{ModelInferRequest, ModelStreamInferResponse};
@@ -37,7 +37,7 @@ impl StreamCall {
         assert!(self.try_infer(model, id), "the stream is over");
     }
 
-    /// Like [`Self::infer`], on a stream that may have ended; returns true if it had not.
+    /// Like [`Self::infer`], for a stream that may have ended. Returns true if it had not.
     pub(crate) fn try_infer(&mut self, model: &str, id: &str) -> bool {
         let mut request = infer_request(model, Bytes::from_static(b"x"));
         request.id = id.into();
@@ -48,7 +48,7 @@ impl StreamCall {
         self.send.send_data(Bytes::new(), true).unwrap();
     }
 
-    /// The next response, or the status at the end.
+    /// Returns the next response, or the status at the end.
     pub(crate) async fn next(&mut self) -> Result<ModelStreamInferResponse, (u32, String)> {
         loop {
             if let Some(prefix) = self.read.first_chunk::<5>() {
@@ -76,7 +76,7 @@ impl StreamCall {
         (text("grpc-status").parse().unwrap(), text("grpc-message").to_owned())
     }
 
-    /// The next response as text: ID, model and version, error, and whether it is final.
+    /// Returns the next response as text: ID, model and version, error, and whether it is final.
     pub(crate) async fn next_as_text(&mut self) -> String {
         match self.next().await {
             Err((code, message)) => format!("end {code} {message}"),
