@@ -82,8 +82,8 @@ pub struct Activity {
     waker: Lock<Option<Waker>>,
 }
 
-/// The states of a connection: `Serving` ⇄ `AwaitedStep` → `Overdue` → `Serving`, and `AwaitedStep(Idle)` →
-/// `Evicted`, which is final.
+/// The states of a connection: `Serving` ⇄ `AwaitedStep` → `Overdue` → `Serving`, and
+/// `AwaitedStep(Idle)` → `Evicted`, which is final.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ActivityState {
     /// The server is working, or the connection has not reported what it waits for.

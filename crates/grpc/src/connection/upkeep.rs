@@ -17,8 +17,8 @@ use crate::upkeep::{Observed, PingPolice, PingVerdict, Upkeep, UpkeepAction};
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
 /// The text sent to a client whose idle connection had to make room.
 const MAKES_ROOM: &[u8] = b"too_many_connections";
-/// The random variation in the maximum age of connections, in thousandths. It keeps connections
-/// that were opened together from ending together.
+/// The random variation in the maximum age of connections, in thousandths. The variation keeps
+/// connections that were opened together from ending together.
 const AGE_JITTER: u64 = 100;
 
 /// The state of a connection's pings and age.
