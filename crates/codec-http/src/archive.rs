@@ -74,7 +74,7 @@ impl ArchivePath {
     ///
     /// # Errors
     ///
-    /// If the directory is not that of an archive.
+    /// If the directory is not an archive's directory.
     pub fn of(url: &str) -> Result<Self, ArchiveUrlError> {
         let Some(directory) = normalized(url) else { return Err(ArchiveUrlError::form(url)) };
         if ["/dev/", "/proc/", "/sys/"].iter().any(|start| directory.starts_with(start)) {

@@ -211,8 +211,8 @@ pub struct RunningDoor {
 }
 
 impl RunningDoor {
-    /// Returns the address on which the door listens. If no port was given, it contains the port
-    /// that the system chose.
+    /// Returns the address on which the door listens. Its port is the one that the system chose if
+    /// none was given.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -224,7 +224,7 @@ impl RunningDoor {
         self.advance(DoorPhase::Draining);
     }
 
-    /// The number of open connections that were made before [`RunningDoor::stop_accepting`].
+    /// The number of open connections that were opened before [`RunningDoor::stop_accepting`].
     #[must_use]
     pub fn connections(&self) -> usize {
         self.door.connections.count()

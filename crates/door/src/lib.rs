@@ -40,9 +40,9 @@
 //! # Stopping
 //!
 //! A door has two transitions, [`RunningDoor::stop_accepting`] and [`RunningDoor::close`]. In
-//! between, [`RunningDoor::drained`] waits for the connections that were made before the first
-//! transition. The port stays open until the second, so new clients can be informed why they are
-//! not served. In the meantime, the protocol decides which connections end: `grpc` connections end
+//! between, [`RunningDoor::drained`] waits for the connections that were opened before the first
+//! transition. The port stays open until the second, so that new clients learn why they are not
+//! served. In the meantime, the protocol decides which connections end: `grpc` connections end
 //! after their calls, while `http` connections are served until their clients close them.
 //! `crates/galatea/src/shutdown.rs` stops the whole server.
 

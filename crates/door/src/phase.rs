@@ -11,8 +11,9 @@ use tokio::sync::watch;
 pub enum DoorPhase {
     /// Connections and requests are served.
     Serving,
-    /// Connections are still accepted so that clients can be informed, but the drain doesn't wait
-    /// for them. The protocol decides which requests to refuse and when a connection ends.
+    /// Connections are still accepted so that their clients learn why they are not served, but the
+    /// drain doesn't wait for them. The protocol decides which requests to refuse and when a
+    /// connection ends.
     Draining,
     /// The port is closed, and connections end immediately.
     Closed,

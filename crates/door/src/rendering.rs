@@ -79,7 +79,7 @@ impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
             if waiters.is_empty() {
                 continue;
             }
-            // Dropping the waiters informs the clients that there is no document.
+            // Dropping the waiters reports to the clients that there is no document.
             let Ok(document) = catch_panic(|| (self.render)(&key)) else { continue };
             for waiter in waiters {
                 // The receiver is dropped together with its client.

@@ -2,8 +2,8 @@
 //!
 //! Models may have taken all descriptors. Idle connections are then closed to make room for new
 //! ones. If none is idle for a while, clients are refused, so that they don't wait for a connection
-//! that never comes. One descriptor is reserved for refusals; it is given up while a client is
-//! informed.
+//! that never comes. One descriptor is reserved for this purpose and is given up while a client is
+//! refused.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl DescriptorShortage {
         }
         let since = *self.since.get_or_insert(now);
         let has_waited = now.saturating_duration_since(since) >= PATIENCE;
-        // Clients that can't be informed keep waiting.
+        // Clients that can't receive a refusal keep waiting.
         if text.is_empty() || !has_waited || self.spare.take().is_none() {
             tokio::time::sleep(PAUSE).await;
             self.spare = self.spare.take().or_else(spare);

@@ -82,12 +82,12 @@ static HEAD: LazyLock<HeaderMap> = LazyLock::new(|| head(None));
 static SUCCESS: LazyLock<HeaderMap> =
     LazyLock::new(|| HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]));
 
-/// The trailers of a successful call.
+/// Returns the trailers of a successful call.
 pub(crate) fn success_trailers() -> HeaderMap {
     SUCCESS.clone()
 }
 
-/// The trailers of a failed call.
+/// Creates the trailers of a failed call.
 pub(crate) fn failure_trailers(failure: &Failure) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     put_failure(&mut trailers, failure);

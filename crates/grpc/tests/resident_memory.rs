@@ -149,7 +149,7 @@ async fn unread_responses_retain_little_memory() {
     }
 }
 
-/// An HTTP/2 client that uses no memory, so that the process only has the server's.
+/// An HTTP/2 client that uses no memory itself, so that all memory of the process is the server's.
 struct RawClient {
     socket: TcpStream,
     received: Vec<u8>,

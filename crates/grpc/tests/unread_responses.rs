@@ -432,7 +432,7 @@ async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
     for reads in [true, false] {
         sent.store(0, Ordering::SeqCst);
         let mut stream = client.stream().await;
-        // In addition to the responses that the client reads, its window holds some hundred.
+        // In addition to the responses that the client reads, its window has room for some hundred.
         let mut request = infer_request("decoupled", Bytes::from(vec![7; KIB]));
         request.id = "1".into();
         stream.request(&request);

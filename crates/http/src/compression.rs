@@ -1,7 +1,7 @@
 //! Compressed bodies of inference requests and responses.
 //!
-//! Short bodies are processed on the I/O thread. Longer bodies go to dedicated threads, of which
-//! there are no more than processors, because an I/O thread serves many other connections.
+//! Short bodies are processed on the I/O thread. Longer bodies go to dedicated threads, at most one
+//! per processor, because an I/O thread serves many other connections.
 
 use std::mem;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The JSON of inference requests and responses, and of generate requests.
 //!
-//! Short JSON is read and written on the I/O thread. Long JSON goes to dedicated threads, of which
-//! there are no more than processors, because an I/O thread serves many other connections.
+//! Short JSON is read and written on the I/O thread. Long JSON goes to dedicated threads, at most
+//! one per processor, because an I/O thread serves many other connections.
 
 use std::pin::Pin;
 use std::sync::Arc;

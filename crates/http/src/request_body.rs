@@ -120,8 +120,8 @@ impl From<LedgerExhausted> for BodyError {
 }
 
 /// The size below which data frames count as chunks, because hyper does not report where chunks
-/// begin. Few chunked bodies come through hyper. Longer frames are parts of large chunks, cut by
-/// the network's segments, and need no limit of their own.
+/// begin. Few chunked bodies come through hyper. Longer frames are parts of large chunks that were
+/// split into network segments, and need no limit.
 const CHUNK_BYTES: usize = 512;
 
 /// The limits for draining a body.

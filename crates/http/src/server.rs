@@ -122,7 +122,7 @@ impl<E: Endpoint> Protocol for Http1<E> {
     }
 }
 
-/// The response to a client whose connection exceeds the limit.
+/// The response to a client whose connection exceeds the connection limit.
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     Content-Type: application/json\r\n\
     Retry-After: 1\r\n\

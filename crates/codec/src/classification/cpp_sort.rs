@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     /// FNV-1a over element orders, given as indices. The program that generated the expected
-    /// numbers with `std::sort` of GCC 12 does the same.
+    /// numbers with `std::sort` of GCC 12 computes the same hash.
     struct Orders(u64);
 
     impl Orders {

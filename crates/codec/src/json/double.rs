@@ -342,7 +342,7 @@ mod tests {
     }
 
     /// FNV-1a over strings. The program that generated the expected numbers with RapidJSON 1.1.0
-    /// does the same.
+    /// computes the same hash.
     struct Texts(u64);
 
     impl Texts {

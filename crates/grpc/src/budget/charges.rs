@@ -18,7 +18,7 @@ const OVERHEAD_BYTES: usize = 2 << 10;
 pub(crate) struct RequestSize {
     /// The total size.
     pub(crate) bytes: usize,
-    /// The size of the parts without a charge of their own. Long messages and tensors are charged
+    /// The size of the parts that aren't charged separately. Long messages and tensors are charged
     /// by their owners.
     uncharged: usize,
 }
@@ -58,13 +58,13 @@ impl RequestSize {
 pub(crate) struct RequestCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
-    /// The bytes charged to the account, which are those without a charge of their own.
+    /// The bytes charged to the account, which are those that aren't charged separately.
     charged: usize,
     kind: CallKind,
 }
 
 impl RequestCharge {
-    /// Counts a request, and charges the parts without a charge of their own.
+    /// Counts a request, and charges the parts that aren't charged separately.
     ///
     /// # Errors
     ///

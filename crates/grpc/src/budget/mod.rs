@@ -34,7 +34,7 @@
 //! All of these bytes are also charged to the connection's account, its share of the memory that
 //! the connections of all doors may use (`--memory-limit`). The account counts memory once: a long
 //! message is charged by its owner, before its buffer grows, so its tensors, and the responses that
-//! return them, have no charge of their own.
+//! return them, are not charged separately.
 
 mod charges;
 mod memory_budget;

@@ -59,7 +59,7 @@ impl ResponseBudget {
 pub(crate) struct Outgoing {
     message: MessageChunks,
     bytes: usize,
-    /// The bytes charged to the account, which are those without a charge of their own.
+    /// The bytes charged to the account, which are those that aren't charged separately.
     charged: usize,
     budget: ResponseBudget,
     /// Records when the response is written.

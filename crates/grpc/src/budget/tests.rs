@@ -128,7 +128,7 @@ fn arriving_messages_are_bounded_together_and_not_alone() {
     assert_eq!(budget.request_bytes(), 0);
 }
 
-/// Checks that bytes without a charge of their own are charged to the connection's account.
+/// Checks that bytes that aren't charged separately are charged to the connection's account.
 #[test]
 fn requests_and_responses_are_charged_to_the_account() {
     let ledger = Arc::new(Ledger::new(Some(100_000)));

@@ -89,8 +89,8 @@ impl PartialMessage {
     }
 
     /// Makes room for `needed` bytes and as many again, or borrows memory for the whole message.
-    /// From then on the whole message is charged, so if many arrive at once, those that fit in
-    /// memory are accepted and the others are refused early.
+    /// From then on, the whole message is charged. If many messages arrive at once, those that fit
+    /// in memory are therefore accepted and the others are refused early.
     fn make_room(&mut self, needed: usize) -> Result<(), Failure> {
         let threshold = loan_threshold(self.length);
         if needed >= threshold {

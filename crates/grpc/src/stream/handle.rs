@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 
-    /// Responses hold the budget, which holds the inbox, which holds responses.
+    /// Responses hold the budget, the budget holds the inbox, and the inbox holds responses.
     #[test]
     fn a_closed_inbox_holds_no_response() {
         let (inbox, budget) = connection();

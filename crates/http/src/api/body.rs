@@ -46,7 +46,7 @@ impl Api {
         Ok(Err(http_response::closing(refusal)))
     }
 
-    /// Refuses a body for which there is no memory. The rest of the body is read and discarded, so
+    /// Refuses a body that doesn't fit in memory. The rest of the body is read and discarded, so
     /// the connection can continue.
     async fn out_of_memory<B: RequestBody>(
         &self,

@@ -174,7 +174,7 @@ fn code(beginning: Beginning) -> Result<StatusCode, Status> {
     }
 }
 
-/// Creates the response to a request for a single response. As in Triton, the status is that of the
+/// Creates the response to a request for a single response. As in Triton, it has the status of the
 /// first response even if there are others.
 fn single(collected: Collected) -> Result<HttpResponse, Status> {
     let code = code(collected.beginning)?;

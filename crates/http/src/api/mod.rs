@@ -45,7 +45,7 @@ use crate::single_response::InferenceResult;
 use crate::traffic::TrafficRecorder;
 use crate::{HttpOptions, LoadReportSource, RequestLog};
 
-/// The endpoint of the inference door, parts of which doors with other paths also use.
+/// The endpoint of the inference door. Doors with other paths also use parts of it.
 pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
@@ -233,8 +233,9 @@ impl Api {
         }
     }
 
-    /// Responds at the other endpoints. Inference requests are far more common, and their futures
-    /// have no room for those of the other endpoints, because a future is moved when it begins.
+    /// Responds at the other endpoints. Inference requests are far more common. Their futures
+    /// reserve no room for the futures of other endpoints, because a future is moved when it
+    /// begins.
     async fn serve_other<B: RequestBody>(
         &self,
         route: Route<'_>,

@@ -47,7 +47,7 @@ pub(super) struct WantedArchive {
 #[derive(Clone)]
 struct LoadedArchive {
     target: String,
-    /// The repository, and those of later loads of the same name with other model names.
+    /// The repository, and the repositories of later loads of the same name with other model names.
     repositories: Vec<String>,
 }
 

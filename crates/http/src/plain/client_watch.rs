@@ -22,7 +22,7 @@ pub(super) struct ClientWatch<'s> {
     stream: Sender<'s>,
     /// True if the whole body has been received. Until then, reading the body detects the end.
     is_body_whole: &'s AtomicBool,
-    /// True if the end of the connection is visible. It isn't while further requests precede it.
+    /// True if the end of the connection is visible. Further requests in front of the end hide it.
     is_end_visible: bool,
 }
 
@@ -84,7 +84,8 @@ impl<'s> ClientWatch<'s> {
         }
     }
 
-    /// Does the same for a client that sends no more.
+    /// Returns the result of `respond` for a client that sends no more, unless it rejects the data
+    /// that it is sent.
     async fn unless_reset<T, F>(
         self,
         respond: Pin<&mut impl Future<Output = Result<T, F>>>,
