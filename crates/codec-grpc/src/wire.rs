@@ -1,6 +1,6 @@
 //! Reads the protobuf wire format from a slice.
 
-/// An error that means that the bytes are not a message of the expected type.
+/// The error for bytes that are not a message of the expected type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct MalformedMessage;
 

@@ -67,7 +67,7 @@ impl Timeouts {
     }
 }
 
-/// An error that means that the wait took too long or the connection had to make room.
+/// The error for a wait that took too long, or for a connection that had to make room.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Overdue;
 

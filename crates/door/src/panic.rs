@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// An error that means that the work panicked. The panic was reported where it happened.
+/// The error for work that panicked. The panic was reported where it happened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Panicked;
 

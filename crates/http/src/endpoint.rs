@@ -34,7 +34,7 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     }
 }
 
-/// An error that means that the connection ended during a request and is closed without a response.
+/// The error for a connection that ended during a request and is closed without a response.
 #[derive(Debug)]
 pub(crate) struct Disconnected;
 

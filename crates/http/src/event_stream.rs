@@ -75,8 +75,8 @@ impl ResponseSink for EventSink {
     }
 }
 
-/// An error that means that events were lost, because the client reads too slowly for a model that
-/// doesn't pause.
+/// The error for events that were lost because the client reads too slowly for a model that doesn't
+/// pause.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventsLost;
 

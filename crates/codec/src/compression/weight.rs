@@ -19,7 +19,7 @@ pub(super) fn leading_number(text: &[u8]) -> Option<f64> {
     Some(if is_negative { -value } else { value })
 }
 
-/// Parses infinity and not-a-number by name.
+/// Parses the names of infinity and not-a-number.
 fn named(text: &[u8]) -> Option<f64> {
     let name = text.get(..3)?.to_ascii_lowercase();
     match name.as_slice() {

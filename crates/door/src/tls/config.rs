@@ -42,7 +42,7 @@ pub enum TlsFileRole {
     Roots,
 }
 
-/// An error that means that a fault in a file prevents a configuration.
+/// The error for a fault in a file that prevents a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     /// The file.

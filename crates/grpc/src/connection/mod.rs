@@ -200,7 +200,7 @@ impl Wake for ResetFlag {
     }
 }
 
-/// An error that means that the connection has ended.
+/// The error for a connection that has ended.
 struct ConnectionClosed;
 
 impl Future for ConnectionTask {

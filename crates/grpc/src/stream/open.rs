@@ -39,7 +39,7 @@ pub(crate) struct Stream {
     is_paused: bool,
 }
 
-/// An error that means that the client has reset the stream.
+/// The error for a stream that the client has reset.
 pub(crate) struct StreamReset;
 
 /// The next input of a stream.

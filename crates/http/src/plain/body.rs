@@ -70,7 +70,7 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
     /// Receives some of the missing bytes into `buffer` and returns their number.
     ///
     /// The read requests one byte more than is missing. If the system returns fewer bytes than
-    /// requested, nothing is left, which then needs no further system call to find out.
+    /// requested, nothing is left, and no further system call is needed to find that out.
     async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, BodyError> {
         let spare = buffer.capacity().saturating_sub(buffer.len());
         let wanted = usize::try_from(self.missing).unwrap_or(usize::MAX).saturating_add(1);

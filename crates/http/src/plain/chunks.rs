@@ -46,7 +46,7 @@ enum ChunkState {
     Done,
 }
 
-/// An error that means that the bytes are not a chunked body.
+/// The error for bytes that are not a chunked body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 

@@ -1,7 +1,8 @@
 //! Writes the events of a response as chunks while watching the client.
 //!
 //! A client that closes its sending side may still read, as `client_watch.rs` explains. To find out
-//! whether it does, a zero is sent in front of the next chunk's size, which it doesn't change.
+//! whether it does, a zero is sent in front of the next chunk's size; a leading zero doesn't change
+//! the size.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Write};
