@@ -1,4 +1,4 @@
-//! A backend's declarations about itself: the object that `TRITONBACKEND_GetBackendAttribute` fills
+//! Attributes that a backend declares: the object that `TRITONBACKEND_GetBackendAttribute` fills
 //! in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use galatea_config::{InstanceKind, PreferredInstances};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-/// Attributes while the backend fills them in.
+/// Backend attributes while the backend fills them in.
 #[derive(Default)]
 pub(crate) struct BackendAttributesObject {
     preferred: Lock<Vec<PreferredInstances>>,
@@ -44,8 +44,8 @@ fn kind(kind: TRITONSERVER_InstanceGroupKind) -> Result<Option<InstanceKind>, St
 }
 
 functions! {
-    /// Adds a group of instances that the backend prefers. The server uses the first possible
-    /// group.
+    /// Adds an instance group that the backend prefers. The server uses the first group that is
+    /// possible.
     fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
         backend_attributes: *mut TRITONBACKEND_BackendAttribute,
         kind_: TRITONSERVER_InstanceGroupKind,

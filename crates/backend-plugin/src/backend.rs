@@ -1,4 +1,4 @@
-//! A backend: one opened library under one name.
+//! A backend: one library opened under one backend name.
 
 use core::ffi::{CStr, c_void};
 use std::ffi::CString;
@@ -41,7 +41,7 @@ pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) entry_points: BackendEntryPoints,
     pub(crate) preferred: Lock<Vec<PreferredInstances>>,
-    /// True if instances of a model may be created in parallel.
+    /// True if a model's instances may be created in parallel.
     parallel: AtomicBool,
     /// The GPUs that the server uses.
     pub(crate) devices: Devices,
@@ -49,16 +49,16 @@ pub(crate) struct Backend {
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
-/// The facts that a backend learns about itself at initialisation.
+/// The facts that a backend receives during initialisation.
 pub(crate) struct BackendInfo<'a> {
     pub(crate) name: &'a str,
     pub(crate) directory: &'a str,
-    /// The command-line settings, as JSON.
+    /// The command-line settings as JSON.
     pub(crate) config: String,
     pub(crate) server: ServerPointer,
     /// The GPUs that the backend may use.
     pub(crate) devices: Devices,
-    /// `None` if a later version of the files would be indistinguishable from this one.
+    /// `None` if a later version of the files couldn't be distinguished from this one.
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
@@ -91,7 +91,7 @@ impl Backend {
         }
         if let Some(attributes) = backend.entry_points.attributes {
             let declared = Owned::new(BackendAttributesObject::default());
-            // SAFETY: both objects live longer than the call.
+            // SAFETY: both objects outlive the call.
             unsafe { take_c(attributes(backend.address(), declared.address())) }?;
             let declared = declared.into_inner().unwrap_or_default();
             backend.parallel.store(declared.wants_parallel_loading(), Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Creates a built-in backend, for C code that accompanies its models.
+    /// Creates a built-in backend for C code that accompanies its models.
     pub(crate) fn of_built_in(identity: BackendInfo<'_>) -> Result<Self, Status> {
         Self::initialize(BackendEntryPoints::NONE, identity)
     }
@@ -109,7 +109,8 @@ impl Backend {
         self.object.address()
     }
 
-    /// The way of creation that the backend declared. The default is one instance after another.
+    /// The instance creation mode that the backend declared. By default, instances are created one
+    /// at a time.
     pub(crate) fn instance_creation(&self) -> InstanceCreation {
         match self.parallel.load(Ordering::Relaxed) {
             true => InstanceCreation::Parallel,
@@ -121,7 +122,7 @@ impl Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         let Some(finalize) = self.entry_points.finalize else { return };
-        // SAFETY: the object is released after this; no model uses it any more.
+        // SAFETY: the object is released only afterwards, and no model uses it any more.
         if let Err(status) = unsafe { take_c(finalize(self.address())) } {
             log::error(&format!("failed finalizing backend '{}': {status}", self.name));
         }
@@ -130,9 +131,9 @@ impl Drop for Backend {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn object<'a>(backend: *mut TRITONBACKEND_Backend) -> Result<&'a BackendObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(backend, "backend") }
 }
 
@@ -159,7 +160,7 @@ functions! {
         pointer::write(backend_config, object(backend)?.config.address(), "backend_config")
     }
 
-    /// Returns the way in which instances may be called.
+    /// Returns the execution policy.
     fn TRITONBACKEND_BackendExecutionPolicy(
         backend: *mut TRITONBACKEND_Backend,
         policy: *mut TRITONBACKEND_ExecutionPolicy,
@@ -168,8 +169,8 @@ functions! {
         pointer::write(policy, found, "policy")
     }
 
-    /// Sets how instances may be called. With either policy, each instance on the CPU has its own
-    /// thread, as in Triton.
+    /// Sets the execution policy. With either policy, each CPU instance has its own thread, as in
+    /// Triton.
     fn TRITONBACKEND_BackendSetExecutionPolicy(
         backend: *mut TRITONBACKEND_Backend,
         policy: TRITONBACKEND_ExecutionPolicy,
@@ -205,7 +206,7 @@ functions! {
         pointer::write(manager, object(backend)?.memory_manager.address(), "manager")
     }
 
-    /// Returns the state that the backend attached to itself.
+    /// Returns the state that the backend has attached to itself.
     fn TRITONBACKEND_BackendState(
         backend: *mut TRITONBACKEND_Backend,
         state: *mut *mut c_void,

@@ -12,7 +12,7 @@ use galatea_infer::Status;
 use crate::library::search::SearchScope;
 use crate::strategy_loader::StrategyLoader;
 
-/// Forwards everything to the backend except the batching strategy.
+/// Forwards everything except the batching strategy to the backend.
 pub(crate) struct BackendWithStrategies {
     pub(crate) backend: Arc<dyn BackendTrait>,
     pub(crate) scope: SearchScope,
@@ -62,7 +62,7 @@ impl BackendTrait for BackendWithStrategies {
         self.strategies.batch_rule(loaded, self.scope)
     }
 
-    /// A strategy chooses the batch but does not change the responses.
+    /// A strategy selects the batch but doesn't change the responses.
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         self.backend.fingerprint(loaded)
     }

@@ -1,4 +1,4 @@
-//! Tensors in GPU memory: placing inputs for instances, and making outputs.
+//! Tensors in GPU memory: input placement and output allocation.
 
 use core::ffi::c_void;
 use std::any::Any;
@@ -8,8 +8,8 @@ use galatea_devices::{DeviceBuffer, Devices, Error};
 use galatea_infer::{InputTensor, Status};
 use galatea_tensor::{Buffer, DeviceRegion, ForeignError};
 
-/// Puts inputs where an instance can use them: inputs in the memory of any GPU go to the instance's
-/// GPU, or else to host memory. Memory that a client may change is copied.
+/// Places inputs where an instance can use them: inputs in any GPU's memory are moved to the
+/// instance's GPU, or otherwise to host memory. Memory that a client may modify is copied.
 pub(crate) fn place_inputs(
     inputs: &mut [InputTensor],
     gpu: Option<u32>,
@@ -33,7 +33,7 @@ pub(crate) fn place_inputs(
     Ok(())
 }
 
-/// A copy in the memory of a GPU; `None` if the GPU has no memory left.
+/// Copies data to a GPU's memory. `None` if the GPU has no memory left.
 fn copy_on(gpu: u32, data: &Buffer, devices: &Devices) -> Result<Option<Buffer>, Status> {
     let failed = |error: &Error| ForeignError::Device(format!("failed to use CUDA copy: {error}"));
     let number = i32::try_from(gpu).unwrap_or(i32::MAX);
@@ -52,8 +52,8 @@ pub(crate) struct DeviceOutput {
 }
 
 impl DeviceOutput {
-    /// `None` if the server doesn't use this GPU, or has no memory for outputs left on it. The
-    /// memory is zeroed, just like host memory.
+    /// Allocates zeroed memory. `None` if the server doesn't use this GPU or the GPU has no output
+    /// memory left.
     pub(crate) fn new(devices: &Devices, number: i64, byte_size: u64) -> Option<Self> {
         let device = devices.device(i32::try_from(number).ok()?).ok()?;
         let memory = devices.pooled_zeros(device, usize::try_from(byte_size).ok()?).ok()?;
@@ -73,7 +73,7 @@ impl DeviceOutput {
         self.memory.len()
     }
 
-    /// The output, which the plug-in has written.
+    /// Returns the output that the plug-in has written.
     pub(crate) fn into_buffer(self) -> Buffer {
         self.devices.tensor(self.memory)
     }

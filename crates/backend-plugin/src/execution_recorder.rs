@@ -1,14 +1,14 @@
-//! Records the executions of a request.
+//! Records a request's executions.
 
 use std::sync::Weak;
 
 use galatea_infer::{ExecutionSummary, ExecutionTimes, FailureReason, StatisticsReporter, Trace};
 
-/// Records the executions of one request in the server's statistics and in the request's trace.
+/// Records a request's executions in the server's statistics and the request's trace.
 #[derive(Clone)]
 pub(crate) struct ExecutionRecorder {
     pub(crate) statistics: StatisticsReporter,
-    /// Alive until the request is released.
+    /// Valid until the request is released.
     pub(crate) trace: Option<Weak<Trace>>,
 }
 

@@ -1,12 +1,11 @@
 //! Ends a process while libraries are still executing.
 
-/// Ends the process at once with this exit code. No destructor and no exit handler of a
-/// library runs, and the C library's streams aren't flushed.
+/// Ends the process immediately with this exit code. Libraries' destructors and exit handlers don't
+/// run, and the C library's streams aren't flushed.
 ///
-/// Meant for a process in which a library, such as ONNX Runtime or a plug-in, may still be
-/// executing: its threads run until the last moment and must not find its objects destroyed.
+/// Intended for a process in which a library, such as ONNX Runtime or a plug-in, may still be
+/// executing: its threads run until the last moment and must not find their objects destroyed.
 pub fn end_process(code: i32) -> ! {
-    // SAFETY: it takes any number, doesn't return, and accesses no memory of this
-    // process.
+    // SAFETY: `_exit` accepts any number, doesn't return, and doesn't access this process's memory.
     unsafe { libc::_exit(code) }
 }

@@ -2,8 +2,7 @@
 
 use galatea_c_objects::exports::ExportedFunction;
 
-/// Every function of tritonbackend.h, tritoncache.h and tritonrepoagent.h that a server
-/// provides.
+/// All functions of tritonbackend.h, tritoncache.h and tritonrepoagent.h that a server provides.
 pub(crate) fn all() -> Vec<ExportedFunction> {
     [
         crate::agent::functions::exported(),

@@ -1,4 +1,4 @@
-//! Memory that a plug-in writes and the server passes on.
+//! Host memory that a plug-in writes and the server passes on.
 
 use core::ffi::c_void;
 use std::alloc::{Layout, alloc_zeroed};
@@ -10,23 +10,23 @@ use galatea_tensor::Buffer;
 /// The alignment that vector instructions need.
 const ALIGNMENT: usize = 64;
 
-/// A region of CPU memory. It is zeroed, so that bytes that a plug-in doesn't write reveal nothing
-/// about the server.
+/// A region of CPU memory. It is zeroed, so that any bytes that a plug-in doesn't write reveal
+/// nothing about the server.
 pub(crate) struct HostBuffer {
     storage: Vec<u8>,
     offset: usize,
     byte_size: usize,
-    /// Computed once: the vector is not accessed while C writes through the address.
+    /// Computed once, because the vector must not be accessed while C writes through the address.
     address: *mut u8,
 }
 
-// SAFETY: the address is that of the vector's own memory.
+// SAFETY: the address points to the vector's own memory.
 unsafe impl Send for HostBuffer {}
-// SAFETY: nothing is written through a shared reference.
+// SAFETY: no writes occur through a shared reference.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// `None` if there is not enough memory.
+    /// Creates a zeroed region. `None` if there isn't enough memory.
     pub(crate) fn new(byte_size: u64) -> Option<Self> {
         let byte_size = usize::try_from(byte_size).ok()?;
         let mut storage = zeros(byte_size.checked_add(ALIGNMENT)?)?;
@@ -57,27 +57,28 @@ impl HostBuffer {
         self.byte_size
     }
 
-    /// The first bytes, which C may write concurrently if it breaks its contract.
+    /// The first bytes. C may modify them concurrently if it violates its contract.
     pub(crate) fn first(&self, byte_size: usize) -> &[u8] {
         let end = self.offset + byte_size.min(self.byte_size);
         self.storage.get(self.offset..end).unwrap_or_default()
     }
 
-    /// A view of the first bytes of shared memory, which C may write again once no reader is left.
+    /// A view of the first bytes of shared memory. C may write to the memory again once no reader
+    /// remains.
     pub(crate) fn shared(memory: Arc<Self>, byte_size: usize) -> Buffer {
         Buffer::from_bytes(Bytes::from_owner(SharedBytes { memory, byte_size }))
     }
 
-    /// The bytes, without copying them.
+    /// Returns the bytes without copying them.
     pub(crate) fn into_buffer(self) -> Buffer {
         let end = self.offset + self.byte_size;
         Buffer::from_bytes(Bytes::from(self.storage).slice(self.offset..end))
     }
 }
 
-/// A zeroed vector of `byte_size` bytes, at least one. `None` if the memory can't be allocated: the
-/// size comes from a plug-in, and a failed allocation of a plain vector would end the process. As
-/// with a vector of zeros, pages are allocated only when they are written.
+/// Returns a zeroed vector of `byte_size` bytes, at least one, or `None` if the allocation fails. A
+/// failed `vec!` allocation would end the process, and the size comes from a plug-in. As with
+/// `vec!`, pages are allocated only when they are written.
 fn zeros(byte_size: usize) -> Option<Vec<u8>> {
     let layout = Layout::array::<u8>(byte_size).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the size is not 0.
@@ -85,12 +86,11 @@ fn zeros(byte_size: usize) -> Option<Vec<u8>> {
     if memory.is_null() {
         return None;
     }
-    // SAFETY: the memory is the global allocator's, has `byte_size` bytes, and all of
-    // them are zero.
+    // SAFETY: the memory comes from the global allocator and contains `byte_size` zeroed bytes.
     Some(unsafe { Vec::from_raw_parts(memory, byte_size, byte_size) })
 }
 
-/// The leading part of memory that has several owners.
+/// The leading part of a memory region that has several owners.
 struct SharedBytes {
     memory: Arc<HostBuffer>,
     byte_size: usize,

@@ -1,4 +1,4 @@
-//! An instance, which executes batches.
+//! A model instance, which executes batches.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -32,13 +32,13 @@ pub(crate) struct InstanceObject {
     host_policy: Owned<MessageObject>,
     is_passive: bool,
     profiles: Vec<CString>,
-    /// The kind and number of each additional processor.
+    /// The kind and number of each secondary device.
     secondary_devices: Vec<(CString, i64)>,
     pub(crate) model: Arc<Model>,
     state: AtomicPtr<c_void>,
     memory_usage: MemoryReport,
-    /// The requests of the latest batch that were released for another execution, with the
-    /// recorders of their executions.
+    /// The requests of the latest batch that were released for rescheduling, with their execution
+    /// recorders.
     rescheduled: Lock<Vec<(usize, ExecutionRecorder)>>,
 }
 galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
@@ -50,9 +50,9 @@ impl InstanceObject {
         u32::try_from(self.device_id).ok().filter(|_| is_on_gpu)
     }
 
-    /// The recorder for the execution of a request that was released for another execution. Triton
-    /// lets backends report on such requests, because they are the same objects in their next
-    /// execution. Here backends may report on them until the next batch.
+    /// The execution recorder of a request that was released for rescheduling. Triton lets backends
+    /// report on such a request at any time, because the same object is used for its next
+    /// execution. Here, backends may report on the request until the next batch begins.
     pub(crate) fn rescheduled(
         &self,
         request: *mut TRITONBACKEND_Request,
@@ -80,13 +80,13 @@ pub(crate) struct InstanceCount {
 }
 
 impl InstanceCount {
-    /// Counts an instance until the returned value is dropped.
+    /// Counts an instance until the returned guard is dropped.
     pub(crate) fn count_instance(self: &Arc<Self>) -> InstanceLife {
         *self.count.lock("count an instance") += 1;
         InstanceLife(self.clone())
     }
 
-    /// Waits until no instance is left.
+    /// Waits until all instances have been finalised.
     pub(crate) fn wait_for_none(&self) {
         let mut count = self.count.lock("wait for the ends of instances");
         while *count > 0 {
@@ -95,7 +95,7 @@ impl InstanceCount {
     }
 }
 
-/// The life of an instance, from before its initialisation until its finalisation.
+/// A counted instance's lifetime, from before its initialisation until its finalisation.
 pub(crate) struct InstanceLife(Arc<InstanceCount>);
 
 impl Drop for InstanceLife {
@@ -106,7 +106,7 @@ impl Drop for InstanceLife {
 }
 
 impl Instance {
-    /// Creates an instance and lets the backend initialise it.
+    /// Creates an instance and calls the backend's initialisation function.
     pub(crate) fn initialize(
         model: Arc<Model>,
         at: &Placement,
@@ -162,15 +162,15 @@ impl Instance {
         }
     }
 
-    /// Forgets the rescheduled requests of the previous batch.
+    /// Clears the previous batch's rescheduled requests.
     pub(crate) fn begin_batch(&self) {
         if let Some(object) = self.object.get() {
             object.rescheduled.lock("begin a batch").clear();
         }
     }
 
-    /// The backend's promises about executions. By default executions may block on anything. A
-    /// decoupled model never gets a stronger guarantee, because sending many responses may wait for
+    /// The backend's guarantee about executions. By default, an execution may block on anything. A
+    /// decoupled model never gets a stronger guarantee, because sending many responses may block on
     /// slow clients.
     pub(crate) fn guarantee(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
         let entry_points = &self.model.info.backend.entry_points;
@@ -194,15 +194,15 @@ impl Drop for Instance {
     fn drop(&mut self) {
         let finalize = self.model.info.backend.entry_points.instance_finalize;
         let Some(finalize) = finalize else { return };
-        // SAFETY: the object is released after this; nothing uses it any more.
+        // SAFETY: the object is released only afterwards, and nothing uses it any more.
         if let Err(status) = unsafe { take_c(finalize(self.address())) } {
             log::error(&format!("failed finalizing model instance '{}': {status}", self.name));
         }
     }
 }
 
-/// Keeps an instance, and so its model, from being finalised. Every object that the plug-in may
-/// still use has a guard.
+/// Keeps an instance, and therefore its model, from being finalised. Every object that the plug-in
+/// may still use contains a guard.
 pub(crate) struct InstanceGuard(Option<Arc<Instance>>);
 
 impl InstanceGuard {
@@ -210,7 +210,7 @@ impl InstanceGuard {
         Self(Some(instance))
     }
 
-    /// A guard that protects no instance.
+    /// Creates a guard that protects no instance.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
@@ -226,7 +226,7 @@ impl InstanceGuard {
         }
     }
 
-    /// Records a request that is released for another execution.
+    /// Records that a request is being released for rescheduling.
     pub(crate) fn record_rescheduled(
         &self,
         request: *mut TRITONBACKEND_Request,
@@ -252,8 +252,8 @@ impl Clone for InstanceGuard {
 }
 
 impl Drop for InstanceGuard {
-    /// Finalises on a separate thread if this is the last guard, because the plug-in itself often
-    /// drops it, on a thread that its finalisation would wait for.
+    /// Finalises the instance on a separate thread if this is the last guard. The plug-in itself
+    /// often drops the last guard, on a thread that the finalisation would wait for.
     fn drop(&mut self) {
         let Some(last) = self.0.take().and_then(Arc::into_inner) else { return };
         let name = last.name.clone();
@@ -279,11 +279,11 @@ fn secondary_devices(group: Option<&InstanceGroup>) -> Vec<(CString, i64)> {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn object<'a>(
     instance: *mut TRITONBACKEND_ModelInstance,
 ) -> Result<&'a InstanceObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(instance, "instance") }
 }
 
@@ -302,7 +302,7 @@ functions! {
         pointer::write(name, object(instance)?.name.as_ptr(), "name")
     }
 
-    /// Returns the kind of processor.
+    /// Returns the kind of device that the instance runs on.
     fn TRITONBACKEND_ModelInstanceKind(
         instance: *mut TRITONBACKEND_ModelInstance,
         kind: *mut TRITONSERVER_InstanceGroupKind,
@@ -310,7 +310,7 @@ functions! {
         pointer::write(kind, object(instance)?.kind, "kind")
     }
 
-    /// Returns the processor's number; 0 for processors without numbers.
+    /// Returns the device number, or 0 for devices without numbers.
     fn TRITONBACKEND_ModelInstanceDeviceId(
         instance: *mut TRITONBACKEND_ModelInstance,
         device_id: *mut i32,
@@ -334,7 +334,7 @@ functions! {
         pointer::write(is_passive, object(instance)?.is_passive, "is_passive")
     }
 
-    /// Returns the number of profiles that the instance may use.
+    /// Returns the number of profiles that are available to the instance.
     fn TRITONBACKEND_ModelInstanceProfileCount(
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
@@ -356,7 +356,7 @@ functions! {
         pointer::write(profile_name, found.as_ptr(), "profile_name")
     }
 
-    /// Returns the number of additional processors that the instance uses.
+    /// Returns the number of secondary devices that the instance uses.
     fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
@@ -365,7 +365,7 @@ functions! {
         pointer::write(count, found, "count")
     }
 
-    /// Returns an additional processor.
+    /// Returns a secondary device's properties.
     fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
         instance: *mut TRITONBACKEND_ModelInstance,
         index: u32,
@@ -388,7 +388,7 @@ functions! {
         pointer::write(model, object(instance)?.model.address(), "model")
     }
 
-    /// Returns the state that the backend attached to the instance.
+    /// Returns the state that the backend has attached to the instance.
     fn TRITONBACKEND_ModelInstanceState(
         instance: *mut TRITONBACKEND_ModelInstance,
         state: *mut *mut c_void,

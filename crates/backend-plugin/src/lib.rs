@@ -2,16 +2,16 @@
 //! (`libtritoncache_NAME.so`) and repository agents (`libtritonrepoagent_NAME.so`) that
 //! were built for the C interface of Triton Inference Server.
 //!
-//! The crate finds and opens libraries and provides the functions that they call. To the rest of
-//! the server, it is a [`galatea_backend::Backend`], a [`galatea_backend::ResponseCache`] and
-//! [`galatea_backend::ModelAgents`] like any other.
+//! The crate finds and opens libraries and provides the functions that they call. The rest of the
+//! server sees an ordinary [`galatea_backend::Backend`], [`galatea_backend::ResponseCache`] and
+//! [`galatea_backend::ModelAgents`].
 //!
 //! The crate is *not* a server: it knows no door and no engine. It spawns no threads, except one
-//! for each finalisation that a plug-in triggers itself. Instances are created on the loader's threads
-//! and execute on the threads of their lanes. The functions of tritonserver.h are in `capi`; the
-//! objects that both interfaces share are in [`galatea_c_objects`].
+//! for each finalisation that a plug-in triggers itself. Instances are created on the loader's
+//! threads and execute on their lanes' threads. The functions of tritonserver.h are in `capi`, and
+//! the objects that both interfaces share are in [`galatea_c_objects`].
 //!
-//! Start with `plugins.rs` ([`Plugins`]). Each module uses only modules below it:
+//! Start with `plugins.rs` ([`Plugins`]). Each module uses only the modules below it:
 //!
 //! | module | contents |
 //! |---|---|
@@ -32,26 +32,27 @@
 //!
 //! # Ownership
 //!
-//! A request of a batch is boxed into an object for `TRITONBACKEND_ModelInstanceExecute`.
-//! If the call succeeds, the object belongs to the plug-in until it is released. If the
-//! call fails, the requests that were not released come back and are refused.
+//! Each request in a batch is boxed into an object for `TRITONBACKEND_ModelInstanceExecute`. If the
+//! call succeeds, the plug-in owns the object until it releases it. If the call fails, the requests
+//! that were not released are taken back and refused.
 //!
 //! The right to reply moves into a response channel, which the request shares with its responses
-//! and factories. Responses may therefore come after the release and from any thread. The last
-//! share to be dropped sends the final reply if the plug-in sent none.
+//! and factories. Responses may therefore be sent from any thread, even after the request is
+//! released. When the last owner is dropped, it sends the final reply if the plug-in hasn't sent
+//! one.
 //!
 //! Everything that the plug-in may still use keeps the instance and its model from being finalised.
-//! Finalisation gets its own thread when the plug-in drops the last such object, because it often
-//! does so on a thread that finalisation waits for.
+//! When the plug-in drops the last such object, finalisation runs on its own thread, because the
+//! plug-in often drops that object on a thread that finalisation waits for.
 //!
-//! No lock of this crate is held while a plug-in is called, with two exceptions: while a
-//! library is initialised, and while a model's repository agents are called.
+//! No lock of this crate is held during calls into a plug-in, with two exceptions: library
+//! initialisation, and calls to a model's repository agents.
 //!
 //! # Trust
 //!
 //! A plug-in is trusted like the server's own code: it runs in the same process and can do
-//! anything, and its crash is the server's crash. Only common mistakes are checked: null pointers,
-//! objects of another kind and released objects yield an error and a line in the log.
+//! anything, and if it crashes, so does the server. Only common mistakes are checked: null
+//! pointers, objects of the wrong kind and released objects result in an error and a log line.
 //!
 //! A library is opened only from a model in the server's own repository or from the backend
 //! directory, never from files that a client sent ([`SearchScope`]).
@@ -60,9 +61,9 @@
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
-/// Defines exported functions. The compiler checks each one against its declaration, each runs in a
-/// guard, and each is listed so that a check can confirm that plug-ins find it. The declarations
-/// are those of tritonbackend.h, unless another header is named.
+/// Defines exported functions. The compiler checks each one against its declaration, each runs
+/// inside a guard, and each is listed so that a check can confirm that plug-ins find it. The
+/// declarations come from tritonbackend.h unless another header is specified.
 macro_rules! functions {
     (use $header:ident; $($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(
@@ -72,13 +73,13 @@ macro_rules! functions {
             /// # Safety
             ///
             /// Pointers to objects must be null or refer to objects of this process. Other pointers
-            /// must be null or valid for their use in the header.
+            /// must be null or valid for their documented use in the header.
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name(
                 $($argument: $kind),*
             ) -> *mut galatea_abi::TRITONSERVER_Error {
                 galatea_c_objects::guard(stringify!($name), || {
-                    // SAFETY: the caller promises what the body needs.
+                    // SAFETY: the caller guarantees what the body requires.
                     unsafe { $body }
                 })
             }

@@ -1,7 +1,7 @@
 //! Memory that backends allocate through the server.
 //!
-//! Host memory comes from the C library. Pinned memory and GPU memory come from the pools that were
-//! allocated when the server started, so that nothing waits for a GPU.
+//! Host memory comes from the C library. Pinned memory and GPU memory come from pools that are
+//! allocated at server startup, so that nothing waits for a GPU.
 
 use core::ffi::c_void;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use galatea_devices::{DeviceBuffer, Devices, HostBuffer};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-/// Allocates and frees memory. The object keeps a record of memory from pools, which returns to
-/// them when the backend is dropped at the latest.
+/// Allocates and frees memory. The object records pool allocations and returns any that remain to
+/// their pools when the backend is dropped.
 #[derive(Default)]
 pub(crate) struct MemoryManagerObject {
     devices: Devices,
@@ -24,7 +24,7 @@ pub(crate) struct MemoryManagerObject {
 }
 galatea_c_objects::object!(MemoryManagerObject as TRITONBACKEND_MemoryManager, kind 22);
 
-/// Pool memory that a backend holds.
+/// Pool memory that a backend owns.
 enum PoolAllocation {
     Pinned { _memory: HostBuffer },
     Gpu { memory: DeviceBuffer },
@@ -35,7 +35,7 @@ impl MemoryManagerObject {
         Self { devices, pooled: Lock::default() }
     }
 
-    /// Allocates memory of the kind that the backend asked for and returns its address.
+    /// Allocates memory of the requested kind and returns its address.
     fn allocate_pooled(&self, kind: PoolKind, byte_size: u64) -> Result<usize, Status> {
         let byte_size = usize::try_from(byte_size).unwrap_or(usize::MAX);
         let (address, pooled) = match kind {
@@ -99,7 +99,7 @@ impl MemoryManagerObject {
         }
     }
 
-    /// The pool that memory of this type comes from; `None` for memory of the C library.
+    /// The pool for this type of memory; `None` for memory from the C library.
     fn pool(
         &self,
         memory_type: TRITONSERVER_MemoryType,
@@ -126,11 +126,11 @@ impl MemoryManagerObject {
     }
 }
 
-/// A pool that was allocated when the server started.
+/// A pool that is allocated at server startup.
 #[derive(Copy, Clone)]
 enum PoolKind {
     Pinned,
-    /// The pool of the GPU with this number.
+    /// The pool of the GPU with this device number.
     Gpu(i64),
 }
 
@@ -155,7 +155,7 @@ functions! {
         }
         let exhausted = || Status::unavailable("CPU memory allocation failed");
         let byte_size = usize::try_from(byte_size).map_err(|_| exhausted())?;
-        // Allocated by the C library, because only its memory can be freed without the size.
+        // Allocated by the C library, because only `free` needs no size.
         let memory = libc::malloc(byte_size.max(1));
         if memory.is_null() {
             return Err(exhausted());

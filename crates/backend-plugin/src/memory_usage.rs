@@ -1,4 +1,4 @@
-//! Backends' reports of the memory that their models and instances use.
+//! Memory usage that backends report for their models and instances.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use galatea_c_objects::{handle, pointer};
 use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
 use galatea_stdx::{Lock, len64};
 
-/// Sizes in bytes, keyed by kind of memory and device number.
+/// Sizes in bytes, keyed by memory kind and device number.
 type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
 
-/// The latest report of a model or an instance.
+/// The latest report for a model or an instance.
 #[derive(Default)]
 pub(crate) struct MemoryReport(Lock<Sizes>);
 
 impl MemoryReport {
-    /// Replaces the previous report. As in Triton, the last size counts if a memory is
-    /// listed twice.
+    /// Replaces the previous report. As in Triton, if a memory is listed more than once, its last
+    /// size counts.
     ///
     /// # Safety
     ///
-    /// As with every exported function.
+    /// Same requirements as for every exported function.
     pub(crate) unsafe fn replace(
         &self,
         usage: *mut *mut TRITONSERVER_BufferAttributes,
@@ -33,7 +33,7 @@ impl MemoryReport {
         let count = usize::try_from(usage_size)
             .map_err(|_| Status::invalid_argument("usage_size is too large"))?;
         let mut sizes = Sizes::new();
-        // SAFETY: the caller promises `usage_size` objects.
+        // SAFETY: the caller guarantees `usage_size` objects.
         for &one in unsafe { pointer::slice(usage.cast_const(), count, "usage")? } {
             // SAFETY: as above.
             let one: &BufferAttributesObject = unsafe { handle::borrow(one, "usage")? };
@@ -56,7 +56,7 @@ impl MemoryReport {
     }
 }
 
-/// The total memory that a model and its instances use.
+/// The total memory usage of a model and its instances.
 #[derive(Default)]
 pub(crate) struct MemoryTotal(Sizes);
 
@@ -96,7 +96,7 @@ mod tests {
         let attributes: Vec<_> = attributes.collect();
         let mut addresses: Vec<_> = attributes.iter().map(Owned::address).collect();
         let count = u32::try_from(addresses.len()).unwrap();
-        // SAFETY: the objects live until the end of the function.
+        // SAFETY: the objects live until the function returns.
         unsafe { report.replace(addresses.as_mut_ptr(), count) }
     }
 

@@ -1,4 +1,4 @@
-//! A model: one version, initialised by its backend.
+//! A model version that its backend has initialised.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -21,14 +21,14 @@ use crate::memory_usage::MemoryReport;
 use crate::owned::Owned;
 use crate::state_memory::SharedStateMemory;
 
-/// The only version of the configuration's JSON form.
+/// The only supported version of the JSON configuration.
 const CONFIG_VERSION: u32 = 1;
 
 /// A model as C sees it.
 pub(crate) struct ModelObject(Arc<ModelInfo>);
 galatea_c_objects::object!(ModelObject as TRITONBACKEND_Model, kind 23);
 
-/// The facts about a model that do not change.
+/// The immutable facts about a model.
 pub(crate) struct ModelInfo {
     name: CString,
     version: i64,
@@ -42,9 +42,9 @@ pub(crate) struct ModelInfo {
     serving: OnceLock<ServingModel>,
 }
 
-/// A model's configuration while the model is opened and loaded.
+/// A model's configuration while the model is being opened and loaded.
 enum ModelConfig {
-    /// The backend may change the configuration while it initialises the model.
+    /// The backend may change the configuration during the model's initialisation.
     Editable(Box<ConfigDraft>),
     /// The server is checking and completing the configuration.
     Frozen(Box<ConfigDraft>),
@@ -58,13 +58,13 @@ pub(crate) struct ServingModel {
     pub(crate) version: i64,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) host: Arc<dyn Host>,
-    /// The outputs' names, in configuration order.
+    /// The output names, in configuration order.
     pub(crate) outputs: Vec<Arc<str>>,
-    /// The outputs of a request that names none, in Triton's order.
+    /// The outputs of a request that doesn't specify any, in Triton's order.
     pub(crate) all_outputs: Vec<CString>,
-    /// The states that are written where they are read.
+    /// The memory of states that are updated in place.
     pub(crate) shared_memory: Arc<SharedStateMemory>,
-    /// The inputs of a batching model that are shape tensors, if there are any.
+    /// The shape-tensor inputs of a batching model, if it has any.
     pub(crate) shape_tensors: Option<Arc<[String]>>,
 }
 
@@ -87,7 +87,8 @@ impl Model {
         Ok(model)
     }
 
-    /// Makes the backend initialise a model. Its completions go into `draft`.
+    /// Calls the backend's model initialisation. The backend's changes to the configuration go into
+    /// `draft`.
     pub(crate) fn open(
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
@@ -116,7 +117,7 @@ impl Model {
         if draft.is_provided() { Ok(model) } else { Err(galatea_backend::unconfigured(draft)) }
     }
 
-    /// Creates a model of a built-in backend, for C code that accompanies it.
+    /// Creates a built-in backend's model for C code that accompanies the backend.
     pub(crate) fn of_built_in(
         backend: Backend,
         loaded: &LoadedVersion<'_>,
@@ -142,7 +143,7 @@ impl Model {
         self.object.address()
     }
 
-    /// The facts about the model in service. Available once instances exist.
+    /// The facts about the serving model. Available once instances exist.
     pub(crate) fn serving(&self) -> Result<&ServingModel, Status> {
         self.info.serving()
     }
@@ -152,7 +153,7 @@ impl Drop for Model {
     /// Finalises the model, even if its initialisation failed, as Triton does.
     fn drop(&mut self) {
         let Some(finalize) = self.info.backend.entry_points.model_finalize else { return };
-        // SAFETY: the object is released after this; nothing uses it any more.
+        // SAFETY: the object is released only afterwards, and nothing uses it any more.
         if let Err(status) = unsafe { take_c(finalize(self.address())) } {
             log::error(&format!(
                 "failed finalizing model '{}': {status}",
@@ -189,7 +190,7 @@ impl ModelInfo {
         }
     }
 
-    /// Puts the configuration in force. The model is about to get instances.
+    /// Puts the configuration in force, just before instances are created.
     pub(crate) fn start_serving(
         &self,
         spec: Arc<ModelSpec>,
@@ -236,9 +237,9 @@ impl ModelInfo {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn info<'a>(model: *mut TRITONBACKEND_Model) -> Result<&'a ModelInfo, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let object: &ModelObject = unsafe { handle::borrow(model, "model")? };
     Ok(&object.0)
 }
@@ -289,7 +290,7 @@ functions! {
         pointer::write(model_config, message::into_c(info.config_json()), "model_config")
     }
 
-    /// Returns true if the backend may complete the configuration.
+    /// Returns true if the backend may complete the configuration automatically.
     fn TRITONBACKEND_ModelAutoCompleteConfig(
         model: *mut TRITONBACKEND_Model,
         auto_complete_config: *mut bool,
@@ -309,7 +310,7 @@ functions! {
         info.set_config(message::json(model_config, "model_config")?)
     }
 
-    /// Returns the server, for calls of tritonserver.h.
+    /// Returns the server, for use with the functions of tritonserver.h.
     fn TRITONBACKEND_ModelServer(
         model: *mut TRITONBACKEND_Model,
         server: *mut *mut TRITONSERVER_Server,
@@ -325,7 +326,7 @@ functions! {
         pointer::write(backend, info(model)?.backend.address(), "backend")
     }
 
-    /// Returns the state that the backend attached to the model.
+    /// Returns the state that the backend has attached to the model.
     fn TRITONBACKEND_ModelState(model: *mut TRITONBACKEND_Model, state: *mut *mut c_void) {
         pointer::write(state, info(model)?.state.load(Ordering::Acquire), "state")
     }

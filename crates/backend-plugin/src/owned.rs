@@ -1,12 +1,12 @@
-//! Objects that C refers to and this crate owns.
+//! Objects that this crate owns and C can refer to.
 
 use galatea_c_objects::handle::{self, Object};
 
-/// An object behind an address. Dropping the value releases the object.
+/// An object at an address. Dropping the value releases the object.
 pub(crate) struct Owned<T: Object>(*mut T::Opaque);
 
-// SAFETY: the address is only a name here; the object behind it moves between threads
-// only if it may.
+// SAFETY: the address isn't dereferenced here, and the object behind it moves between threads only
+// if it is `Send`.
 unsafe impl<T: Object + Send> Send for Owned<T> {}
 // SAFETY: as above, for shared access to the object.
 unsafe impl<T: Object + Send + Sync> Sync for Owned<T> {}
@@ -22,8 +22,8 @@ impl<T: Object> Owned<T> {
     }
 
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: the address came from `into_raw`, and only dropping `self` releases it.
-        // If C released it against its contract, this returns an error.
+        // SAFETY: the address came from `into_raw`, and only dropping `self` releases it. If C
+        // releases it in violation of its contract, this returns an error.
         unsafe { handle::borrow(self.0, T::NAME) }.ok()
     }
 

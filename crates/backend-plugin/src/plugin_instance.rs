@@ -1,7 +1,7 @@
 //! A plug-in's instance as the engine sees it.
 //!
-//! A request of a batch is boxed into an object that C knows. A release takes the object back; a
-//! refused batch takes back the objects that have not been released.
+//! Each request in a batch is boxed into an object that C can refer to. A release takes the object
+//! back. If the batch is refused, the objects that haven't been released are taken back.
 
 use std::sync::{Arc, Weak};
 
@@ -21,7 +21,7 @@ use crate::request::RequestObject;
 /// The instance as the engine sees it.
 pub(crate) struct PluginInstance {
     instance: Arc<Instance>,
-    /// The GPU that the instance is on.
+    /// The GPU that the instance runs on, if any.
     gpu: Option<u32>,
     guarantee: ExecutionGuarantee,
 }
@@ -46,8 +46,8 @@ impl PluginInstance {
         Ok(Self { instance: Arc::new(instance), gpu, guarantee })
     }
 
-    /// The request with its inputs moved to where the instance can use them. If that fails, the
-    /// request fails.
+    /// Moves the request's inputs to memory that the instance can use. If that fails, the request
+    /// fails.
     fn placed(&self, mut request: PendingRequest) -> Option<PendingRequest> {
         let devices = &self.instance.model.info.backend.devices;
         match place_inputs(request.inputs_mut(), self.gpu, devices) {
@@ -84,24 +84,25 @@ impl InstanceTrait for PluginInstance {
         if addresses.is_empty() {
             return Ok(());
         }
-        // The plug-in gets a copy, because it may overwrite the array.
+        // The plug-in gets a copy because it may overwrite the array.
         let mut array = addresses.clone();
         let Ok(count) = u32::try_from(array.len()) else {
             return Err(take_back(&addresses, Status::internal("a batch has too many requests")));
         };
         let execute = instance.model.info.backend.entry_points.execute;
-        // SAFETY: the array and the objects in it live as long as the call. If it
-        // succeeds, the objects belong to the plug-in from then on.
+        // SAFETY: the array and its objects outlive the call. If the call succeeds, the plug-in
+        // owns the objects from then on.
         let executed = unsafe { take_c(execute(instance.address(), array.as_mut_ptr(), count)) };
         executed.map_err(|status| take_back(&addresses, status))
     }
 }
 
-/// The requests of a refused batch. Any that the plug-in released against its contract are lost.
+/// The requests of a refused batch. Requests that the plug-in released in violation of its contract
+/// are lost.
 fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> RefusedBatch {
     let mut requests = Vec::with_capacity(addresses.len());
     for &address in addresses {
-        // SAFETY: the address belongs to an object that was made for the batch.
+        // SAFETY: the address belongs to an object that was created for this batch.
         match unsafe { handle::take::<RequestObject>(address, "a request of a refused batch") } {
             Ok(object) => requests.extend(object.into_refused()),
             Err(_) => log::error(

@@ -21,7 +21,8 @@ use crate::plugin_instance::PluginInstance;
 pub(crate) struct UnconfiguredPluginModel(Model);
 
 impl UnconfiguredPluginModel {
-    /// Makes the backend initialise a model. Its completions go into `draft`.
+    /// Calls the backend's model initialisation. The backend's changes to the configuration go into
+    /// `draft`.
     pub(crate) fn open(
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
@@ -51,7 +52,7 @@ impl UnconfiguredModel for UnconfiguredPluginModel {
 /// A loaded model.
 struct PluginModel {
     model: Arc<Model>,
-    /// The instances, for readiness checks and memory usage.
+    /// The instances, kept for readiness checks and memory usage.
     instances: Lock<Vec<Weak<Instance>>>,
     count: Arc<InstanceCount>,
 }
@@ -67,8 +68,7 @@ impl ModelTrait for PluginModel {
         Ok(Box::new(instance))
     }
 
-    /// Instances on GPUs accept inputs in GPU memory. Instances of the same model on the CPU get
-    /// copies.
+    /// GPU instances accept inputs in GPU memory. CPU instances of the same model get copies.
     fn input_memory(&self) -> InputMemory {
         let Ok(serving) = self.model.serving() else { return InputMemory::Host };
         let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
@@ -111,13 +111,12 @@ impl ModelTrait for PluginModel {
         instances.iter().try_for_each(InstanceGuard::ready)
     }
 
-    /// A Python model asks its process, which may block.
+    /// A Python model asks its worker process, which may block.
     fn readiness_may_block(&self) -> bool {
         self.model.info.backend.entry_points.instance_ready.is_some()
     }
 
-    /// As in Triton, requests, responses and factories that the backend holds keep their model
-    /// loaded.
+    /// As in Triton, a model stays loaded while its backend holds requests, responses or factories.
     fn wait_until_unused(&self) {
         self.count.wait_for_none();
     }

@@ -1,4 +1,4 @@
-//! The plug-ins of a server: each library is opened and initialised once.
+//! A server's plug-ins. Each library is opened and initialised once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use crate::plugin_model::UnconfiguredPluginModel;
 use crate::settings::PluginSettings;
 use crate::strategy_loader::StrategyLoader;
 
-/// The plug-ins of a server.
+/// A server's plug-ins.
 pub struct Plugins {
     settings: PluginSettings,
     opener: Arc<LibraryOpener>,
@@ -33,15 +33,15 @@ pub struct Plugins {
     backends: Lock<BTreeMap<BackendKey, Arc<BackendSlot>>>,
 }
 
-/// The key of a backend. A library may implement several backends, if they are written in Python.
+/// A backend's key. One library may implement several backends, if they are written in Python.
 type BackendKey = (PathBuf, String);
 
-/// A backend, once it has been initialised. The lock is held during initialisation, so that every
-/// user waits for it.
+/// A backend, once initialised. The lock is held during initialisation, so that all users wait for
+/// it.
 type BackendSlot = Lock<Option<Arc<Backend>>>;
 
 impl Plugins {
-    /// Creates a host that has not opened any plug-in yet.
+    /// Creates a host that hasn't opened any plug-ins yet.
     #[must_use]
     pub fn new(settings: PluginSettings) -> Arc<Self> {
         let opener = Arc::new(LibraryOpener::new(exports::all));
@@ -50,15 +50,15 @@ impl Plugins {
         Arc::new(Self { settings, opener, strategies, backends: Lock::default() })
     }
 
-    /// The backend with this name. Its library is searched for when a model that uses the backend
-    /// is loaded.
+    /// Returns the backend with this name. Its library is located when a model that uses the
+    /// backend is loaded.
     #[must_use]
     pub fn backend(self: &Arc<Self>, name: &str, scope: SearchScope) -> Arc<dyn BackendTrait> {
         Arc::new(PluginBackend { name: name.to_owned(), scope, plugins: self.clone() })
     }
 
-    /// A built-in backend whose models may have batching strategies in libraries, which are in the
-    /// model's directories or in the backend directory.
+    /// Wraps a built-in backend so that its models may use batching strategies from libraries in
+    /// the model's directories or in the backend directory.
     #[must_use]
     pub fn wrap_with_strategies(
         self: &Arc<Self>,
@@ -68,7 +68,7 @@ impl Plugins {
         Arc::new(BackendWithStrategies { backend, scope, strategies: self.strategies.clone() })
     }
 
-    /// Returns true if one of a model's directories holds a library for this backend.
+    /// Returns true if one of a model's directories contains a library for this backend.
     #[must_use]
     pub fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
         model_has_library(backend, directories)
@@ -81,13 +81,13 @@ impl Plugins {
         is_installed(backend, backend_directory)
     }
 
-    /// The settings of a backend as Triton renders them: all values are strings.
+    /// A backend's settings as Triton renders them: all values are strings.
     #[must_use]
     pub fn config_json(&self, backend: &str) -> String {
         self.settings.config_json(backend)
     }
 
-    /// The names and libraries of all initialised backends.
+    /// The name and library of each initialised backend.
     #[must_use]
     pub fn loaded_backends(&self) -> Vec<(String, PathBuf)> {
         let slots: Vec<(BackendKey, Arc<BackendSlot>)> = self
@@ -102,7 +102,7 @@ impl Plugins {
         initialised.map(|((library, name), _)| (name, library)).collect()
     }
 
-    /// The backend in a library. The first call opens and initialises the library.
+    /// Returns the backend in a library. The first call opens and initialises the library.
     fn load_backend(&self, name: &str, found: &BackendLibrary) -> Result<Arc<Backend>, Status> {
         let key = (found.library.clone(), name.to_owned());
         let slot = self.backends.lock("find a backend").entry(key).or_default().clone();
@@ -111,8 +111,8 @@ impl Plugins {
             return Ok(backend.clone());
         }
         let settings = (self.settings.settings_of)(&found.settings_name);
-        // Taken before the library is read, so that a library that changes meanwhile counts as a
-        // different one.
+        // Taken before the library is read, so that a library that changes in the meantime counts
+        // as a different one.
         let fingerprint = file_fingerprints(found).map(|files| BackendFingerprint {
             version: String::new(),
             settings,
@@ -135,7 +135,7 @@ impl Plugins {
     }
 }
 
-/// A backend of which only the name is known until the first model is opened.
+/// A backend whose library isn't located until the first model is opened.
 struct PluginBackend {
     name: String,
     scope: SearchScope,
@@ -151,7 +151,7 @@ impl BackendTrait for PluginBackend {
         ExecutionPolicy::Blocking
     }
 
-    /// A plug-in completes configurations when it opens models.
+    /// Plug-ins complete configurations when models are opened.
     fn auto_complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
         Ok(())
     }

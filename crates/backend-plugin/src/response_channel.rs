@@ -1,13 +1,14 @@
-//! The shared end through which the responses to a plug-in's request leave.
+//! The shared sending end for the responses to a plug-in's request.
 //!
-//! The request, its responses and its factories share the sender, on any thread. Responses leave in
-//! the order in which they are sent, one thread at a time and without a lock held: a thread that
-//! finds another one sending leaves its response to that thread.
+//! The request, its responses and its response factories share the sender and may use it on any
+//! thread. Responses are sent in the order in which they are queued, by one thread at a time and
+//! without holding a lock. A thread that finds another thread sending leaves its response to that
+//! thread.
 //!
-//! The last share to be dropped sends the final reply if the plug-in has not sent one.
+//! When the last owner is dropped, it sends the final reply if the plug-in hasn't sent one.
 //!
-//! A request that is about to be executed again gets a responder that leads back to the same
-//! channel, because responses of the previous execution may still be on their way.
+//! A rescheduled request gets a responder that leads back to the same channel, because responses
+//! from the previous execution may still be pending.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ use galatea_stdx::{DriverSlot, Lock};
 
 use crate::model::ServingModel;
 
-/// A response, or the error in its place.
+/// A response or an error.
 pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
 
 /// The channel for one request's responses. See the [module](self).
@@ -31,7 +32,7 @@ pub(crate) struct ResponseChannel {
     model_name: Arc<str>,
     model_version: i64,
     request_id: String,
-    /// The outputs that may be in a GPU's memory.
+    /// The outputs that may be placed in GPU memory.
     device_outputs: DeviceOutputs,
     log_prefix: String,
     decoupled: bool,
@@ -39,38 +40,38 @@ pub(crate) struct ResponseChannel {
     statistics: Option<StatisticsReporter>,
     cancel: CancelToken,
     backpressure: Backpressure,
-    /// The number of responses that the plug-in has reported on.
+    /// The number of responses that the plug-in has reported statistics for.
     reported: AtomicUsize,
     state: Lock<ChannelState>,
 }
 
-/// The messages that are waiting to be sent, and the slot of the thread that sends them.
+/// The queued messages and the driver slot of the thread that sends them.
 struct ChannelState {
     /// Closed for padding, and after the final reply.
     sender: DriverSlot<Responder>,
     phase: ChannelPhase,
     waiting: VecDeque<ChannelMessage>,
-    /// The latest response of a model that isn't decoupled, until another one follows or the
-    /// plug-in declares it final.
+    /// The latest response of a non-decoupled model, until another response follows or the plug-in
+    /// declares this one final.
     provisional: Option<ResponseResult>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum ChannelPhase {
-    /// Responses may follow.
+    /// More responses may follow.
     Open,
     /// The final reply has been sent.
     Ended,
-    /// The request has been refused. The server replies to it without the plug-in.
+    /// The request has been refused. The server replies to it, not the plug-in.
     Detached,
-    /// The request is padding, which gets no response.
+    /// The request is padding, which receives no responses.
     Padding,
 }
 
 enum ChannelMessage {
     More(ResponseResult),
     Last(ResponseResult),
-    /// The last response, whose end the plug-in sent separately.
+    /// The last response, for which the plug-in sent the final flag separately.
     LastApart(ResponseResult),
     End,
 }
@@ -92,7 +93,7 @@ impl ChannelMessage {
 }
 
 impl ResponseChannel {
-    /// Returns true if an output may be in a GPU's memory.
+    /// Returns true if an output may be placed in GPU memory.
     pub(crate) fn takes_on_device(&self, output: &str) -> bool {
         self.device_outputs.include(output)
     }
@@ -139,12 +140,12 @@ impl ResponseChannel {
         self.cancel.is_cancelled()
     }
 
-    /// The statistics in which the request is counted; `None` for padding.
+    /// The statistics that count the request; `None` for padding.
     pub(crate) const fn statistics(&self) -> Option<&StatisticsReporter> {
         self.statistics.as_ref()
     }
 
-    /// The index of the next response that the plug-in reports on.
+    /// The index of the next response that the plug-in reports statistics for.
     pub(crate) fn next_response_index(&self) -> usize {
         self.reported.fetch_add(1, Ordering::Relaxed)
     }
@@ -154,20 +155,20 @@ impl ResponseChannel {
         self.state.lock("check whether it is open").phase == ChannelPhase::Open
     }
 
-    /// The responder for a request that is about to be executed again. `None` if the request
-    /// already has its final reply.
+    /// Returns the responder for a request that is about to be rescheduled, or `None` if the
+    /// request already has its final reply.
     pub(crate) fn rescheduled_responder(self: &Arc<Self>) -> Option<Responder> {
         let statistics = self.statistics.as_ref().filter(|_| self.is_open())?;
         Some(statistics.responder(Box::new(RescheduledSink(self.clone()))))
     }
 
-    /// The channel that a request was rescheduled with; `None` if it was not rescheduled.
+    /// The channel that a request was rescheduled with; `None` if the request wasn't rescheduled.
     pub(crate) fn of_rescheduled(responder: &Responder) -> Option<Arc<Self>> {
         responder.underlying()?.downcast().ok()
     }
 
-    /// Takes the responder, because the server replies without the plug-in. `None` if a thread is
-    /// sending, or after the final reply.
+    /// Takes the responder so that the server can reply instead of the plug-in. Returns `None`
+    /// while a thread is sending, or after the final reply.
     pub(crate) fn take_responder(&self) -> Option<Responder> {
         let mut state = self.state.lock("take the responder");
         let responder = state.sender.take()?;
@@ -181,7 +182,7 @@ impl ResponseChannel {
     ///
     /// # Errors
     ///
-    /// Returned if the last response was already sent.
+    /// Returned if the last response has already been sent.
     pub(crate) fn send(&self, result: ResponseResult, is_final: bool) -> Result<(), Status> {
         if self.enqueue_response(result, is_final)? {
             // A plug-in that sends many responses must not outrun a slow receiver.
@@ -190,7 +191,7 @@ impl ResponseChannel {
         Ok(())
     }
 
-    /// Adds a response to the queue. Returns true if more responses may follow.
+    /// Queues a response. Returns true if more responses may follow.
     fn enqueue_response(&self, result: ResponseResult, is_final: bool) -> Result<bool, Status> {
         self.enqueue(|state| match (self.decoupled, is_final) {
             (true, true) => Some(ChannelMessage::Last(result)),
@@ -199,25 +200,25 @@ impl ResponseChannel {
         })
     }
 
-    /// Sends the end of the responses.
+    /// Sends the final flag without a response.
     ///
     /// # Errors
     ///
-    /// Returned if the end was already sent.
+    /// Returned if the final flag has already been sent.
     pub(crate) fn end(&self) -> Result<(), Status> {
         self.enqueue(|state| {
             if self.decoupled {
                 return Some(ChannelMessage::End);
             }
-            // Without any response, the door reports how many it expected.
+            // If there was no response, the door reports how many it expected.
             let last = state.provisional.take();
             Some(last.map_or(ChannelMessage::End, ChannelMessage::LastApart))
         })
         .map(drop)
     }
 
-    /// Adds a message to the queue, and sends the queue unless another thread is sending. Returns
-    /// true if more responses may follow.
+    /// Queues a message and sends the queue unless another thread is already sending. Returns true
+    /// if more responses may follow.
     fn enqueue(
         &self,
         message: impl FnOnce(&mut ChannelState) -> Option<ChannelMessage>,
@@ -257,7 +258,7 @@ impl ResponseChannel {
         Ok(is_more)
     }
 
-    /// Logs a breach of the contract and returns the error for it.
+    /// Logs a contract violation and returns the error to report.
     fn contract_violation(&self, what: &str) -> Status {
         let text = format!("{}the request to model '{}' {what}", self.log_prefix, self.model_name);
         log::error(&text);
@@ -265,9 +266,9 @@ impl ResponseChannel {
     }
 }
 
-/// Holds a response of a model that isn't decoupled and should therefore send exactly one. The
-/// response is kept until it is known to be the last, so that a single response leaves as the final
-/// reply: ensembles and the cache accept it only in that form. If there are several, the doors
+/// Stores a response of a non-decoupled model, which should send exactly one. The response is kept
+/// until it is known to be the last, so that a single response is sent as the final reply:
+/// ensembles and the cache accept it only in that form. If there are several responses, the doors
 /// count them.
 fn hold_back(
     state: &mut ChannelState,
@@ -285,7 +286,7 @@ fn hold_back(
     Some(ChannelMessage::Last(result))
 }
 
-/// The sink of a request that is about to be executed again.
+/// The sink for the replies of a rescheduled request.
 struct RescheduledSink(Arc<ResponseChannel>);
 
 impl ResponseSink for RescheduledSink {
@@ -308,7 +309,7 @@ impl ResponseSink for RescheduledSink {
 }
 
 impl Drop for ResponseChannel {
-    /// Sends the final reply, because no share is left that could do so.
+    /// Sends the final reply if the plug-in hasn't, because no owner remains that could do so.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let (responder, provisional) = (state.sender.close(), state.provisional.take());

@@ -1,4 +1,4 @@
-//! The facts about the server that plug-ins learn, and the places where plug-ins are installed.
+//! Server settings that plug-ins can query, and the directories where plug-ins are installed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,18 +9,17 @@ use galatea_abi::TRITONSERVER_Server;
 use galatea_config::SupportedFeatures;
 use galatea_devices::Devices;
 
-/// The setting that every backend has.
+/// A setting that every backend has.
 const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
 
-/// The server's address, which `TRITONBACKEND_ModelServer` returns and only the functions
-/// of tritonserver.h can use. It is null until it is set, because backends are created
-/// before their server.
+/// The server's address, which `TRITONBACKEND_ModelServer` returns and only the functions of
+/// tritonserver.h can use. It is null until set, because backends are created before their server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerPointer(Arc<AtomicPtr<TRITONSERVER_Server>>);
 
 impl ServerPointer {
-    /// Sets the address. It must be set before the first model is loaded, because
-    /// backends ask for it then.
+    /// Sets the address. This must happen before the first model is loaded, because backends query
+    /// the address then.
     pub fn set(&self, address: *mut TRITONSERVER_Server) {
         self.0.store(address, Ordering::Release);
     }
@@ -30,17 +29,17 @@ impl ServerPointer {
     }
 }
 
-/// A function that returns the command-line settings of a backend.
+/// A function that returns a backend's command-line settings.
 pub type BackendSettingsLookup = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
 
-/// The facts about the server that plug-ins learn, and the places where plug-ins are installed.
+/// Server settings that plug-ins can query, and the directories where plug-ins are installed.
 #[derive(Clone)]
 pub struct PluginSettings {
     /// The directory that contains one directory per backend.
     pub backend_directory: PathBuf,
     /// The settings of each backend, merged with the settings for all backends.
     pub settings_of: BackendSettingsLookup,
-    /// The processors that models may use.
+    /// The devices that models may use.
     pub support: SupportedFeatures,
     /// The GPUs whose memory backends may allocate.
     pub devices: Devices,
@@ -49,7 +48,7 @@ pub struct PluginSettings {
 }
 
 impl PluginSettings {
-    /// The settings of a backend as Triton renders them: all values are strings.
+    /// A backend's settings as Triton renders them: all values are strings.
     pub(crate) fn config_json(&self, backend: &str) -> String {
         let mut settings = (self.settings_of)(backend);
         let (key, value) = DEFAULT_MAX_BATCH_SIZE;

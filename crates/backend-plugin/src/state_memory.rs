@@ -1,4 +1,4 @@
-//! Memory of states that are written where they are read.
+//! Memory for states that are updated in place.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -7,30 +7,31 @@ use galatea_stdx::Lock;
 
 use crate::host_buffer::HostBuffer;
 
-/// The minimum room of a state that may grow: growing from one byte would begin with many copies.
+/// The minimum capacity for a growable state, because growing from one byte would take many copies.
 const GROWABLE_BYTES_MIN: usize = 4096;
 
-/// The memory of such states, keyed by address so that it is recognized in a sequence's next
-/// request. Entries of freed memory are removed when a new one is added.
+/// The memory of such states, keyed by address so that it is recognized in the sequence's next
+/// request. Entries for freed memory are removed when a new entry is added.
 #[derive(Default)]
 pub(crate) struct SharedStateMemory(Lock<BTreeMap<usize, Weak<HostBuffer>>>);
 
 impl SharedStateMemory {
-    /// The memory that contains these bytes. If they are elsewhere, memory with a copy of them,
-    /// because other readers may share those bytes.
+    /// Returns the memory that contains these bytes. If the bytes are elsewhere, copies them to new
+    /// memory, because other readers may share them.
     pub(crate) fn memory_of(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
         let found = self.find(bytes).filter(|found| found.byte_size() == bytes.len());
         found.or_else(|| self.keep(HostBuffer::copy_of(bytes)?))
     }
 
-    /// Like [`Self::of`], for a state that may grow, whose memory has more room than it uses.
+    /// Like [`Self::memory_of`], but for a growable state, whose memory has spare capacity.
     pub(crate) fn growable(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
         let found = self.find(bytes).filter(|found| found.byte_size() >= bytes.len());
         found.or_else(|| self.keep(HostBuffer::copy_with_room(bytes, room_for(bytes.len()))?))
     }
 
-    /// Larger memory that begins with the existing contents. Because the room doubles, each byte of
-    /// a growing state is copied about once, however many steps it grows in.
+    /// Returns larger memory that begins with the existing contents. Because the capacity doubles,
+    /// each byte of a growing state is copied about once on average, regardless of the number of
+    /// steps.
     pub(crate) fn grow(
         &self,
         memory: &HostBuffer,
@@ -38,7 +39,7 @@ impl SharedStateMemory {
         byte_size: usize,
     ) -> Option<Arc<HostBuffer>> {
         let larger = HostBuffer::copy_with_room(memory.first(used), room_for(byte_size));
-        // Less room than desired is enough for now.
+        // If there isn't enough memory to double the capacity, a smaller increase suffices.
         self.keep(larger.or_else(|| HostBuffer::copy_with_room(memory.first(used), byte_size))?)
     }
 

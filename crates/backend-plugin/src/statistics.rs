@@ -1,4 +1,4 @@
-//! Plug-ins' reports on their executions.
+//! Execution statistics that plug-ins report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::request::RequestObject;
 use crate::response::factory::FactoryObject;
 use crate::response_channel::ResponseChannel;
 
-/// A report on one response, as C sees it.
+/// Statistics on one response, as C sees them.
 #[derive(Default)]
 pub(crate) struct ResponseStatisticsObject(Lock<ResponseReport>);
 galatea_c_objects::object!(
@@ -69,12 +69,12 @@ impl ResponseReport {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn update(
     statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     update: impl FnOnce(&mut ResponseReport),
 ) -> Result<(), Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let object: &ResponseStatisticsObject =
         unsafe { handle::borrow(statistics, "response_statistics")? };
     update(&mut object.0.lock("update a report"));
@@ -82,7 +82,7 @@ unsafe fn update(
 }
 
 functions! {
-    /// Counts a request that has been executed.
+    /// Counts an executed request.
     fn TRITONBACKEND_ModelInstanceReportStatistics(
         instance: *mut TRITONBACKEND_ModelInstance,
         request: *mut TRITONBACKEND_Request,
@@ -100,7 +100,7 @@ functions! {
                 request.recorder()
             }
         };
-        // Padding is not counted.
+        // Padding isn't counted.
         let Some(recorder) = recorder else { return Ok(()) };
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = ClockConverter::shared().times(times);
@@ -108,7 +108,7 @@ functions! {
         Ok(())
     }
 
-    /// Counts a batch that has been executed.
+    /// Counts an executed batch.
     fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
         instance: *mut TRITONBACKEND_ModelInstance,
         batch_size: u64,
@@ -128,7 +128,7 @@ functions! {
         Ok(())
     }
 
-    /// Begins a report on one response.
+    /// Begins a statistics report on one response.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
         response_statistics: *mut *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {
@@ -137,14 +137,14 @@ functions! {
         pointer::write(response_statistics, made, "response_statistics")
     }
 
-    /// Deletes a report.
+    /// Deletes a statistics report.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {
         handle::delete::<ResponseStatisticsObject>(statistics, "response_statistics")
     }
 
-    /// Sets the instance that made the response.
+    /// Sets the instance that produced the response.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         model_instance: *mut TRITONBACKEND_ModelInstance,
@@ -163,7 +163,7 @@ functions! {
         update(statistics, |report| report.channel = Some(factory.channel.clone()))
     }
 
-    /// Sets when work on the response began.
+    /// Sets the time when work on the response began.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_start: u64,
@@ -171,7 +171,7 @@ functions! {
         update(statistics, |report| report.start_ns = response_start)
     }
 
-    /// Sets when the computation ended. Not called for an empty response.
+    /// Sets the time when the computation ended. Not called for an empty response.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         compute_output_start: u64,
@@ -179,7 +179,7 @@ functions! {
         update(statistics, |report| report.compute_output_start_ns = compute_output_start)
     }
 
-    /// Sets when the response was ready.
+    /// Sets the time when the response was ready.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_end: u64,

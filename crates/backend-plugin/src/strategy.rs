@@ -21,7 +21,7 @@ use crate::model::Model;
 use crate::owned::Owned;
 use crate::request::RequestObject;
 
-/// The functions of a library.
+/// A strategy library's functions.
 struct StrategyFunctions {
     batcher_initialize: TRITONBACKEND_ModelBatcherInitialize,
     batcher_finalize: TRITONBACKEND_ModelBatcherFinalize,
@@ -32,9 +32,9 @@ struct StrategyFunctions {
 
 impl StrategyFunctions {
     /// Looks up all functions. Returns `None` if the library has none of them, and an error if it
-    /// has only some.
+    /// has only some of them.
     fn of(library: &Library) -> Result<Option<Self>, ()> {
-        // SAFETY: by its name, each function has the type that the header gives it.
+        // SAFETY: each function has the type that the header declares for its name.
         let found = unsafe {
             (
                 function(library, c"TRITONBACKEND_ModelBatcherInitialize"),
@@ -72,17 +72,17 @@ pub(crate) struct Strategy {
     /// The library's object that represents the open batch.
     batch: *mut c_void,
     model: Arc<Model>,
-    /// Dropped last, because it contains the functions.
+    /// Dropped last, because it contains the functions' code.
     _library: Library,
 }
 
-// SAFETY: the addresses are the library's own and only passed back to it, from one
-// thread at a time.
+// SAFETY: the addresses belong to the library and are only passed back to it, from one thread at a
+// time.
 unsafe impl Send for Strategy {}
 
 impl Strategy {
-    /// Initialises the strategy in an opened library; `None` if the library has none of the
-    /// strategy functions.
+    /// Initialises the strategy in an opened library. Returns `None` if the library has no strategy
+    /// functions.
     pub(crate) fn initialize(
         library: Library,
         path: &Path,
@@ -107,7 +107,7 @@ impl Strategy {
 impl BatchRule for Strategy {
     fn open(&mut self) -> Result<(), Status> {
         self.batch = core::ptr::null_mut();
-        // SAFETY: the library gets back what it made.
+        // SAFETY: the library gets back the pointer that it returned.
         unsafe { take_c((self.functions.initialize)(self.batcher, &raw mut self.batch)) }
     }
 
@@ -116,8 +116,8 @@ impl BatchRule for Strategy {
         let object = RequestObject::queued(copy, self.model.serving()?, self.model.clone());
         let object = Owned::new(object);
         let mut included = false;
-        // SAFETY: the object lives longer than the call; the library gets back what it
-        // keeps for this batch.
+        // SAFETY: the object outlives the call, and the library gets back the pointer that it
+        // returned for this batch.
         unsafe {
             take_c((self.functions.include)(object.address(), self.batch, &raw mut included))
         }?;
@@ -126,11 +126,11 @@ impl BatchRule for Strategy {
 
     fn close(&mut self) -> Result<(), Status> {
         let batch = std::mem::replace(&mut self.batch, core::ptr::null_mut());
-        // As in Triton, a batch for which the library keeps nothing isn't finalised.
+        // As in Triton, a batch with a null pointer isn't finalised.
         if batch.is_null() {
             return Ok(());
         }
-        // SAFETY: the library gets back what it keeps for this batch, once.
+        // SAFETY: the library gets back the pointer that it returned for this batch, exactly once.
         unsafe { take_c((self.functions.finalize)(batch)) }
     }
 }
@@ -138,7 +138,8 @@ impl BatchRule for Strategy {
 impl Drop for Strategy {
     fn drop(&mut self) {
         let closed = self.close();
-        // SAFETY: no batch is open; the library gets back what it made, once.
+        // SAFETY: no batch is open, and the library gets back the pointer that it returned, exactly
+        // once.
         let finalized = unsafe { take_c((self.functions.batcher_finalize)(self.batcher)) };
         for status in [closed, finalized].into_iter().filter_map(Result::err) {
             let name = self.model.info.display_name();

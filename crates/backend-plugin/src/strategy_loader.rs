@@ -1,4 +1,4 @@
-//! Finds and opens the batching strategies of models.
+//! Finds and opens models' batching strategies.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::model::Model;
 use crate::settings::PluginSettings;
 use crate::strategy::Strategy;
 
-/// Loads batching strategies, for models of any backend.
+/// Loads batching strategies for models of any backend.
 pub(crate) struct StrategyLoader {
     pub(crate) settings: PluginSettings,
     pub(crate) opener: Arc<LibraryOpener>,
 }
 
 impl StrategyLoader {
-    /// The batching strategy of a model, if it has one.
+    /// The model's batching strategy, if any.
     pub(crate) fn batch_rule(
         &self,
         loaded: &LoadedVersion<'_>,

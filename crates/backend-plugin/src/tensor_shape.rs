@@ -1,13 +1,13 @@
-//! Shapes of tensors from C.
+//! Tensor shapes from C.
 
 use galatea_infer::Status;
 use galatea_tensor::Shape;
 
-/// A tensor's shape from C's arguments.
+/// Converts C's arguments to a tensor's shape.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the tensor.
+/// `InvalidArgument`; the message contains the tensor's name.
 ///
 /// # Safety
 ///
@@ -19,7 +19,7 @@ pub(crate) unsafe fn shape_from_c(
 ) -> Result<Shape, Status> {
     let count = usize::try_from(dims_count)
         .map_err(|_| Status::invalid_argument("dims_count is too large"))?;
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let dims = unsafe { galatea_c_objects::pointer::slice(shape, count, "shape")? };
     Shape::new(dims)
         .map_err(|error| Status::invalid_argument(format!("tensor '{tensor}': {error}")))

@@ -1,4 +1,4 @@
-//! Temporary folders and a compiler, shared by the tests of this crate.
+//! Temporary folders and a C compiler, shared by this crate's tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use galatea_backend::ModelFiles;
 use galatea_infer::Status;
 
-/// A temporary folder. Dropping it removes it.
+/// A temporary folder. Dropping the value removes the folder.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -41,7 +41,7 @@ impl Drop for Folder {
     }
 }
 
-/// The files of a model's version.
+/// The files of a model version.
 pub(crate) struct Files {
     model: PathBuf,
     version_path: PathBuf,
@@ -73,8 +73,8 @@ impl ModelFiles for Files {
     }
 }
 
-/// Compiles C into a shared library. A compiler is required: this crate can't be tested
-/// without one.
+/// Compiles C code into a shared library. A compiler is required, because this crate can't be
+/// tested without one.
 pub(crate) fn compile(folder: &Folder, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let library = folder.path().join(name);
     let code = library.with_extension("c");

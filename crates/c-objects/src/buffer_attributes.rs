@@ -58,7 +58,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(
     guard("TRITONSERVER_BufferAttributesNew", || {
         pointer::check_not_null(buffer_attributes, "buffer_attributes")?;
         let made = handle::into_raw(BufferAttributesObject::default());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::write(buffer_attributes, made, "buffer_attributes") }
     })
 }
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_BufferAttributesDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<BufferAttributesObject>(buffer_attributes, "buffer_attributes") }
     })
 }
@@ -94,7 +94,7 @@ macro_rules! attribute {
             value: $kind,
         ) -> *mut TRITONSERVER_Error {
             guard(stringify!($setter), || {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: guaranteed by the caller.
                 let attributes = unsafe {
                     handle::borrow_mut::<BufferAttributesObject>(
                         buffer_attributes,
@@ -119,7 +119,7 @@ macro_rules! attribute {
             value: *mut $kind,
         ) -> *mut TRITONSERVER_Error {
             guard(stringify!($getter), || {
-                // SAFETY: the caller's promises are passed on.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let attributes = handle::borrow::<BufferAttributesObject>(
                         buffer_attributes,
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
     cuda_ipc_handle: *mut *mut c_void,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_BufferAttributesCudaIpcHandle", || {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let attributes =
                 handle::borrow::<BufferAttributesObject>(buffer_attributes, "buffer_attributes")?;

@@ -108,7 +108,7 @@ pub unsafe fn borrow<'a, T: Object>(
     pointer: *const T::Opaque,
     argument: &str,
 ) -> Result<&'a T, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
     // SAFETY: the tag says that the slot holds an object, and the caller promises
     // that it stays there unchanged.
@@ -128,7 +128,7 @@ pub unsafe fn borrow_mut<'a, T: Object>(
     pointer: *mut T::Opaque,
     argument: &str,
 ) -> Result<&'a mut T, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
     // SAFETY: the tag says that the slot holds an object, and the caller promises that
     // nothing else uses it.
@@ -145,7 +145,7 @@ pub unsafe fn borrow_mut<'a, T: Object>(
 ///
 /// As for [`borrow_mut`].
 pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<T, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
     let live = slot.tag.load(Ordering::Acquire);
     // If two threads release the same object, only one of them gets it.
@@ -173,7 +173,7 @@ pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Resu
     if pointer.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { take::<T>(pointer, argument) }.map(drop)
 }
 

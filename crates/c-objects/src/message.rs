@@ -45,7 +45,7 @@ pub unsafe fn json<'a>(
     message: *const TRITONSERVER_Message,
     argument: &str,
 ) -> Result<&'a str, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let message = unsafe { handle::borrow::<MessageObject>(message, argument)? };
     Ok(&message.json)
 }
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
     message: *mut TRITONSERVER_Message,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_MessageDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<MessageObject>(message, "message") }
     })
 }
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
     byte_size: *mut usize,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_MessageSerializeToJson", || {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let json = json(message, "message")?;
             pointer::write(base, json.as_ptr().cast(), "base")?;

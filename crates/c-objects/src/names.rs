@@ -64,7 +64,7 @@ pub unsafe extern "C" fn TRITONSERVER_ApiVersion(
     minor: *mut u32,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ApiVersion", || {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             pointer::write(major, SERVER_API_VERSION.0, "major")?;
             pointer::write(minor, SERVER_API_VERSION.1, "minor")

@@ -110,7 +110,7 @@ const _: TRITONSERVER_ParameterDelete = TRITONSERVER_ParameterDelete;
 pub unsafe extern "C" fn TRITONSERVER_ParameterDelete(parameter: *mut TRITONSERVER_Parameter) {
     guard_value("TRITONSERVER_ParameterDelete", (), || {
         if !parameter.is_null() {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: guaranteed by the caller.
             drop(unsafe { handle::take::<ParameterObject>(parameter, "parameter") });
         }
     });

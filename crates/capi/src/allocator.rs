@@ -57,7 +57,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
             query: Arc::default(),
         });
         let made = handle::into_raw(AllocatorObject { functions });
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::write(allocator, made, "allocator") }
     })
 }
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFuncti
     buffer_attributes_fn: TRITONSERVER_ResponseAllocatorBufferAttributesFn_t,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<AllocatorObject>(allocator, "allocator")? };
         object.functions.attributes.set(buffer_attributes_fn);
         Ok(())
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     query_fn: TRITONSERVER_ResponseAllocatorQueryFn_t,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ResponseAllocatorSetQueryFunction", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<AllocatorObject>(allocator, "allocator")? };
         object.functions.query.set(query_fn);
         Ok(())
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
     allocator: *mut TRITONSERVER_ResponseAllocator,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ResponseAllocatorDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<AllocatorObject>(allocator, "allocator") }
     })
 }
@@ -163,7 +163,7 @@ impl Allocator {
         userp: *mut c_void,
         devices: &Devices,
     ) -> Result<Self, Status> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<AllocatorObject>(address, "response_allocator")? };
         let (functions, devices) = (object.functions.clone(), devices.clone());
         Ok(Self { functions, address, userp, devices })

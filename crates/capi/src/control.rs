@@ -31,12 +31,12 @@ macro_rules! getters {
                 $out: *mut $result,
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
-                    // SAFETY: the caller's promise is passed on.
+                    // SAFETY: guaranteed by the caller.
                     let server = unsafe { running(server)? };
                     pointer::check_not_null($out, stringify!($out))?;
                     let get: fn(&ServerRef, $($kind),*) -> Result<$result, Status> = $body;
                     let result = get(&server, $($argument),*)?;
-                    // SAFETY: the caller's promise is passed on.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { pointer::write($out, result, stringify!($out)) }
                 })
             }
@@ -116,7 +116,7 @@ macro_rules! properties {
                 voidp: *mut *mut c_void,
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
-                    // SAFETY: the caller's promises are passed on.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         if !voidp.is_null() {
                             voidp.write(core::ptr::null_mut());
@@ -168,7 +168,7 @@ macro_rules! commands {
                 name: *const c_char,
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
-                    // SAFETY: the caller's promises are passed on.
+                    // SAFETY: guaranteed by the caller.
                     let (server, name) = unsafe { (running(server)?, model_name(name)?) };
                     let command: fn(&ServerRef, &str) -> Result<(), Status> = $body;
                     command(&server, name)
@@ -209,14 +209,14 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
                 "load parameters are not provided while parameter count is non-zero",
             ));
         }
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         let (server, name, pointers) = unsafe {
             (running(server)?, model_name(name)?, pointer::slice(parameters, count, "parameters")?)
         };
         let mut load = LoadParameters::default();
         for pointer in pointers {
             let parameter = {
-                // SAFETY: the caller's promise is passed on.
+                // SAFETY: guaranteed by the caller.
                 unsafe { handle::borrow::<ParameterObject>(*pointer, "a load parameter")? }
             };
             add(&mut load, parameter)
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
                 "model mappings are not provided while mapping count is non-zero",
             ));
         }
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         let (server, path, pointers) = unsafe {
             (
                 running(server)?,
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
         };
         let mut names: Vec<NameMapping> = Vec::new();
         for pointer in pointers {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: guaranteed by the caller.
             let parameter = unsafe { handle::borrow(*pointer, "a name mapping")? };
             names.push(name_mapping_of(parameter)?);
         }
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(
     server: *mut TRITONSERVER_Server,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerPollModelRepository", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let server = unsafe { running(server)? };
         server.poll()
     })
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
             let text = format!("unknown metrics format '{}'", format.0);
             return Err(Status::invalid_argument(text));
         }
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let metrics = handle::borrow::<MetricsObject>(metrics, "metrics")?;
             pointer::write(base, metrics.text.as_ptr().cast(), "base")?;
@@ -360,7 +360,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(
     metrics: *mut TRITONSERVER_Metrics,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_MetricsDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<MetricsObject>(metrics, "metrics") }
     })
 }

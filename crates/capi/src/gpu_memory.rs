@@ -27,7 +27,7 @@ impl GpuMemory {
         let device = device(devices, number)?;
         let address = u64::try_from(base.addr())
             .map_err(|_| Status::invalid_argument("an address of a GPU has 64 bits"))?;
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let memory = unsafe { device.foreign(address, byte_size, owner) };
         Ok(Self { devices: devices.clone(), memory })
     }

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     trace: *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerInferAsync", || {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         let server = unsafe { running(server)? };
         // SAFETY: as above.
         let object = unsafe { handle::borrow::<RequestObject>(request, "inference_request")? };
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         let release = object.release.ok_or_else(|| {
             Status::invalid_argument("inference request release callback must be set before infer")
         })?;
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { trace::check(trace)? };
         let (ownership, cancel) =
             object.ownership.hand_over().ok_or_else(|| already_handed_over(object))?;

@@ -101,7 +101,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(
     guard("TRITONSERVER_ServerOptionsNew", || {
         pointer::check_not_null(options, "options")?;
         let made = handle::into_raw(OptionsObject::default());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::write(options, made, "options") }
     })
 }
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
     options: *mut TRITONSERVER_ServerOptions,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerOptionsDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<OptionsObject>(options, "options") }
     })
 }
@@ -141,7 +141,7 @@ macro_rules! setters {
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     let options = {
-                        // SAFETY: the caller's promise is passed on.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { handle::borrow_mut::<OptionsObject>(options, "options")? }
                     };
                     $(let $argument = setters!(@value $kind $argument);)*
@@ -287,7 +287,7 @@ macro_rules! log_setters {
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     if !options.is_null() {
-                        // SAFETY: the caller's promise is passed on.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { handle::borrow::<OptionsObject>(options, "options")? };
                     }
                     let setting: unsafe fn($kind) -> Result<Option<Setting>, Status> = $body;

@@ -183,7 +183,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     number: i64,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceRequestNew", || {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // As in Triton, a request for a missing model is refused here.
         let model =
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             release: None,
             response: None,
         });
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::write(request, made, "inference_request") }
     })
 }
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
     request: *mut TRITONSERVER_InferenceRequest,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceRequestDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<RequestObject>(request, "inference_request") }
     })
 }
@@ -256,7 +256,7 @@ macro_rules! request_functions {
                 $($argument: request_functions!(@type $kind)),*
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
-                    // SAFETY: the caller's promise is passed on.
+                    // SAFETY: guaranteed by the caller.
                     let request = unsafe {
                         handle::$borrow::<RequestObject>(request, "inference_request")?
                     };
@@ -265,7 +265,7 @@ macro_rules! request_functions {
                         $object,
                         $(request_functions!(@parameter $kind)),*
                     ) -> Result<(), Status> = $body;
-                    // SAFETY: the caller's promises are passed on.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { body(request, $($argument),*) }
                 })
             }
@@ -483,7 +483,7 @@ unsafe fn add_input(
     })?;
     let dims = usize::try_from(dim_count)
         .map_err(|_| Status::invalid_argument("dim_count is too large"))?;
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let shape = unsafe { pointer::slice(shape, dims, "shape")? };
     request.add_input(name, Some((datatype, shape.to_vec())))
 }

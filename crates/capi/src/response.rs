@@ -130,11 +130,11 @@ macro_rules! readers {
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     let response = {
-                        // SAFETY: the caller's promise is passed on.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { handle::borrow::<ResponseObject>(response, "response")? }
                     };
                     let read: unsafe fn(&ResponseObject, $($kind),*) -> Result<(), Status> = $body;
-                    // SAFETY: the caller's promises are passed on.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { read(response, $($argument),*) }
                 })
             }
@@ -178,7 +178,7 @@ unsafe fn read_model(
     model_name: *mut *const c_char,
     version: *mut i64,
 ) -> Result<(), Status> {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         pointer::write(model_name, response.model_name.as_ptr(), "model_name")?;
         pointer::write(version, response.model_version, "model_version")
@@ -186,12 +186,12 @@ unsafe fn read_model(
 }
 
 unsafe fn read_id(response: &ResponseObject, id: *mut *const c_char) -> Result<(), Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer::write(id, response.id.as_ptr(), "request_id") }
 }
 
 unsafe fn read_parameter_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer::write(count, list::count(&response.parameters), "count") }
 }
 
@@ -215,7 +215,7 @@ unsafe fn read_parameter(
         }
         ResponseValue::String(value) => (TRITONSERVER_PARAMETER_STRING, value.as_ptr().cast()),
     };
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         pointer::write(name, parameter.name.as_ptr(), "name")?;
         pointer::write(type_, kind, "type")?;
@@ -224,7 +224,7 @@ unsafe fn read_parameter(
 }
 
 unsafe fn read_output_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer::write(count, list::count(&response.outputs), "count") }
 }
 
@@ -244,7 +244,7 @@ unsafe fn read_output(
 ) -> Result<(), Status> {
     let output = at(&response.outputs, index, "output")?;
     let dims = len64(output.shape.len());
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         pointer::write(name, output.name.as_ptr(), "name")?;
         pointer::write(datatype, output.datatype, "datatype")?;
@@ -269,7 +269,7 @@ unsafe fn read_label(
     let labels = output.name.to_str().ok().and_then(|name| response.classes.as_ref()?.labels(name));
     let found = labels.and_then(|labels| labels.get(class_index));
     let address = found.map_or(core::ptr::null(), |label| label.as_ptr());
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer::write(label, address, "label") }
 }
 
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(
     response: *mut TRITONSERVER_InferenceResponse,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceResponseError", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let response = unsafe { handle::borrow::<ResponseObject>(response, "response")? };
         response.status.clone()
     })
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(
     response: *mut TRITONSERVER_InferenceResponse,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceResponseDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<ResponseObject>(response, "response") }
     })
 }

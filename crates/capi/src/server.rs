@@ -222,7 +222,7 @@ impl Deref for ServerRef {
 ///
 /// `server` must be null or an object of this library that lives during the call.
 pub(crate) unsafe fn running(server: *const TRITONSERVER_Server) -> Result<ServerRef, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow::<ServerObject>(server, "server")? }.server()
 }
 
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
     options: *mut TRITONSERVER_ServerOptions,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerNew", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let options = unsafe { handle::borrow::<OptionsObject>(options, "options")? };
         pointer::check_not_null(server, "server")?;
         let factory = FACTORY
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
         let reserved = ReservedAddress::new();
         options.check()?;
         factory(&options.chosen(), &reserved)?;
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::write(server, reserved.into_address(), "server") }
     })
 }
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerStop(
     server: *mut TRITONSERVER_Server,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerStop", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<ServerObject>(server, "server")? }.clone();
         object.stop()
     })
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(
     timeout: core::ffi::c_uint,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerSetExitTimeout", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<ServerObject>(server, "server")? };
         *object.exit_timeout.lock("set the exit timeout") =
             Some(Duration::from_secs(u64::from(timeout)));
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
         if server.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::take::<ServerObject>(server, "server")? };
         object.stop()
     })
@@ -320,6 +320,6 @@ pub(crate) fn version(number: i64) -> Option<i64> {
 ///
 /// `name` must be null or a text that outlives the result.
 pub(crate) unsafe fn model_name<'a>(name: *const c_char) -> Result<&'a str, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer::required_text(name, "model_name") }
 }

@@ -1,4 +1,4 @@
-//! The agents of one model.
+//! A model's agents.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use galatea_stdx::Lock;
 
 use super::session::{AgentAction, AgentSession};
 
-/// The agents of one model, after all of them have agreed to load it.
+/// A model's agents, after all of them have accepted the model.
 ///
-/// The agents learn of the result of a load, and of the end of an unload, in reverse order: an
-/// agent that changed another agent's work is notified first.
+/// The agents are notified of the result of a load and the end of an unload in reverse order, so
+/// that an agent that changed another agent's work is notified first.
 pub struct AgentChain {
     sessions: Vec<AgentSession>,
     location: PathBuf,
-    /// Held while agents are called, because an agent must not be called concurrently for the same
+    /// Held while agents are called, because agents must not be called concurrently for the same
     /// model.
     phase: Lock<ChainPhase>,
 }
@@ -38,7 +38,7 @@ impl AgentChain {
         Self { sessions, location, phase: Lock::new(ChainPhase::Loading) }
     }
 
-    /// The location at which the agents left the model.
+    /// The location where the agents left the model.
     #[must_use]
     pub fn location(&self) -> &Path {
         &self.location
@@ -80,8 +80,8 @@ impl ModelAgents for AgentChain {
 }
 
 impl Drop for AgentChain {
-    /// Takes the model from the agents. An agent that is still waiting for the result of the load
-    /// is then notified of a failure.
+    /// Takes the model from the agents. Agents that are still waiting for the result of the load
+    /// are notified of a failure first.
     fn drop(&mut self) {
         self.unloading();
         if *self.phase.lock("notify of the end") == ChainPhase::Unloading {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
-/// The maximum number of names that are tried for a directory.
+/// The maximum number of names to try for a directory.
 const ATTEMPTS_MAX: u32 = 1_000;
 
 /// Creates directories for agents to fill.
@@ -15,7 +15,7 @@ pub(super) struct AgentDirectories {
 }
 
 impl AgentDirectories {
-    /// Creates the directories in `parent`.
+    /// Uses `parent` as the parent of all directories.
     pub(super) fn new(parent: &Path) -> Self {
         Self { parent: parent.to_owned(), next: AtomicU64::new(0) }
     }

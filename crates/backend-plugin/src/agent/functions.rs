@@ -1,4 +1,4 @@
-//! The functions that agents call.
+//! Functions that agents call.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use galatea_infer::Status;
 use super::library::AgentObject;
 use super::session::AgentModel;
 
-/// The version of the configuration's JSON form.
+/// The version of the JSON configuration.
 const CONFIG_VERSION: u32 = 1;
 
 /// # Safety
 ///
-/// As for [`handle::borrow`].
+/// Same requirements as for [`handle::borrow`].
 unsafe fn object<'a>(model: *mut TRITONREPOAGENT_AgentModel) -> Result<&'a AgentModel, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(model, "model") }
 }
 
@@ -33,7 +33,7 @@ functions! {
         pointer::write(minor, REPOAGENT_API_VERSION.1, "minor")
     }
 
-    /// Returns the location of the model.
+    /// Returns the model's location.
     fn TRITONREPOAGENT_ModelRepositoryLocation(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -45,7 +45,7 @@ functions! {
         pointer::write(location, found, "location")
     }
 
-    /// Creates an empty directory for the agent to fill. It is removed with the model at
+    /// Creates an empty directory for the agent to fill. It is removed together with the model at
     /// the latest.
     fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
         _agent: *mut TRITONREPOAGENT_Agent,
@@ -60,8 +60,8 @@ functions! {
         pointer::write(location, model.acquire(artifact_type)?, "location")
     }
 
-    /// Removes the directory that was created for the agent. There is at most one, so the location
-    /// argument is ignored.
+    /// Removes the directory that was created for the agent. There is at most one such directory,
+    /// so the location argument is ignored.
     fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -95,7 +95,7 @@ functions! {
     }
 
     /// Returns one of the parameters, which are sorted by name. The strings live as long as the
-    /// model.
+    /// model object.
     fn TRITONREPOAGENT_ModelParameter(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -112,7 +112,7 @@ functions! {
         pointer::write(parameter_value, value.as_ptr(), "parameter_value")
     }
 
-    /// Returns the model's configuration as it is known before the model is loaded.
+    /// Returns the model's configuration as known before the model is loaded.
     fn TRITONREPOAGENT_ModelConfig(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -132,7 +132,7 @@ functions! {
         pointer::write(model_config, message::into_c(model.config.clone()), "model_config")
     }
 
-    /// Returns the state that the agent attached to this model.
+    /// Returns the state that the agent has attached to this model.
     fn TRITONREPOAGENT_ModelState(
         model: *mut TRITONREPOAGENT_AgentModel,
         state: *mut *mut c_void,
@@ -149,13 +149,13 @@ functions! {
         Ok(())
     }
 
-    /// Returns the state that the agent attached to itself.
+    /// Returns the state that the agent has attached to itself.
     fn TRITONREPOAGENT_State(agent: *mut TRITONREPOAGENT_Agent, state: *mut *mut c_void) {
         let agent = handle::borrow::<AgentObject>(agent, "agent")?;
         pointer::write(state, agent.state.load(Ordering::Acquire), "state")
     }
 
-    /// Attaches the agent's state to itself.
+    /// Attaches state to the agent.
     fn TRITONREPOAGENT_SetState(agent: *mut TRITONREPOAGENT_Agent, state: *mut c_void) {
         handle::borrow::<AgentObject>(agent, "agent")?.state.store(state, Ordering::Release);
         Ok(())

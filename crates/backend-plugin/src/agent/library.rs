@@ -1,4 +1,4 @@
-//! An agent's library, open from the first model that uses it until the last.
+//! An agent's library, which is open for as long as any model uses it.
 
 use core::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::library::search::check_component;
 use crate::library::{LibraryOpener, function};
 use crate::owned::Owned;
 
-/// Finds the library of an agent.
+/// Finds an agent's library.
 pub(super) fn find(directory: &Path, name: &str) -> Result<PathBuf, Status> {
     check_component("repository agent", name)?;
     let library = format!("libtritonrepoagent_{name}.so");
@@ -42,7 +42,7 @@ pub(super) struct AgentObject {
 }
 galatea_c_objects::object!(AgentObject as TRITONREPOAGENT_Agent, kind 33);
 
-/// The functions of an agent.
+/// An agent's functions.
 #[derive(Copy, Clone)]
 pub(super) struct AgentEntryPoints {
     pub(super) initialize: Option<TRITONREPOAGENT_Initialize>,
@@ -54,8 +54,8 @@ pub(super) struct AgentEntryPoints {
 
 impl AgentEntryPoints {
     fn of(library: &Library, path: &Path) -> Result<Self, Status> {
-        // SAFETY: by its name, each function has the type that the header gives it, and
-        // is called only while the library is open.
+        // SAFETY: each function has the type that the header declares for its name, and is called
+        // only while the library is open.
         unsafe {
             let action = function(library, c"TRITONREPOAGENT_ModelAction").ok_or_else(|| {
                 Status::not_found(format!(
@@ -80,14 +80,14 @@ struct Agent {
     name: String,
     object: Owned<AgentObject>,
     entry_points: AgentEntryPoints,
-    /// Dropped last, because it contains the functions.
+    /// Dropped last, because it contains the functions' code.
     _library: Option<Library>,
 }
 
 impl Agent {
-    /// Initialises an agent with these functions, which are in `library`.
+    /// Initialises an agent with these functions from `library`.
     ///
-    /// As in Triton, an agent whose initialisation fails is finalised too.
+    /// As in Triton, an agent whose initialisation fails is also finalised.
     fn initialize(
         name: &str,
         entry_points: AgentEntryPoints,
@@ -96,7 +96,7 @@ impl Agent {
         let object = Owned::new(AgentObject::default());
         let agent = Self { name: name.to_owned(), object, entry_points, _library: library };
         if let Some(initialize) = entry_points.initialize {
-            // SAFETY: the object lives longer than the call.
+            // SAFETY: the object outlives the call.
             unsafe { take_c(initialize(agent.object.address())) }?;
         }
         Ok(agent)
@@ -106,14 +106,14 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         let Some(finalize) = self.entry_points.finalize else { return };
-        // SAFETY: the object lives longer than the call, and the agent has no model left.
+        // SAFETY: the object outlives the call, and the agent has no models left.
         if let Err(status) = unsafe { take_c(finalize(self.object.address())) } {
             log::error(&format!("repository agent '{}' failed to finalize: {status}", self.name));
         }
     }
 }
 
-/// Holds an agent while models use it. The lock is held during initialisation and finalisation, so
+/// Stores an agent while models use it. The lock is held during initialisation and finalisation, so
 /// that the two never overlap.
 pub(super) struct AgentSlot {
     pub(super) name: String,
@@ -137,11 +137,11 @@ impl AgentSlot {
     }
 }
 
-/// The address of an agent's object.
+/// The address of an agent object.
 #[derive(Copy, Clone)]
 pub(super) struct AgentAddress(pub(super) *mut TRITONREPOAGENT_Agent);
 
-// SAFETY: the address is only a name here; the object behind it may be used from any
+// SAFETY: the address isn't dereferenced here, and the object behind it may be used from any
 // thread.
 unsafe impl Send for AgentAddress {}
 // SAFETY: as above.
@@ -155,7 +155,7 @@ pub(super) struct AgentRef {
 }
 
 impl AgentRef {
-    /// Returns the agent in this slot. Opens and initialises it if no model uses it yet.
+    /// Returns the slot's agent. Opens and initialises the agent if no model uses it yet.
     pub(super) fn acquire(slot: Arc<AgentSlot>, opener: &LibraryOpener) -> Result<Self, Status> {
         let path = slot.path.clone();
         Self::acquire_with(slot, || {
@@ -165,7 +165,7 @@ impl AgentRef {
         })
     }
 
-    /// Like [`Self::acquire`], with functions that need not be in a library.
+    /// Like [`Self::acquire`], but with functions that need not come from a library.
     pub(super) fn acquire_with(
         slot: Arc<AgentSlot>,
         open: impl FnOnce() -> Result<(AgentEntryPoints, Option<Library>), Status>,

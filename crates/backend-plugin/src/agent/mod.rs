@@ -1,4 +1,5 @@
-//! Repository agents: libraries that are asked before a model is loaded and notified of the result.
+//! Repository agents: libraries that may reject a model before it is loaded and that are notified
+//! of the result.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -8,12 +9,12 @@
 //! | `directories` | directories for agents to fill |
 //! | `functions` | the functions that agents call |
 //!
-//! Agents are asked while a model is defined, because they may refuse or move it: the server then
-//! uses the files and the configuration that the agents leave. The engine knows them only as
-//! [`ModelAgents`](galatea_backend::ModelAgents): three notifications, and the drop that ends the
-//! unload. That drop comes after the model's, whose files may belong to the agents.
+//! Agents are called while a model is being defined, because they may reject or move it. The server
+//! then uses the files and the configuration that the agents leave behind. The engine knows them
+//! only as [`ModelAgents`](galatea_backend::ModelAgents): three notifications, and a drop that ends
+//! the unload. The agents are dropped after the model, because they may own the model's files.
 //!
-//! The calls for one model come one at a time, from any thread that the engine chooses. Calls for
+//! Calls for one model are made one at a time, from any thread that the engine chooses. Calls for
 //! different models may run concurrently.
 
 mod chain;
@@ -37,13 +38,14 @@ use self::session::{AgentModel, AgentSession};
 use crate::exports;
 use crate::library::LibraryOpener;
 
-/// The repository agents of a server.
+/// A server's repository agents.
 pub struct Agents {
     /// The directory that contains one directory per agent.
     directory: PathBuf,
     opener: LibraryOpener,
     directories: Arc<AgentDirectories>,
-    /// The slots, keyed by path. There are at most as many as libraries in the directory.
+    /// The agent slots, keyed by path. There are at most as many slots as libraries in the
+    /// directory.
     slots: Lock<BTreeMap<PathBuf, Arc<AgentSlot>>>,
 }
 
@@ -53,14 +55,14 @@ pub struct ModelCandidate<'a> {
     pub location: &'a Path,
     /// The model's configuration as JSON.
     pub config: String,
-    /// The model's agents, in the order in which they act.
+    /// The model's agents, in the order in which they are called.
     pub agents: Vec<AgentDraft>,
-    /// Reads the configuration in a directory to which an agent has moved the model.
+    /// Reads the configuration from a directory that an agent has moved the model to.
     pub config_at: &'a dyn Fn(&Path) -> String,
 }
 
 impl Agents {
-    /// Creates a host that has not opened any agent yet. Directories for agents are created in
+    /// Creates a host that hasn't opened any agents yet. Directories for agents are created in
     /// `temporary_folder`.
     #[must_use]
     pub fn new(directory: &Path, temporary_folder: &Path) -> Self {
@@ -72,13 +74,13 @@ impl Agents {
         }
     }
 
-    /// Asks a model's agents, one after another, whether it may be loaded. Each agent
-    /// sees the model where the previous one left it.
+    /// Asks each of a model's agents in turn whether the model may be loaded. Each agent sees the
+    /// model where the previous agent left it.
     ///
     /// # Errors
     ///
-    /// The error of the first agent that refuses, or the reason why an agent can't be asked. The
-    /// agents that have already agreed are notified that the load failed.
+    /// The error of the first agent that rejects the model, or the reason why an agent can't be
+    /// called. The agents that have already accepted the model are notified that the load failed.
     pub fn begin_load(&self, candidate: ModelCandidate<'_>) -> Result<AgentChain, Status> {
         let ModelCandidate { location, mut config, agents, config_at } = candidate;
         let mut sessions: Vec<AgentSession> = Vec::new();
@@ -99,7 +101,7 @@ impl Agents {
         Ok(AgentChain::new(sessions, directory))
     }
 
-    /// The agents that models currently use, as name and library, sorted.
+    /// The name and library of each agent that a model currently uses, sorted.
     #[must_use]
     pub fn loaded_agents(&self) -> BTreeSet<(String, PathBuf)> {
         let slots: Vec<Arc<AgentSlot>> =

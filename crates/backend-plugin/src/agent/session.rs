@@ -1,4 +1,4 @@
-//! One agent and one model.
+//! The interaction between one agent and one model.
 
 use core::ffi::{CStr, c_void};
 use std::collections::BTreeMap;
@@ -24,10 +24,10 @@ use super::directories::AgentDirectories;
 use super::library::AgentRef;
 use crate::owned::Owned;
 
-/// An event of which an agent is notified.
+/// An event that an agent is notified of.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AgentAction {
-    /// The model is about to be loaded. The agent may refuse the load or move the model.
+    /// The model is about to be loaded. The agent may reject the load or move the model.
     Load,
     /// The model has been loaded.
     LoadComplete,
@@ -61,7 +61,7 @@ impl AgentAction {
     }
 }
 
-/// The target of `TRITONREPOAGENT_AgentModel` pointers: the part of a model that an agent may see.
+/// The target of `TRITONREPOAGENT_AgentModel` pointers: what an agent may see of a model.
 pub(super) struct AgentModel {
     /// The agent's own state for the model.
     pub(super) state: AtomicPtr<c_void>,
@@ -74,14 +74,14 @@ pub(super) struct AgentModel {
 }
 galatea_c_objects::object!(AgentModel as TRITONREPOAGENT_AgentModel, kind 34);
 
-/// The location of the model.
+/// A model's current and previous locations.
 struct ModelLocation {
-    /// The paths, of which the last one is current. The others are kept, because C may still read
-    /// them.
+    /// The model's paths, the last of which is current. The others are kept because C may still
+    /// read them.
     paths: Vec<CString>,
-    /// A directory that was created for the agent to fill.
+    /// A directory that was created for the agent to fill, if any.
     acquired: Option<CString>,
-    /// The last action that the agent was notified of.
+    /// The last action that the agent was notified of, if any.
     last_action: Option<AgentAction>,
 }
 
@@ -128,7 +128,8 @@ impl AgentModel {
                 AgentAction::Load.name()
             )));
         }
-        // As in Triton, the path's form determines where it points, whatever the agent calls it.
+        // As in Triton, the path's form determines its kind, regardless of what the agent
+        // specifies.
         if kind != TRITONREPOAGENT_ARTIFACT_FILESYSTEM
             && location.to_bytes().windows(3).any(|part| part == b"://")
         {
@@ -165,7 +166,7 @@ impl AgentModel {
         acquired.ok_or_else(|| Status::internal("there is no directory for a repository agent"))
     }
 
-    /// Removes the directory that the agent acquired, with its contents.
+    /// Removes the directory that the agent acquired, including its contents.
     pub(super) fn release(&self) -> Result<(), Status> {
         let Some(acquired) = self.location.lock("release the directory").acquired.take() else {
             return Err(Status::unavailable("No mutable location to be deleted"));
@@ -189,7 +190,7 @@ impl AgentModel {
     }
 }
 
-/// A path as a C string. A path with a zero byte can't be opened anyway.
+/// Converts a path to a C string. A path that contains a zero byte can't be opened anyway.
 fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
@@ -198,11 +199,11 @@ pub(super) fn path_of(text: &CStr) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(text.to_bytes()))
 }
 
-/// An agent that has been given a model. Dropping the session takes the model from the agent, after
-/// the notifications that are due by then.
+/// An agent with a model in its care. Dropping the session sends any outstanding notifications and
+/// then takes the model away from the agent.
 pub(super) struct AgentSession {
     model: Owned<AgentModel>,
-    /// Dropped after the model, because the model's end needs the agent.
+    /// Dropped after the model, because ending the model's session requires the agent.
     agent: AgentRef,
 }
 
@@ -211,7 +212,7 @@ impl AgentSession {
     ///
     /// # Errors
     ///
-    /// The agent's error. As in Triton, the model is then still taken from the agent.
+    /// The agent's error. As in Triton, the model is then still taken away from the agent.
     pub(super) fn begin(agent: AgentRef, model: AgentModel) -> Result<Self, Status> {
         let session = Self { model: Owned::new(model), agent };
         session.call(session.agent.entry_points.model_initialize)?;
@@ -220,8 +221,7 @@ impl AgentSession {
 
     fn call(&self, function: Option<TRITONREPOAGENT_ModelInitialize>) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
-        // SAFETY: both objects live longer than the call, and `self.agent` keeps the
-        // library open.
+        // SAFETY: both objects outlive the call, and `self.agent` keeps the library open.
         unsafe { take_c(function(self.agent.address.0, self.model.address())) }
     }
 
@@ -242,7 +242,7 @@ impl AgentSession {
         unsafe { take_c(act(self.agent.address.0, self.model.address(), action.to_c())) }
     }
 
-    /// Notifies the agent. An error of the agent is only logged.
+    /// Notifies the agent. An error from the agent is only logged.
     pub(super) fn notify(&self, action: AgentAction) {
         if let Err(status) = self.act(action) {
             log::error(&format!(
@@ -253,10 +253,10 @@ impl AgentSession {
         }
     }
 
-    /// The location at which the agent left the model.
+    /// The location where the agent left the model.
     pub(super) fn location(&self) -> Result<PathBuf, Status> {
         let location = self.model()?.location()?;
-        // SAFETY: the text lives as long as the object, which is borrowed.
+        // SAFETY: the string lives as long as the borrowed object.
         Ok(path_of(unsafe { CStr::from_ptr(location) }))
     }
 }
@@ -271,7 +271,7 @@ impl Drop for AgentSession {
             log::error(&format!("repository agent '{name}' failed to finalize a model: {status}"));
         }
         if let Ok(model) = self.model() {
-            // If the agent released its directory, there is nothing to remove.
+            // If the agent has already released its directory, there is nothing to remove.
             let _ = model.release();
         }
     }

@@ -18,19 +18,19 @@ use super::library::AgentEntryPoints;
 use super::*;
 use crate::testing::Folder;
 
-/// The calls to agents, in order. The tests of one process share the journal, so each test filters
-/// its own lines by their first word.
+/// The calls to agents, in order. All tests in a process share this journal, so each test filters
+/// its lines by their first word.
 static JOURNAL: Lock<Vec<String>> = Lock::new(Vec::new());
 
-/// The lines of one test, without its name.
+/// The journal lines of one test, without the test's name.
 fn journal(test: &str) -> Vec<String> {
     let own = |line: &String| line.strip_prefix(&format!("{test} ")).map(str::to_owned);
     JOURNAL.lock("read the journal").iter().filter_map(own).collect()
 }
 
-/// One of the model's parameters. `test` and `name` occur in every line.
+/// The value of a model parameter. `test` and `name` occur in every line.
 fn parameter(model: *mut TRITONREPOAGENT_AgentModel, name: &str) -> Option<String> {
-    // SAFETY: the agents below pass the pointer that they get.
+    // SAFETY: the agents below pass the pointer that they receive.
     let model = unsafe { handle::borrow::<AgentModel>(model, "model") }.unwrap();
     let found = model.parameters.iter().find(|(key, _)| key.to_str() == Ok(name));
     found.map(|(_, value)| value.to_string_lossy().into_owned())
@@ -80,7 +80,7 @@ fn directories(folder: &Folder) -> Arc<AgentDirectories> {
     Arc::new(AgentDirectories::new(folder.path()))
 }
 
-/// A chain of agents with these names, one of which may fail.
+/// Creates a chain of agents with these names, one of which may fail.
 fn chain(test: &str, names: &[&str], fails: Option<(&str, &str)>) -> Result<AgentChain, Status> {
     let folder = Folder::new();
     let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
@@ -140,7 +140,7 @@ fn agents_follow_a_model_that_fails() {
     let begun = ["a begin", "a load", "b begin", "b load"];
     assert_eq!(journal("fails")[..4], begun);
     assert_eq!(journal("fails")[4..], ["b fail", "a fail", "a end", "b end"]);
-    // The chain is dropped before the load is attempted: each agent is notified in turn.
+    // The chain is dropped before the load is attempted, so each agent is notified in turn.
     drop(chain("given-up", &["a", "b"], None).unwrap());
     assert_eq!(journal("given-up")[4..], ["a fail", "a end", "b fail", "b end"]);
 }
@@ -203,7 +203,7 @@ fn a_model_moves_only_while_it_is_loaded() {
     let model =
         AgentModel::new(Path::new("/m"), String::new(), &BTreeMap::new(), directories(&folder));
     let text = |location: *const core::ffi::c_char| {
-        // SAFETY: the texts are those of `model`.
+        // SAFETY: the string belongs to `model`.
         unsafe { CStr::from_ptr(location) }.to_str().unwrap().to_owned()
     };
     let refused = |kind, location| model.move_to(kind, location).unwrap_err().code();
@@ -234,13 +234,13 @@ fn a_directory_belongs_to_the_agent_until_its_release() {
     assert_eq!(first.acquire(here).unwrap(), place, "there is one");
     let second = model();
     assert_ne!(second.acquire(here).unwrap(), place, "a name that is taken is left alone");
-    // SAFETY: the text is that of `first`.
+    // SAFETY: the string belongs to `first`.
     let path = session::path_of(unsafe { CStr::from_ptr(place) });
     fs::write(path.join("file"), "").unwrap();
     first.release().unwrap();
     assert!(!path.exists());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    // A directory that the agent doesn't release is removed with the model.
+    // A directory that the agent doesn't release is removed together with the model.
     let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
     let agent = AgentRef::acquire_with(slot, || Ok((ENTRY_POINTS, None))).unwrap();
     drop(AgentSession::begin(agent, second).unwrap());

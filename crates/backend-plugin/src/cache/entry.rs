@@ -1,5 +1,5 @@
 //! The objects that a cache receives with each call: an entry, which is a list of buffers, and an
-//! allocator, which makes the copy when the cache asks for it.
+//! allocator, which copies data when the cache asks for it.
 
 use core::ffi::c_void;
 
@@ -31,24 +31,23 @@ struct EntryBuffer {
     attributes: BufferAttributesObject,
 }
 
-// SAFETY: the address is only a name until a copy is made, on the thread that asks for
-// it.
+// SAFETY: the address isn't dereferenced until a copy is made, on the thread that requests it.
 unsafe impl Send for EntryBuffer {}
 
 impl CacheEntryObject {
-    /// An entry with one buffer, which the cache must provide.
+    /// Creates an entry with one buffer, for which the cache must provide memory.
     pub(super) fn requesting(byte_size: usize) -> Self {
         let attributes = BufferAttributesObject { byte_size, ..Default::default() };
         let requested = EntryBuffer { base: core::ptr::null_mut(), attributes };
         Self { buffers: Lock::new(vec![requested]) }
     }
 
-    /// Calls `call` with the buffers. The closure must not fail half-way.
+    /// Calls `call` with the buffers. The closure must not fail partway.
     fn with<T>(&self, call: impl FnOnce(&mut Vec<EntryBuffer>) -> T) -> T {
         call(&mut self.buffers.lock("use the buffers"))
     }
 
-    /// The entry's only buffer; a response takes exactly one.
+    /// The entry's only buffer. A response takes exactly one.
     fn single_buffer(&self) -> Result<EntryBuffer, Status> {
         self.with(|buffers| match buffers.as_slice() {
             [only] => Ok(only.clone()),
@@ -60,13 +59,13 @@ impl CacheEntryObject {
     }
 }
 
-/// A copy that is made on the cache's request.
+/// A copy that the cache requests.
 pub(super) enum AllocatorObject {
-    /// From the server into the cache's buffer.
+    /// Copies from the server to the cache's buffer.
     Insertion(EncodedResponse),
-    /// From the cache's buffer into the server.
+    /// Copies from the cache's buffer to the server.
     Lookup {
-        /// The key under which the response must have been stored.
+        /// The key that the response must have been stored under.
         key: CacheKey,
         /// The response that has been copied.
         found: Lock<Option<InferenceResponse>>,
@@ -77,8 +76,8 @@ galatea_c_objects::object!(AllocatorObject as TRITONCACHE_Allocator, kind 32);
 impl AllocatorObject {
     /// # Safety
     ///
-    /// The buffer must be null or as large as its attributes say. During the call, nothing else may
-    /// change it or read data that is being written to it.
+    /// The buffer must be null or as large as its attributes state. During the call, nothing else
+    /// may modify it or read data that is being written to it.
     unsafe fn copy(&self, buffer: &EntryBuffer) -> Result<(), Status> {
         let byte_size = buffer.attributes.byte_size;
         if buffer.base.is_null() {
@@ -94,7 +93,7 @@ impl AllocatorObject {
                 }
                 let mut target = buffer.base.cast::<u8>();
                 encoded.write(|part| {
-                    // SAFETY: the parts together are as long as the buffer, which can't
+                    // SAFETY: the parts together are as long as the buffer, and the buffer can't
                     // overlap the server's memory.
                     unsafe {
                         core::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
@@ -104,7 +103,7 @@ impl AllocatorObject {
                 Ok(())
             }
             Self::Lookup { key, found } => {
-                // SAFETY: the caller promises `byte_size` bytes.
+                // SAFETY: the caller guarantees `byte_size` bytes.
                 let entry = unsafe { copy_bytes(buffer.base.cast(), byte_size) }?;
                 let response = decode(key, &entry).map_err(|reason| {
                     Status::internal(format!("the entry can't be used: {reason}"))
@@ -126,22 +125,22 @@ unsafe fn copy_bytes(base: *const u8, byte_size: usize) -> Result<Bytes, Status>
         return Err(impossible());
     }
     let mut copy = Vec::new();
-    // The size comes from the cache. An absurd one must not end the process.
+    // The size comes from the cache. An absurdly large size must not end the process.
     copy.try_reserve_exact(byte_size).map_err(|_| impossible())?;
-    // SAFETY: the caller promises `byte_size` bytes, and they fit an address space.
+    // SAFETY: the caller guarantees `byte_size` bytes, which fit in the address space.
     copy.extend_from_slice(unsafe { core::slice::from_raw_parts(base, byte_size) });
     Ok(Bytes::from(copy))
 }
 
-/// Returns a buffer's attributes, which must describe memory that the CPU can read.
+/// Returns a buffer's attributes after checking that they describe CPU-readable memory.
 ///
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn checked_attributes(
     attributes: *mut TRITONSERVER_BufferAttributes,
 ) -> Result<BufferAttributesObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     let attributes: &BufferAttributesObject =
         unsafe { handle::borrow(attributes, "buffer_attributes") }?;
     match attributes.memory_type {
@@ -163,13 +162,13 @@ functions! {
         pointer::write(minor, galatea_abi::CACHE_API_VERSION.1, "minor")
     }
 
-    /// Returns the number of an entry's buffers.
+    /// Returns the number of buffers in an entry.
     fn TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize) {
         let entry: &CacheEntryObject = handle::borrow(entry, "entry")?;
         pointer::write(count, entry.with(|buffers| buffers.len()), "count")
     }
 
-    /// Adds a buffer. The server reads it at the time of the copy.
+    /// Adds a buffer. The server reads its contents only during the copy.
     fn TRITONCACHE_CacheEntryAddBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         base: *mut c_void,
@@ -187,7 +186,7 @@ functions! {
         Ok(())
     }
 
-    /// Returns a buffer and its size.
+    /// Returns a buffer and its attributes.
     fn TRITONCACHE_CacheEntryGetBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         index: usize,
@@ -205,7 +204,7 @@ functions! {
         Ok(())
     }
 
-    /// Replaces a buffer. The server reads or writes it at the time of the copy.
+    /// Replaces a buffer. The server accesses its contents only during the copy.
     fn TRITONCACHE_CacheEntrySetBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         index: usize,
@@ -228,7 +227,7 @@ functions! {
         })
     }
 
-    /// Copies between the entry's buffer and the server.
+    /// Copies data between the entry's buffer and the server.
     fn TRITONCACHE_Copy(
         allocator: *mut TRITONCACHE_Allocator,
         entry: *mut TRITONCACHE_CacheEntry,

@@ -1,4 +1,4 @@
-//! The byte format of a response in a cache.
+//! The byte format of cached responses.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | … | the description: model, version, parameters, and each output without its data |
 //! | … | the outputs' data, each aligned to [`ALIGNMENT`] |
 //!
-//! Numbers are little-endian. The hash detects bytes that were damaged, truncated or stored under
-//! another key, so the bytes that are decoded were written here. Decoding checks lengths
-//! nevertheless: it never trusts a number that it reads.
+//! Numbers are little-endian. The hash detects bytes that are damaged, truncated or stored under a
+//! different key, so the decoder accepts only bytes that this module wrote. It still checks all
+//! lengths and never trusts a number that it reads.
 
 use bytes::Bytes;
 use galatea_backend::CacheKey;
@@ -18,14 +18,14 @@ use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue};
 use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
 
-/// A marker that changes with the format.
+/// A magic number that changes with the format.
 const MAGIC: [u8; 8] = *b"galatea1";
 const DIGEST: usize = 32;
 const HEAD: usize = MAGIC.len() + DIGEST;
-/// The alignment of the C library's memory, so that readers may read numbers in place.
+/// The alignment of memory from `malloc`, so that readers can access numbers in place.
 const ALIGNMENT: usize = 16;
 
-/// A response, ready to be written.
+/// A response that is ready to be written.
 pub(super) struct EncodedResponse {
     digest: [u8; DIGEST],
     description: Vec<u8>,
@@ -67,7 +67,7 @@ impl EncodedResponse {
         self.parts(out);
     }
 
-    /// The parts that follow the hash.
+    /// Passes the parts that follow the hash to `out`.
     fn parts(&self, mut out: impl FnMut(&[u8])) {
         out(&length(self.description.len()));
         out(&self.description);
@@ -81,7 +81,7 @@ impl EncodedResponse {
     }
 }
 
-/// The distance to the start of the next tensor.
+/// The number of padding bytes before the next tensor.
 const fn padding(position: usize) -> usize {
     position.next_multiple_of(ALIGNMENT) - position
 }
@@ -131,18 +131,18 @@ fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Decodes the bytes that were written under this key. The outputs are slices of the entry.
+/// Decodes bytes that were written under this key. The outputs are slices of the entry.
 ///
 /// # Errors
 ///
-/// The error in the bytes.
+/// A description of what is wrong with the bytes.
 pub(super) fn decode(key: &CacheKey, entry: &Bytes) -> Result<InferenceResponse, &'static str> {
     let Some((magic, rest)) = entry.split_first_chunk::<8>() else { return Err(CUT_SHORT) };
     if *magic != MAGIC {
         return Err("it was not written by this version of the server");
     }
     let Some((digest, rest)) = rest.split_first_chunk::<DIGEST>() else { return Err(CUT_SHORT) };
-    // The comparison takes constant time, which is not needed here.
+    // The comparison takes constant time, although that isn't needed here.
     if blake3::keyed_hash(&key.0, rest) != *digest {
         return Err("it is damaged, or another key's");
     }
@@ -165,7 +165,7 @@ struct EntryReader<'a> {
 }
 
 impl EntryReader<'_> {
-    /// Decodes the response; the data of its outputs begins at `tensors`.
+    /// Decodes the response. Its output data begins at `tensors`.
     fn response(&mut self, mut tensors: usize) -> Result<InferenceResponse, &'static str> {
         let model_name = self.text()?.into();
         let model_version = i64::from_le_bytes(self.array()?);
@@ -197,7 +197,7 @@ impl EntryReader<'_> {
         Ok(Parameter { name, value })
     }
 
-    /// Decodes an output; `tensors` is the position at which the previous output ends.
+    /// Decodes an output. `tensors` is the position where the previous output ends.
     fn output(&mut self, tensors: &mut usize) -> Result<OutputTensor, &'static str> {
         let name = self.text()?.into();
         let datatype =
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(reason, "it is damaged, or another key's");
     }
 
-    /// Covers a hash over the wrong bytes.
+    /// Tests bytes whose hash is correct but whose contents are invalid.
     #[test]
     fn bytes_with_the_right_hash_are_not_trusted_either() {
         let bytes = encode(&response());

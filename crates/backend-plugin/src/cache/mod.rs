@@ -1,12 +1,13 @@
 //! Hosts response caches: shared libraries `libtritoncache_NAME.so`.
 //!
-//! A cache knows only keys and buffers of bytes. The byte format of a response is the server's
-//! (`format`). In each call, the cache receives an entry and an allocator (`entry`): it gives the
-//! entry its buffer, asks for the copy in either direction, and keeps the buffer valid until then.
+//! A cache knows only keys and byte buffers. The server defines the byte format of a response
+//! (`format`). Each call passes an entry and an allocator (`entry`) to the cache. The cache adds
+//! its buffer to the entry, requests a copy into or out of the buffer, and keeps the buffer valid
+//! until then.
 //!
-//! Caches are called from every thread that has a request or a response, by several threads
-//! concurrently. An error of a cache counts as a miss, or as a response that isn't kept, and is
-//! logged.
+//! Every thread that handles a request or a response may call a cache, and several threads may do
+//! so concurrently. A cache error is logged and counts as a miss or as a response that isn't
+//! stored.
 
 pub(crate) mod entry;
 mod format;
@@ -34,7 +35,7 @@ use crate::owned::Owned;
 use entry::{AllocatorObject, CacheEntryObject};
 use format::EncodedResponse;
 
-/// A response cache in a library. Dropping it finalises it.
+/// A response cache from a library. Dropping it finalises it.
 pub struct PluginCache {
     name: String,
     entry_points: CacheEntryPoints,
@@ -43,13 +44,13 @@ pub struct PluginCache {
     failed_insertions: AtomicU64,
 }
 
-// SAFETY: the interface requires caches that can be called from any thread. The other
-// fields are an address that never changes and counters.
+// SAFETY: the interface requires that caches can be called from any thread. The other fields are
+// counters and an address that never changes.
 unsafe impl Send for PluginCache {}
-// SAFETY: as above, by several threads at a time.
+// SAFETY: as above; the interface also requires that several threads can call concurrently.
 unsafe impl Sync for PluginCache {}
 
-/// The functions of a cache. Its library is never closed, just like that of a backend.
+/// A cache's functions. As with a backend, the library is never unloaded.
 struct CacheEntryPoints {
     initialize: TRITONCACHE_CacheInitialize,
     finalize: TRITONCACHE_CacheFinalize,
@@ -58,7 +59,7 @@ struct CacheEntryPoints {
 }
 
 impl PluginCache {
-    /// The path of the library of the cache `name`, if it exists.
+    /// The path of the library for the cache `name`, if the file exists.
     ///
     /// # Errors
     ///
@@ -66,7 +67,7 @@ impl PluginCache {
     pub fn find(directory: &Path, name: &str) -> Result<Option<PathBuf>, Status> {
         check_component("response cache", name)?;
         let path = path(directory, name);
-        // A dangling link counts as existing, because opening it reports what is wrong.
+        // A dangling link counts as existing, so that the attempt to open it reports the problem.
         Ok(path.symlink_metadata().is_ok().then_some(path))
     }
 
@@ -105,7 +106,7 @@ impl PluginCache {
         let entry = Owned::new(CacheEntryObject::default());
         let allocator = Owned::new(AllocatorObject::Lookup { key: *key, found: Lock::default() });
         let (text, lookup) = (key_text(key), self.entry_points.lookup);
-        // SAFETY: text and objects live longer than the call.
+        // SAFETY: the strings and objects outlive the call.
         let status = run_foreign(|| unsafe {
             take_c(lookup(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
@@ -128,19 +129,19 @@ impl PluginCache {
         let entry = Owned::new(CacheEntryObject::requesting(encoded.byte_size()));
         let allocator = Owned::new(AllocatorObject::Insertion(encoded));
         let (text, insert) = (key_text(key), self.entry_points.insert);
-        // SAFETY: text and objects live longer than the call.
+        // SAFETY: the strings and objects outlive the call.
         let status = run_foreign(|| unsafe {
             take_c(insert(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
         match status {
-            // Another equal request was in flight and was cached first.
+            // An identical request was executed concurrently and its response was cached first.
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
             other => other,
         }
     }
 
-    /// Logs a failure. A cache that fails may fail with every request, so only the first
-    /// failure, the second, the fourth, the eighth and so on are logged.
+    /// Logs a failure. A failing cache may fail on every request, so only the first, second,
+    /// fourth, eighth, … failures are logged.
     fn log_failure(&self, what: &str, failures: &AtomicU64, status: &Status) {
         let count = failures.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
@@ -170,7 +171,7 @@ impl ResponseCache for PluginCache {
 
 impl Drop for PluginCache {
     fn drop(&mut self) {
-        // SAFETY: it was initialised, and no other caller is left.
+        // SAFETY: the cache was initialised, and no caller remains.
         if let Err(status) = unsafe { take_c((self.entry_points.finalize)(self.cache)) } {
             log::error(&format!("failed finalizing response cache '{}': {status}", self.name));
         }
@@ -196,8 +197,7 @@ impl CacheEntryPoints {
                     Ok(name) => name,
                     Err(_) => panic!("a function's name has no zero byte"),
                 };
-                // SAFETY: by its name, the function has the type that the header gives
-                // it.
+                // SAFETY: the function has the type that the header declares for its name.
                 unsafe { function::<$name>(library, NAME) }.ok_or(stringify!($name))?
             }};
         }
@@ -211,10 +211,10 @@ impl CacheEntryPoints {
 
     fn initialize(&self, config: &str) -> Result<*mut TRITONCACHE_Cache, Status> {
         let (config, mut cache) = (to_c_string(config), core::ptr::null_mut());
-        // SAFETY: text and pointer live longer than the call.
+        // SAFETY: the string and the pointer outlive the call.
         let error: *mut TRITONSERVER_Error =
             unsafe { (self.initialize)(&raw mut cache, config.as_ptr()) };
-        // SAFETY: the error, if it is one, is ours.
+        // SAFETY: the error, if any, belongs to us.
         unsafe { take_c(error) }?;
         if cache.is_null() {
             return Err(Status::internal("TRITONCACHE_CacheInitialize made no cache"));
@@ -227,7 +227,7 @@ fn path(directory: &Path, name: &str) -> PathBuf {
     directory.join(name).join(format!("libtritoncache_{name}.so"))
 }
 
-/// The text form of a key, which is the form that caches take.
+/// The string form of a key, which caches require.
 fn key_text(key: &CacheKey) -> CString {
     to_c_string(&blake3::Hash::from_bytes(key.0).to_hex())
 }

@@ -1,5 +1,4 @@
-//! Tests of the cache host with caches that are written here: one that works, and some that break
-//! their contract.
+//! Tests the cache host with fake caches: one that works, and several that violate their contract.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::collections::BTreeMap;
@@ -21,7 +20,7 @@ use super::entry::{
 use super::*;
 use crate::testing::Folder;
 
-/// The behaviour of a cache of these tests.
+/// The behaviour of a fake cache.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum FakeBehaviour {
     Good,
@@ -35,7 +34,7 @@ enum FakeBehaviour {
     Fails,
 }
 
-/// A size that exceeds any memory. Miri ends the test where an allocation fails.
+/// A size that exceeds all available memory. Miri ends the test if an allocation fails.
 const ABSURD_SIZE: usize = if cfg!(miri) { usize::MAX } else { usize::MAX / 2 - 1 };
 
 struct FakeCache {
@@ -70,7 +69,7 @@ unsafe extern "C" fn initialize(_: *mut *mut TRITONCACHE_Cache, _: *const c_char
 }
 
 unsafe extern "C" fn finalize(cache: *mut TRITONCACHE_Cache) -> Error {
-    // SAFETY: `library` made the pointer this way.
+    // SAFETY: `library` created the pointer this way.
     drop(unsafe { Box::from_raw(cache.cast::<FakeCache>()) });
     core::ptr::null_mut()
 }
@@ -82,7 +81,7 @@ unsafe fn fake_and_key<'a>(
     cache: *mut TRITONCACHE_Cache,
     key: *const c_char,
 ) -> (&'a FakeCache, String) {
-    // SAFETY: the caller passes what the host passed.
+    // SAFETY: the caller passes the pointers that it received from the host.
     let (fake, key) = unsafe { (&*cache.cast::<FakeCache>(), CStr::from_ptr(key)) };
     let key = key.to_str().unwrap();
     assert_eq!(key.len(), 64);
@@ -103,7 +102,7 @@ unsafe extern "C" fn insert(
     entry: *mut TRITONCACHE_CacheEntry,
     allocator: *mut TRITONCACHE_Allocator,
 ) -> Error {
-    // SAFETY: all addresses are the host's or this function's own.
+    // SAFETY: all addresses belong to the host or to this function.
     unsafe {
         let (fake, key) = fake_and_key(cache, key);
         if fake.behaviour == FakeBehaviour::Fails {
@@ -141,7 +140,7 @@ unsafe extern "C" fn lookup(
     entry: *mut TRITONCACHE_CacheEntry,
     allocator: *mut TRITONCACHE_Allocator,
 ) -> Error {
-    // SAFETY: all addresses are the host's or this function's own.
+    // SAFETY: all addresses belong to the host or to this function.
     unsafe {
         let (fake, key) = fake_and_key(cache, key);
         let all = fake.kept.lock("look up");
@@ -188,7 +187,7 @@ fn response(data: Buffer) -> InferenceResponse {
 const KEY: CacheKey = CacheKey([0xab; 32]);
 
 /// Returns the data that a lookup finds after an insertion, and the numbers of failed lookups and
-/// insertions.
+/// failed insertions.
 fn round_trip(behaviour: FakeBehaviour) -> (Option<Vec<u8>>, u64, u64) {
     let cache = library(behaviour);
     assert!(cache.lookup(&KEY).is_none());
@@ -248,7 +247,7 @@ fn objects_are_invalid_after_the_call() {
     let address = entry.address();
     drop(entry);
     let mut count = 0;
-    // SAFETY: the address was an entry's.
+    // SAFETY: the address belonged to an entry.
     let status = unsafe { take_c(TRITONCACHE_CacheEntryBufferCount(address, &raw mut count)) };
     assert!(status.unwrap_err().message().contains("was released"));
 }

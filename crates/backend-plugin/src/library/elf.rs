@@ -1,8 +1,8 @@
-//! The libraries that a library needs, read from its file.
+//! The names of a library's dependencies, as read from its file.
 //!
-//! Plug-ins are linked against Triton's `libtritonserver.so`, under its own or a mangled name. The
-//! functions that they need from it are in this process, so it is enough to load a library of that
-//! name before the plug-in is opened.
+//! Plug-ins are linked against Triton's `libtritonserver.so`, under its original name or a mangled
+//! one. This process contains the functions that plug-ins need from that library, so it suffices to
+//! load a library of that name before opening the plug-in.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,13 @@ const DYNAMIC_SEGMENT: u32 = 2;
 const LOAD_SEGMENT: u32 = 1;
 const TAG_NEEDED: u64 = 1;
 const TAG_STRINGS: u64 = 5;
-/// A bound that no library reaches. A file with more entries is damaged.
+/// A limit that no valid library reaches. A file with more entries is damaged.
 const ENTRIES_MAX: u64 = 4096;
-/// The maximum length of a library's name in bytes. File names have at most 255.
+/// The maximum length of a library name in bytes. File names have at most 255.
 const NAME_BYTES_MAX: usize = 512;
 
-/// The names of the libraries that the library at `path` needs. Empty for a file that isn't a
-/// 64-bit little-endian library: the loader reports what is wrong with it.
+/// The names of the dependencies of the library at `path`. Empty if the file isn't a 64-bit
+/// little-endian library, because the loader reports such errors.
 pub(super) fn needed(path: &Path) -> Vec<String> {
     File::open(path).ok().and_then(|file| ElfFile { file: &file }.needed().ok()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Fingerprints of a plug-in's files, taken before they are read.
+//! Fingerprints of a plug-in's files, taken before the files are read.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +8,11 @@ use galatea_backend::FileFingerprint;
 
 use super::search::BackendLibrary;
 
-/// A number of files that no backend reaches. Directories with more files are not fingerprinted.
+/// A file count that no backend reaches. Directories with more files aren't fingerprinted.
 const FILES_MAX: usize = 4096;
 
-/// The fingerprints of the library and of all files in its directory and the backend's, without
-/// subdirectories, sorted by path. `None` if they can't be determined.
+/// The fingerprints of the library and of all files in its directory and in the backend's
+/// directory, excluding subdirectories, sorted by path. `None` if they can't be determined.
 pub(crate) fn file_fingerprints(found: &BackendLibrary) -> Option<Vec<FileFingerprint>> {
     let mut files = BTreeSet::from([found.library.clone()]);
     for directory in [found.library.parent()?, &found.directory] {

@@ -1,4 +1,4 @@
-//! A plug-in's library: its location and its functions.
+//! A plug-in's library: its location and functions.
 
 mod elf;
 pub(crate) mod fingerprint;

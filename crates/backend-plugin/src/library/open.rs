@@ -1,4 +1,4 @@
-//! Opens a plug-in's library.
+//! Opens plug-in libraries.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::{elf, soname};
 
-/// The functions of a backend. Its library is never closed: its threads and objects would
-/// not survive that. Triton doesn't close it either.
+/// A backend's functions. The library is never unloaded, because its threads and objects would not
+/// survive that. Triton doesn't unload it either.
 pub(crate) struct BackendEntryPoints {
     pub(crate) initialize: Option<TRITONBACKEND_Initialize>,
     pub(crate) finalize: Option<TRITONBACKEND_Finalize>,
@@ -32,7 +32,7 @@ pub(crate) struct BackendEntryPoints {
     pub(crate) instance_finalize: Option<TRITONBACKEND_ModelInstanceFinalize>,
     pub(crate) instance_ready: Option<TRITONBACKEND_ModelInstanceReady>,
     pub(crate) execute: TRITONBACKEND_ModelInstanceExecute,
-    /// The function that Galatea adds to the interface.
+    /// A function that Galatea adds to the interface.
     pub(crate) instance_predictable: Option<InstancePredictable>,
 }
 
@@ -40,18 +40,18 @@ pub(crate) struct BackendEntryPoints {
 pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
-/// Opens libraries, and keeps track of the names that it has provided.
+/// Opens libraries and records the library names that it has provided.
 pub(crate) struct LibraryOpener {
-    /// The functions of this crate that plug-ins must find.
+    /// The functions of this crate that plug-ins must be able to find.
     exports: fn() -> Vec<ExportedFunction>,
     provided: Lock<BTreeSet<String>>,
-    /// The number of libraries that have been opened anew.
+    /// The number of libraries that have been loaded under a new path spelling.
     opened_anew: AtomicU32,
 }
 
 impl LibraryOpener {
-    /// Creates an opener. Plug-ins must find these functions, and those of `c-objects`, in this
-    /// process.
+    /// Creates an opener. Plug-ins must be able to find these functions, and those of `c-objects`,
+    /// in this process.
     pub(crate) fn new(exports: fn() -> Vec<ExportedFunction>) -> Self {
         Self { exports, provided: Lock::default(), opened_anew: AtomicU32::new(0) }
     }
@@ -64,14 +64,15 @@ impl LibraryOpener {
         entry_points
     }
 
-    /// Opens the library that is now at `path`, even while an earlier file at that path is still
-    /// open: the loader would otherwise reuse that one, because its name is the same.
+    /// Opens the library that is currently at `path`, even if an earlier file from that path is
+    /// still loaded. The loader would otherwise reuse the earlier library, because its path is the
+    /// same.
     pub(crate) fn library_anew(&self, path: &Path) -> Result<Library, Status> {
         let number = self.opened_anew.fetch_add(1, Ordering::Relaxed);
         self.library(&spelled_anew(path, number))
     }
 
-    /// Opens the library at `path`. It finds the server's functions in this process.
+    /// Opens the library at `path`. The library finds the server's functions in this process.
     pub(crate) fn library(&self, path: &Path) -> Result<Library, Status> {
         if is_library_truncated(path) {
             return Err(Status::not_found(format!(
@@ -80,22 +81,22 @@ impl LibraryOpener {
             )));
         }
         self.provide_server_libraries(path)?;
-        // SAFETY: the operator put the library where backends are; running its
-        // initialisers is the purpose.
+        // SAFETY: the operator installed this library as a plug-in, and running its initialisers is
+        // intended.
         unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
             Status::not_found(format!("unable to load shared library: {}", loader_message(&error)))
         })
     }
 
-    /// Provides the names under which the plug-in needs the server's own library, after
-    /// checking that it will find the server's functions here.
+    /// Provides the names under which the plug-in requires the server library, after checking that
+    /// the plug-in will find the server's functions in this process.
     fn provide_server_libraries(&self, path: &Path) -> Result<(), Status> {
         let mut provided = self.provided.lock("provide names of libraries");
         if provided.is_empty() {
             check_exports((self.exports)())?;
         }
         let names = elf::needed(path).into_iter().filter(|name| is_server_library(name));
-        // The plain name is also provided, because the plug-in's own libraries may need it.
+        // The plain name is also provided, because the plug-in's dependencies may require it.
         for name in names.chain([String::from("libtritonserver.so")]) {
             if !provided.contains(&name) {
                 soname::provide(&name).map_err(|reason| {
@@ -108,15 +109,15 @@ impl LibraryOpener {
     }
 }
 
-/// Returns true if a library is Triton's server, under its own name or one that a packager has
-/// given it.
+/// Returns true if the name is that of Triton's server library, possibly mangled by a packaging
+/// tool.
 fn is_server_library(name: &str) -> bool {
     name == "libtritonserver.so"
         || name.starts_with("libtritonserver.so.")
         || (name.starts_with("libtritonserver-") && name.ends_with(".so"))
 }
 
-/// A distinct spelling of the path for each number.
+/// Returns a different spelling of the path for each number.
 fn spelled_anew(path: &Path, number: u32) -> PathBuf {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return path.to_owned();
@@ -131,21 +132,21 @@ fn spelled_anew(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(spelled)
 }
 
-/// The loader's message.
+/// The loader's error message.
 fn loader_message(error: &libloading::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Checks that a plug-in that looks up the server's functions finds all of them in this process. If
-/// another library provided some, requests would silently go there.
+/// Checks that a plug-in will find all of the server's functions in this process. If another
+/// library provided one of them, requests would silently go to that library.
 fn check_exports(own: Vec<ExportedFunction>) -> Result<(), Status> {
     let program = Library::this();
     for ExportedFunction { name, address: expected } in
         own.into_iter().chain(galatea_c_objects::exports::all())
     {
         let symbol = format!("{name}\0");
-        // SAFETY: the symbol is looked up for its address alone.
+        // SAFETY: the symbol is looked up only for its address.
         let found = unsafe { program.get::<*const ()>(symbol.as_bytes()) };
         let address = found.ok().map(|symbol| symbol.into_raw().addr());
         if address != Some(expected) {
@@ -200,7 +201,7 @@ impl BackendEntryPoints {
     }
 }
 
-/// Refuses to execute. Never called, because a backend without a library has no instances.
+/// Rejects an execution. Never called, because a backend without a library has no instances.
 extern "C" fn refuse_to_execute(
     _: *mut TRITONBACKEND_ModelInstance,
     _: *mut *mut TRITONBACKEND_Request,
@@ -209,13 +210,13 @@ extern "C" fn refuse_to_execute(
     into_c(Status::internal("this backend has no library"))
 }
 
-/// Looks up a function of the library, or of one that it needs.
+/// Looks up a function in the library or its dependencies.
 ///
 /// # Safety
 ///
 /// `T` must be the function's type.
 pub(crate) unsafe fn function<T: Copy>(library: &Library, name: &core::ffi::CStr) -> Option<T> {
-    // SAFETY: the caller promises the type; the library is never closed.
+    // SAFETY: the caller guarantees the type, and the library is never unloaded.
     unsafe { library.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
 }
 
@@ -230,7 +231,7 @@ mod tests {
     use super::{LibraryOpener, function, is_server_library, spelled_anew};
     use crate::testing::{Folder, compile};
 
-    /// The loader would access pages that don't exist, and end the process.
+    /// The loader would access pages that don't exist, which would end the process.
     #[test]
     fn a_truncated_library_is_not_given_to_the_loader() {
         let folder = Folder::new();
@@ -256,7 +257,7 @@ mod tests {
                 .unwrap()
         };
         let call = |library: &Library| {
-            // SAFETY: it is the function's type.
+            // SAFETY: this is the function's type.
             let one = unsafe { function::<extern "C" fn() -> c_int>(library, c"one") };
             one.unwrap()()
         };

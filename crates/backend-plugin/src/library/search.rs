@@ -1,5 +1,5 @@
-//! The search for the library of a backend: as in Triton, in the version's directory, the
-//! model's directory, and the backend's directory.
+//! The search for a backend library. As in Triton, it covers the version's directory, the model's
+//! directory and the backend's directory.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -7,11 +7,11 @@ use std::path::{Component, Path, PathBuf};
 use galatea_backend::ModelFiles;
 use galatea_infer::Status;
 
-/// The file that marks a directory as a backend written in Python.
+/// The file whose presence marks a backend as written in Python.
 const PYTHON_BACKEND_FILE: &str = "model.py";
-/// The environment of such a backend: an archive that its models use unless they name another one.
+/// The environment archive of such a backend, for models that don't specify another environment.
 const PYTHON_ENVIRONMENT_FILE: &str = "pb_exec_env_model.py.tar.gz";
-/// The backend that executes such backends.
+/// The backend that executes backends written in Python.
 const PYTHON_BACKEND: &str = "python";
 
 /// The places where a model's backend library may be.
@@ -19,12 +19,12 @@ const PYTHON_BACKEND: &str = "python";
 pub enum SearchScope {
     /// In the model's directories and in the backend directory.
     All,
-    /// Only in the backend directory: the model's files come from a client, and a client must not
-    /// supply code.
+    /// Only in the backend directory. Used when the model's files come from a client, because a
+    /// client must not supply code.
     BackendDirectory,
 }
 
-/// A library and the way it is used.
+/// A backend library and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendLibrary {
     /// The library.
@@ -33,9 +33,9 @@ pub(crate) struct BackendLibrary {
     pub(crate) directory: PathBuf,
     /// The name of the backend whose settings apply.
     pub(crate) settings_name: String,
-    /// The configuration's `runtime`, if the backend is written in Python.
+    /// The configuration's `runtime` value, if the backend is written in Python.
     pub(crate) runtime: Option<&'static str>,
-    /// The archive with the environment of a backend written in Python.
+    /// The environment archive of a backend written in Python.
     pub(crate) environment: Option<PathBuf>,
 }
 
@@ -43,19 +43,19 @@ pub(crate) struct BackendLibrary {
 pub(crate) struct BackendSearch<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
-    /// The library's name from the configuration; empty for the default.
+    /// The library name from the configuration, or an empty string for the default.
     pub(crate) runtime: &'a str,
     /// The directory that contains all backends.
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// The places that may be searched, which exclude the model's files if a client supplied them.
+    /// The places to search, which exclude the model's files if a client supplied them.
     pub(crate) scope: SearchScope,
-    /// The model's name, for messages.
+    /// The model's name, for use in messages.
     pub(crate) model: &'a str,
 }
 
-/// The file name of a backend's library.
+/// The file name of a backend library.
 pub(crate) fn library_name(backend: &str) -> String {
     format!("libtriton_{backend}.so")
 }
@@ -111,7 +111,7 @@ impl BackendSearch<'_> {
         ))
     }
 
-    /// The directories, each with true if it belongs to the model.
+    /// The directories to search. The flag is true if the directory belongs to the model.
     fn directories(&self) -> Vec<(PathBuf, bool)> {
         let own = (self.backend_directory.join(self.backend), false);
         match self.scope {
@@ -130,7 +130,7 @@ impl BackendSearch<'_> {
         directories: &[(PathBuf, bool)],
     ) -> Result<Option<BackendLibrary>, Status> {
         for (place, in_repository) in directories {
-            // `join` would not do: a name that begins with a slash would lead elsewhere.
+            // `join` isn't suitable, because a name that begins with a slash would lead elsewhere.
             let library = PathBuf::from(format!("{}/{name}", place.display()));
             if !library.exists() {
                 continue;
@@ -152,9 +152,9 @@ impl BackendSearch<'_> {
         Ok(None)
     }
 
-    /// A backend written in Python. Needs the Python backend's library, which may be in its own
-    /// directory or wherever a library of this backend may be, and `model.py` in the backend's
-    /// directory.
+    /// Finds a backend written in Python. This requires `model.py` in the backend's directory and
+    /// the Python backend's library, either in that backend's own directory or in any place that is
+    /// searched for this backend's library.
     fn python_based(&self) -> Result<BackendLibrary, Status> {
         let name = library_name(PYTHON_BACKEND);
         let mut directories = self.directories();
@@ -198,7 +198,7 @@ pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     )))
 }
 
-/// Returns true if the name points to this existing file outside the directory. Links that the
+/// Returns true if the name leads to an existing file outside the directory. Links that the
 /// operator created may point anywhere.
 fn leads_out(name: &str, library: &Path, directory: &Path) -> bool {
     let has_parent = Path::new(name).components().any(|one| one == Component::ParentDir);
@@ -209,7 +209,7 @@ fn leads_out(name: &str, library: &Path, directory: &Path) -> bool {
     has_parent && !is_beneath()
 }
 
-/// Checks that a link in a repository does not point outside its model.
+/// Checks that a link in a repository doesn't lead outside its model.
 fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
     let real = |path: &Path| {
         fs::canonicalize(path).map_err(|error| {
@@ -229,14 +229,14 @@ fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
     )))
 }
 
-/// Returns true if a model contains its own library for its backend.
+/// Returns true if the model contains its own backend library.
 pub(crate) fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
     let name = library_name(backend);
     check_component("backend", backend).is_ok()
         && directories.iter().any(|directory| directory.join(&name).is_file())
 }
 
-/// Returns true if the backend directory contains this backend, as a library or in Python.
+/// Returns true if the backend directory contains this backend, either as a library or in Python.
 pub(crate) fn is_installed(backend: &str, backend_directory: &Path) -> bool {
     let own = backend_directory.join(backend);
     let names = [&library_name(backend), PYTHON_BACKEND_FILE];

@@ -1,8 +1,8 @@
-//! Libraries that have a name but are otherwise empty.
+//! Empty libraries that only provide a name.
 //!
-//! The loader searches for each library that a plug-in needs, unless one with that name is already
-//! loaded. So an empty one is built in memory and loaded under the name. The plug-in's functions
-//! are then found in this executable.
+//! The loader searches for each library that a plug-in requires, unless a library with that name is
+//! already loaded. This module therefore builds an empty library in memory and loads it under the
+//! required name. The plug-in's functions are then resolved in this executable.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::os::fd::IntoRawFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Loads an empty library named `soname`, permanently.
+/// Permanently loads an empty library named `soname`.
 pub(super) fn provide(soname: &str) -> Result<(), String> {
     let descriptor = memfd_create("empty library", MemfdFlags::CLOEXEC)
         .map_err(|error| format!("no memory for a library: {error}"))?;
@@ -35,8 +35,8 @@ const SEGMENT: u64 = 56;
 const SYMBOL: u64 = 24;
 const PAGE: u64 = 0x1_0000;
 
-/// A shared library without functions: headers, two segments, a symbol table with one
-/// void symbol, its hash table, the name, and the dynamic section.
+/// A shared library without functions. It consists of headers, two segments, a symbol table with
+/// one null symbol, a hash table, the name, and the dynamic section.
 fn image(soname: &str) -> Vec<u8> {
     let mut strings = vec![0];
     strings.extend_from_slice(soname.as_bytes());
@@ -71,7 +71,7 @@ fn image(soname: &str) -> Vec<u8> {
     for half in [64, 56, 2, 64, 0, 0_u16] {
         image.extend_from_slice(&half.to_le_bytes());
     }
-    // Both segments are writable: the loader records what it relocated.
+    // Both segments are writable because the loader records its relocations there.
     for (kind, start, length) in [(1_u32, 0, size), (2, dynamic, dynamic_size)] {
         image.extend_from_slice(&kind.to_le_bytes());
         image.extend_from_slice(&6_u32.to_le_bytes());
@@ -115,7 +115,7 @@ mod tests {
             std::fs::remove_file(folder.path().join(name)).unwrap();
         }
         for name in names {
-            // SAFETY: these libraries do nothing when they are opened.
+            // SAFETY: opening these libraries executes no code.
             let error = unsafe { libloading::Library::new(&library) }.unwrap_err();
             let cause = std::error::Error::source(&error).unwrap().to_string();
             assert!(cause.contains(name), "{cause}");

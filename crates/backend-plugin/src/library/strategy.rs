@@ -1,5 +1,5 @@
-//! The search for a model's batching strategy: in the place that its configuration names, otherwise
-//! in the places of backends.
+//! The search for a model's batching strategy: in the place that its configuration specifies,
+//! otherwise in the places where backends are searched for.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,9 +8,9 @@ use galatea_infer::Status;
 
 use super::search::SearchScope;
 
-/// The parameter of a model that names the library.
+/// The model parameter that specifies the library.
 const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
-/// The library's name unless the parameter says otherwise.
+/// The default library name.
 const LIBRARY: &str = "batchstrategy.so";
 
 /// The parameters for a search.
@@ -21,19 +21,19 @@ pub(crate) struct StrategySearch<'a> {
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// The places that may be searched, which exclude the model's files if a client supplied them.
+    /// The places to search, which exclude the model's files if a client supplied them.
     pub(crate) scope: SearchScope,
-    /// The path of the library, from the configuration's parameter.
+    /// The library's path from the configuration parameter.
     pub(crate) path: Option<&'a str>,
 }
 
 impl<'a> StrategySearch<'a> {
-    /// The value of the parameter that names the library.
+    /// The value of the parameter that specifies the library.
     pub(crate) fn parameter(spec: &'a galatea_config::ModelSpec) -> Option<&'a str> {
         spec.parameters.get(PARAMETER).map(String::as_str)
     }
 
-    /// The library, if there is one.
+    /// Returns the library, if there is one.
     pub(crate) fn run(&self) -> Result<Option<PathBuf>, Status> {
         if let Some(path) = self.path {
             return self.configured_library(path).map(Some);
@@ -56,9 +56,9 @@ impl<'a> StrategySearch<'a> {
         Ok(library.is_file().then_some(library))
     }
 
-    /// A library that the configuration names, with a path relative to the server's working
-    /// directory, as in Triton, or to the model's directory. It must lead to a file in the model's
-    /// directory.
+    /// Finds a library that the configuration specifies. As in Triton, its path is relative to the
+    /// server's working directory; it may also be relative to the model's directory. The file must
+    /// be in the model's directory.
     fn configured_library(&self, path: &str) -> Result<PathBuf, Status> {
         match self.scope {
             SearchScope::All => {}
@@ -92,14 +92,14 @@ impl<'a> StrategySearch<'a> {
         )))
     }
 
-    /// Returns true if the library is in the model's directory, after resolving links.
+    /// Returns true if the library is in the model's directory after links are resolved.
     fn is_beneath(&self, library: &Path) -> bool {
         let real = library.canonicalize().ok();
         let directory = self.files.model_path().canonicalize().ok();
         real.zip(directory).is_some_and(|(real, directory)| real.starts_with(directory))
     }
 
-    /// Like [`Self::is_beneath`], for a file that doesn't exist: decides from the path alone.
+    /// Like [`Self::is_beneath`], but for a file that doesn't exist: considers only the path.
     fn would_be_beneath(&self, library: &Path) -> bool {
         let Ok(relative) = library.strip_prefix(self.files.model_path()) else { return false };
         let mut depth = 0_i64;

@@ -1,4 +1,4 @@
-//! The functions that concern requests.
+//! Functions for requests.
 
 use core::ffi::{c_char, c_void};
 
@@ -23,11 +23,11 @@ use crate::tensor_shape::shape_from_c;
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 pub(super) unsafe fn object<'a>(
     request: *mut TRITONBACKEND_Request,
 ) -> Result<&'a RequestObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(request, "request") }
 }
 
@@ -57,7 +57,7 @@ fn input_at(request: &RequestObject, index: u32) -> Result<*mut TRITONBACKEND_In
     Ok(input.map_or(core::ptr::null_mut(), |input| input.address()))
 }
 
-/// The state's configuration, checked against the arguments from C.
+/// The state's configuration, checked against C's arguments.
 fn state_spec<'a>(
     spec: &'a ModelSpec,
     name: &str,
@@ -82,7 +82,8 @@ fn state_spec<'a>(
 }
 
 functions! {
-    /// Returns the client's identifier for the request; empty if the client gave none.
+    /// Returns the client's request identifier, or an empty string if the client didn't specify
+    /// one.
     fn TRITONBACKEND_RequestId(request: *mut TRITONBACKEND_Request, id: *mut *const c_char) {
         pointer::write(id, object(request)?.id(), "id")
     }
@@ -96,7 +97,7 @@ functions! {
         pointer::write(is_cancelled, cancelled, "is_cancelled")
     }
 
-    /// Returns the sequence's number; 0 if there is no sequence.
+    /// Returns the sequence number, or 0 if the request isn't part of a sequence.
     fn TRITONBACKEND_RequestCorrelationId(request: *mut TRITONBACKEND_Request, id: *mut u64) {
         let request = object(request)?;
         let number = match request.sequence().0 {
@@ -112,7 +113,7 @@ functions! {
         pointer::write(id, number, "id")
     }
 
-    /// Returns the time that the request may wait in the queue.
+    /// Returns the request's queue timeout.
     fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
         request: *mut TRITONBACKEND_Request,
         timeout: *mut u64,
@@ -121,7 +122,7 @@ functions! {
         pointer::write(timeout, microseconds, "timeout")
     }
 
-    /// Returns the sequence's identifier, if it is a string.
+    /// Returns the sequence identifier if it is a string.
     fn TRITONBACKEND_RequestCorrelationIdString(
         request: *mut TRITONBACKEND_Request,
         id: *mut *const c_char,
@@ -144,7 +145,7 @@ functions! {
         pointer::write(flags, start | end, "flags")
     }
 
-    /// Returns the number of the request's parameters.
+    /// Returns the number of request parameters.
     fn TRITONBACKEND_RequestParameterCount(
         request: *mut TRITONBACKEND_Request,
         number: *mut u32,
@@ -152,7 +153,7 @@ functions! {
         pointer::write(number, list::count(object(request)?.parameters()), "count")
     }
 
-    /// Returns a parameter of the request.
+    /// Returns a request parameter.
     fn TRITONBACKEND_RequestParameter(
         request: *mut TRITONBACKEND_Request,
         index: u32,
@@ -168,7 +169,7 @@ functions! {
         pointer::write(vvalue, value, "vvalue")
     }
 
-    /// Returns the number of the request's inputs, including controls and states.
+    /// Returns the number of inputs of the request, including controls and states.
     fn TRITONBACKEND_RequestInputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         pointer::write(number, list::count(object(request)?.tensors()), "count")
     }
@@ -234,7 +235,7 @@ functions! {
         pointer::write(output_name, name.as_ptr(), "output_name")
     }
 
-    /// Returns the preferred memory for an output: the kind that the caller of the C API names,
+    /// Returns the preferred memory for an output: the kind that the C API caller specifies,
     /// otherwise CPU memory.
     fn TRITONBACKEND_RequestOutputBufferProperties(
         request: *mut TRITONBACKEND_Request,
@@ -257,8 +258,8 @@ functions! {
         pointer::write(memory_type_id, 0, "memory_type_id")
     }
 
-    /// Releases the request, which is either done or to be executed again. On an error, it still
-    /// belongs to the backend.
+    /// Releases a request that is either done or to be rescheduled. If the call fails, the request
+    /// still belongs to the backend.
     fn TRITONBACKEND_RequestRelease(request: *mut TRITONBACKEND_Request, release_flags: u32) {
         let reschedule = release_flags & TRITONSERVER_REQUEST_RELEASE_RESCHEDULE.0 != 0;
         if !reschedule && release_flags & TRITONSERVER_REQUEST_RELEASE_ALL.0 == 0 {
@@ -268,7 +269,7 @@ functions! {
         }
         object(request)?.check_executed()?;
         if reschedule {
-            // Checked first, because on an error the request must keep its address.
+            // Checked first, because the request must keep its address if the check fails.
             let object = object(request)?;
             object.check_reschedule()?;
             if let Some(recorder) = object.recorder() {
@@ -284,7 +285,7 @@ functions! {
         Ok(())
     }
 
-    /// Returns the request's trace, which the server keeps; null if it has no C trace.
+    /// Returns the request's trace, which the server owns, or null if the request has no C trace.
     fn TRITONBACKEND_RequestTrace(
         request: *mut TRITONBACKEND_Request,
         trace: *mut *mut TRITONSERVER_InferenceTrace,
@@ -292,7 +293,7 @@ functions! {
         pointer::write(trace, object(request)?.trace(), "trace")
     }
 
-    /// Begins a new value of a state. A second call returns the same object.
+    /// Begins a new value for a state. A second call returns the same object.
     fn TRITONBACKEND_StateNew(
         state: *mut *mut TRITONBACKEND_State,
         request: *mut TRITONBACKEND_Request,
@@ -320,7 +321,7 @@ functions! {
                 known.address()
             }
             None => {
-                // With a shared buffer, the new value overwrites the one that was read.
+                // With a shared buffer, the new value overwrites the old one.
                 let shared = request.shared_states.iter().find(|one| one.output_name == name);
                 let made =
                     Owned::new(StateObject::new(name.to_owned(), datatype, shape, shared));

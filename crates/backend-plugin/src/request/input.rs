@@ -19,13 +19,13 @@ use galatea_tensor::{Buffer, MemoryKind, Shape};
 use crate::host_buffer::HostBuffer;
 use crate::owned::Owned;
 
-/// An input as C sees it. The input lives in its request, which owns the elements.
+/// An input as C sees it. The input belongs to its request, which owns the elements.
 pub(crate) struct InputObject {
     name: CString,
     datatype: TRITONSERVER_DataType,
     shape: Shape,
     buffer: MemoryView,
-    /// The elements for host policies with data of their own.
+    /// The elements for host policies that have their own data.
     host_policies: Box<[(CString, MemoryView)]>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct MemoryView {
     memory_type_id: i64,
 }
 
-// SAFETY: the address is passed on to C and not dereferenced here.
+// SAFETY: the address is only passed to C and isn't dereferenced here.
 unsafe impl Send for MemoryView {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryView {}
@@ -66,7 +66,7 @@ impl MemoryView {
         Self::of_first(buffer, buffer.byte_size())
     }
 
-    /// A view of the first bytes of a buffer.
+    /// Creates a view of the first bytes of a buffer.
     pub(crate) fn of_first(buffer: &HostBuffer, byte_size: usize) -> Self {
         Self {
             address: buffer.address(),
@@ -76,7 +76,7 @@ impl MemoryView {
         }
     }
 
-    /// The address and size of memory that C may write to.
+    /// The address and size of memory that C may write.
     pub(crate) const fn writable(&self) -> (*mut c_void, usize) {
         (self.address.cast_mut(), self.byte_size)
     }
@@ -92,19 +92,19 @@ impl MemoryView {
 }
 
 impl InputObject {
-    /// Shows a shape tensor with the batch size as its first dimension, as Triton does, although
-    /// its elements are not repeated.
+    /// Reports a shape tensor with the batch size as its first dimension, as Triton does, although
+    /// its elements aren't repeated.
     pub(super) fn with_batch_size(mut self, batch_size: i64) -> Self {
         let dims: Vec<i64> =
             core::iter::once(batch_size).chain(self.shape.dims().iter().copied()).collect();
-        // A shape with too many elements can't occur here: no memory could hold them.
+        // The shape can't have too many elements, because no memory could contain them.
         if let Ok(shape) = Shape::new(&dims) {
             self.shape = shape;
         }
         self
     }
 
-    /// `shared` is the memory of a state that is also written.
+    /// Creates an input. `shared` is the memory of a state that is updated in place.
     pub(super) fn new(tensor: &InputTensor, shared: Option<MemoryView>) -> Self {
         let own = shared.map_or_else(|| tensor.data.host_policies(), |_| &[]);
         let host_policies =
@@ -123,14 +123,14 @@ impl InputObject {
         self.name.as_ptr()
     }
 
-    /// The memory for a host policy, or for no policy.
+    /// The memory for a host policy, or the default memory for `None`.
     fn view(&self, host_policy: Option<&CStr>) -> &MemoryView {
         let mut own = self.host_policies.iter();
         let own = own.find(|(name, _)| Some(name.as_c_str()) == host_policy);
         own.map_or(&self.buffer, |(_, view)| view)
     }
 
-    /// The memory for a host policy. An input has one buffer per policy.
+    /// The memory for a host policy. Each policy has one buffer per input.
     fn buffer(&self, host_policy: Option<&CStr>, index: u32) -> Result<&MemoryView, Status> {
         if index == 0 {
             return Ok(self.view(host_policy));
@@ -144,21 +144,21 @@ impl InputObject {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn object<'a>(input: *mut TRITONBACKEND_Input) -> Result<&'a InputObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(input, "input") }
 }
 
 /// # Safety
 ///
-/// `name` must be null or a text that outlives the result.
+/// `name` must be null or a string that outlives the result.
 unsafe fn optional_text<'a>(name: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: the caller promises a text where it is not null.
+    // SAFETY: the caller guarantees that a non-null pointer refers to a string.
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }
 
-/// The destinations for the properties of an input; null for properties that C doesn't want.
+/// The destinations for an input's properties; null for properties that C doesn't request.
 struct PropertiesOut {
     name: *mut *const c_char,
     datatype: *mut TRITONSERVER_DataType,
@@ -170,13 +170,13 @@ struct PropertiesOut {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn write_properties(
     input: *mut TRITONBACKEND_Input,
     host_policy: Option<&CStr>,
     out: &PropertiesOut,
 ) -> Result<(), Status> {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let input = object(input)?;
         let rank = list::count(input.shape.dims());
@@ -196,12 +196,12 @@ unsafe fn write_properties(
 /// `pointer` must be null or valid for a write.
 unsafe fn write_if_not_null<T>(pointer: *mut T, value: T) {
     if !pointer.is_null() {
-        // SAFETY: the caller promises that it can be written.
+        // SAFETY: the caller guarantees that the pointer is valid for a write.
         unsafe { pointer.write(value) };
     }
 }
 
-/// The destinations for the address of an input's memory and for its description.
+/// The destinations for the address and the description of an input's memory.
 struct BufferOut {
     buffer: *mut *const c_void,
     byte_size: *mut u64,
@@ -211,14 +211,14 @@ struct BufferOut {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn write_buffer(
     input: *mut TRITONBACKEND_Input,
     host_policy: Option<&CStr>,
     index: u32,
     out: &BufferOut,
 ) -> Result<(), Status> {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         pointer::write(out.buffer, core::ptr::null(), "buffer")?;
         pointer::write(out.byte_size, 0, "buffer_byte_size")?;
@@ -261,7 +261,7 @@ functions! {
         write_properties(input, optional_text(host_policy_name), &out)
     }
 
-    /// Returns the memory of an input.
+    /// Returns an input's memory.
     fn TRITONBACKEND_InputBuffer(
         input: *mut TRITONBACKEND_Input,
         index: u32,
@@ -287,7 +287,7 @@ functions! {
         write_buffer(input, optional_text(host_policy_name), index, &out)
     }
 
-    /// Returns the memory of an input, with an object that describes it.
+    /// Returns an input's memory and an object that describes it.
     fn TRITONBACKEND_InputBufferAttributes(
         input: *mut TRITONBACKEND_Input,
         index: u32,
@@ -310,12 +310,12 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of an input for a host policy, and the size according to its properties.
+    /// The bytes of an input for a host policy, and the size that its properties report.
     fn bytes(input: &Owned<InputObject>, policy: *const c_char) -> (Vec<u8>, u64) {
         let (mut buffer, mut byte_size) = (core::ptr::null(), 7);
         let (mut memory_type, mut memory_type_id) = (TRITONSERVER_MEMORY_GPU, 7);
         let (mut promised, null) = (7, core::ptr::null_mut::<c_void>());
-        // SAFETY: the input is alive, the pointers are this test's or null, and an input
+        // SAFETY: the input is alive, the pointers are null or belong to this test, and an input
         // has as many bytes as it reports.
         unsafe {
             let errors = [

@@ -1,4 +1,4 @@
-//! A request, which a plug-in holds from its execution until it releases it.
+//! Inference requests, which a plug-in holds from execution until release.
 
 pub(crate) mod functions;
 pub(crate) mod input;
@@ -32,31 +32,31 @@ use state::{SharedState, StateObject};
 
 /// A request as C sees it.
 pub(crate) struct RequestObject {
-    /// Dropped first, because a caller that learns of the release may stop the model.
+    /// Dropped first, because a caller that observes the release may stop the model.
     pub(crate) channel: Arc<ResponseChannel>,
-    /// Unchanged while C has the request. The channel holds the responder.
+    /// Unchanged while C holds the request. The responder is in the channel.
     pending: PendingRequest,
     id: OnceLock<CString>,
     correlation_id: OnceLock<CString>,
     inputs: Box<[OnceLock<Owned<InputObject>>]>,
-    /// The outputs that the client named. A request that names none gets all of them.
+    /// The outputs that the client requested. A request that specifies none gets all outputs.
     outputs: OnceLock<Vec<CString>>,
     parameters: OnceLock<Vec<ParameterView>>,
     states: Lock<Vec<Owned<StateObject>>>,
     /// The states whose input and output share one buffer.
     shared_states: Vec<SharedState>,
-    /// The inputs whose values describe the whole batch.
+    /// The inputs whose values apply to the whole batch.
     shape_tensors: Option<Arc<[String]>>,
-    /// The request's trace, once C has asked for it.
+    /// The request's trace, set when C asks for it.
     lent_trace: OnceLock<LentTrace>,
-    /// Set while the request is queued and a batching strategy examines it.
+    /// Set while the request is queued and a batching strategy is examining it.
     queued_for: Option<Arc<Model>>,
-    /// Dropped last, because the plug-in may be finalised as soon as it is.
+    /// Dropped last, because the plug-in may be finalised as soon as the guard is dropped.
     pub(crate) instance_guard: InstanceGuard,
 }
 galatea_c_objects::object!(RequestObject as TRITONBACKEND_Request, kind 25);
 
-/// A parameter with C strings.
+/// A parameter whose strings are C strings.
 struct ParameterView {
     name: CString,
     value: ValueView,
@@ -105,7 +105,7 @@ impl RequestObject {
         }
     }
 
-    /// Creates a request that is queued for `model`, for a batching strategy to examine.
+    /// Creates a request for a batching strategy to examine while it is queued for `model`.
     pub(crate) fn queued(
         pending: PendingRequest,
         serving: &ServingModel,
@@ -119,11 +119,11 @@ impl RequestObject {
         self.queued_for.as_deref().or_else(|| self.instance_guard.model())
     }
 
-    /// Checks that the request is being executed, which most functions need.
+    /// Checks that the request is being executed, as most functions require.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a request that a batching strategy examines.
+    /// `InvalidArgument` if a batching strategy is examining the request.
     pub(crate) fn check_executed(&self) -> Result<(), Status> {
         if self.queued_for.is_none() {
             return Ok(());
@@ -134,7 +134,7 @@ impl RequestObject {
         )))
     }
 
-    /// Returns the request without C's additions; `None` if it already has its final response.
+    /// Removes the C state and returns the request, or `None` if it already has its final response.
     pub(crate) fn into_refused(mut self) -> Option<PendingRequest> {
         if !self.pending.is_padding() {
             self.pending.restore_responder(self.channel.take_responder()?);
@@ -142,17 +142,17 @@ impl RequestObject {
         Some(self.pending)
     }
 
-    /// Releases the request as done. Its states are kept for the sequence.
+    /// Releases the request as done. The sequence keeps the new states.
     pub(crate) fn release(mut self) {
         self.update_states();
     }
 
-    /// Checks that the request may be released to be executed again.
+    /// Checks that the request may be released for rescheduling.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the model does not support it, or if the request has its final
-    /// response.
+    /// `InvalidArgument` if the model doesn't support rescheduling or the request already has its
+    /// final response.
     pub(crate) fn check_reschedule(&self) -> Result<(), Status> {
         if self.pending.is_padding() {
             return Ok(());
@@ -167,8 +167,8 @@ impl RequestObject {
         Ok(())
     }
 
-    /// Releases the request for another execution. [`RequestObject::check_reschedule`] must have
-    /// allowed it.
+    /// Releases the request for rescheduling. [`RequestObject::check_reschedule`] must have
+    /// succeeded.
     pub(crate) fn reschedule(mut self) {
         self.update_states();
         if let Some(responder) = self.channel.rescheduled_responder() {
@@ -179,7 +179,7 @@ impl RequestObject {
         }
     }
 
-    /// The recorder for the request's execution; `None` for padding.
+    /// The request's execution recorder; `None` for padding.
     pub(crate) fn recorder(&self) -> Option<ExecutionRecorder> {
         let statistics = self.channel.statistics()?.clone();
         Some(ExecutionRecorder { statistics, trace: self.pending.trace().map(Arc::downgrade) })
@@ -196,7 +196,7 @@ impl RequestObject {
         }
     }
 
-    /// The query for the memory of outputs, if the request came through the C API.
+    /// The query for output memory, if the request came through the C API.
     fn output_query(&self) -> Option<&OutputQuery> {
         self.pending.request().output_query.as_ref()?.downcast_ref()
     }
@@ -205,7 +205,7 @@ impl RequestObject {
         let states = std::mem::take(&mut *self.states.lock("take all states"));
         for state in states.into_iter().filter_map(Owned::into_inner) {
             if let Some((name, shape, data)) = state.into_update(&mut self.shared_states) {
-                // The name was validated when the state was made.
+                // The name was validated when the state was created.
                 let _ = self.pending.update_state(&name, shape, data);
             }
         }
@@ -288,7 +288,7 @@ impl ParameterView {
         Self { name: to_c_string(&parameter.name), value }
     }
 
-    /// The type, and the address of the value.
+    /// The parameter's type and the address of its value.
     fn view(&self) -> (TRITONSERVER_ParameterType, *const c_void) {
         match &self.value {
             ValueView::Bool(value) => {

@@ -1,4 +1,4 @@
-//! Sequence states, as a plug-in writes them.
+//! Sequence states that a plug-in writes.
 
 use core::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::model::ServingModel;
 use crate::owned::Owned;
 use crate::state_memory::SharedStateMemory;
 
-/// A new state as C sees it. The state lives in its request.
+/// A new state as C sees it. The state belongs to its request.
 pub(crate) struct StateObject {
     output_name: String,
     datatype: DataType,
@@ -39,22 +39,22 @@ struct StateContents {
 enum StateBuffer {
     /// No memory yet.
     None,
-    /// Memory that belongs to the new state.
+    /// Memory that the new state owns.
     Owned(HostBuffer),
     /// The memory that the state was read from.
     Shared(MemoryView),
-    /// Memory that the state was read from, which is enlarged if necessary.
+    /// Memory that the state was read from and that grows if necessary.
     Growable(GrowableState),
 }
 
-/// A state that is written where it is read, so that changes persist.
+/// A state that is updated in place, so that changes persist.
 pub(crate) struct SharedState {
     pub(super) input_name: String,
     pub(super) output_name: String,
     memory: Arc<HostBuffer>,
-    /// The size of the part of the memory that is the state.
+    /// The number of bytes that the state occupies in the memory.
     byte_size: usize,
-    /// The source of additional memory, if the state may grow.
+    /// Provides additional memory if the state may grow.
     growth: Option<Arc<SharedStateMemory>>,
 }
 
@@ -64,7 +64,7 @@ impl SharedState {
     }
 }
 
-/// The states of a request that are configured with a single buffer for input and output.
+/// The request's states that are configured with a single buffer for input and output.
 pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) -> Vec<SharedState> {
     let states =
         serving.spec.states().iter().filter(|state| state.use_same_buffer_for_input_output);
@@ -77,7 +77,7 @@ pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) ->
                 input_name: state.input_name.clone(),
                 output_name: state.output_name.clone(),
                 memory: match (pending.is_padding(), state.is_growable) {
-                    // Padding may carry the states of another row, which it must not change.
+                    // Padding may carry another row's states, which it must not change.
                     (true, _) => Arc::new(HostBuffer::copy_of(bytes)?),
                     (false, true) => known.growable(bytes)?,
                     (false, false) => known.memory_of(bytes)?,
@@ -89,7 +89,7 @@ pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) ->
         .collect()
 }
 
-/// A state in memory with more room than it uses.
+/// A state in memory that has spare room.
 struct GrowableState {
     memory: Arc<HostBuffer>,
     byte_size: usize,
@@ -97,11 +97,11 @@ struct GrowableState {
 }
 
 impl GrowableState {
-    /// Resizes the state to this size. Keeps as much of its contents as fits. Returns false if
-    /// there is not enough memory.
+    /// Resizes the state and keeps as much of its contents as fits. Returns false if there isn't
+    /// enough memory.
     fn resize(&mut self, byte_size: usize) -> bool {
         if byte_size > self.memory.byte_size() {
-            // The old memory lives as long as its request, which may still read it.
+            // The request may still read the old memory, which lives as long as the request.
             let larger = self.growth.grow(&self.memory, self.byte_size, byte_size);
             let Some(larger) = larger else { return false };
             self.memory = larger;
@@ -116,7 +116,8 @@ impl GrowableState {
 }
 
 impl StateBuffer {
-    /// Provides memory of this size and returns its address. `None` if there is not enough memory.
+    /// Provides memory of this size and returns its address, or `None` if there isn't enough
+    /// memory.
     fn provide(&mut self, byte_size: u64) -> Option<*mut c_void> {
         let reusable = match self {
             Self::None => None,
@@ -140,7 +141,7 @@ impl StateBuffer {
 }
 
 impl StateObject {
-    /// Creates a state without memory, or in the memory that it is shared with.
+    /// Creates a state without memory, or one that uses the memory that it is shared with.
     pub(super) fn new(
         output_name: String,
         datatype: DataType,
@@ -174,7 +175,7 @@ impl StateObject {
         self.contents.lock("set the shape").shape = shape;
     }
 
-    /// The update for the sequence, if the plug-in made one.
+    /// The update for the sequence, if the plug-in requested one.
     pub(super) fn into_update(
         self,
         shared: &mut Vec<SharedState>,
@@ -192,7 +193,7 @@ impl StateObject {
             StateBuffer::Growable(state) => {
                 let expected = contents.shape.byte_size(self.datatype);
                 let fits = expected.is_none_or(|all| usize::try_from(all) == Ok(state.byte_size));
-                // A size that doesn't match the shape makes no valid state.
+                // A state whose size doesn't match its shape is invalid.
                 return fits.then(|| {
                     let buffer = HostBuffer::shared(state.memory, state.byte_size);
                     (self.output_name, contents.shape, buffer)
@@ -205,9 +206,9 @@ impl StateObject {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn state<'a>(state: *mut TRITONBACKEND_State) -> Result<&'a StateObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(state, "state") }
 }
 
@@ -228,7 +229,7 @@ fn check_size(
 }
 
 functions! {
-    /// Returns the memory to write the state to.
+    /// Returns the memory that the state is written to.
     fn TRITONBACKEND_StateBuffer(
         state_: *mut TRITONBACKEND_State,
         buffer: *mut *mut c_void,

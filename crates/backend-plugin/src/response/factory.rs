@@ -1,4 +1,4 @@
-//! Response factories, which make responses after their request has been released.
+//! Response factories, which create responses after their request has been released.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ functions! {
         handle::delete::<FactoryObject>(factory, "factory")
     }
 
-    /// Sends the end of the responses, without a response.
+    /// Sends the final flag without a response.
     fn TRITONBACKEND_ResponseFactorySendFlags(
         factory: *mut TRITONBACKEND_ResponseFactory,
         send_flags: u32,

@@ -1,4 +1,4 @@
-//! The functions that concern responses.
+//! Functions for responses.
 
 use core::ffi::c_char;
 
@@ -23,21 +23,21 @@ use crate::tensor_shape::shape_from_c;
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn object<'a>(response: *mut TRITONBACKEND_Response) -> Result<&'a ResponseObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(response, "response") }
 }
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn add_parameter(
     response: *mut TRITONBACKEND_Response,
     name: *const c_char,
     value: ParameterValue,
 ) -> Result<(), Status> {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     let (response, name) = unsafe { (object(response)?, pointer::required_text(name, "name")?) };
     response
         .contents
@@ -47,7 +47,7 @@ unsafe fn add_parameter(
     Ok(())
 }
 
-/// The destinations for the properties of an output.
+/// The destinations for an output's properties.
 struct OutputPropertiesOut {
     datatype: *mut TRITONSERVER_DataType,
     shape: *mut *const i64,
@@ -56,10 +56,10 @@ struct OutputPropertiesOut {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn write_properties(output: &OutputObject, out: &OutputPropertiesOut) -> Result<(), Status> {
     let dims = output.shape.dims();
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         pointer::write(out.datatype, output.datatype(), "datatype")?;
         pointer::write(out.shape, dims.as_ptr(), "shape")?;
@@ -80,7 +80,7 @@ functions! {
         pointer::write(response, handle::into_raw(made), "response")
     }
 
-    /// Begins a response to the request that a factory was made for.
+    /// Begins a response to the request that a factory was created for.
     fn TRITONBACKEND_ResponseNewFromFactory(
         response: *mut *mut TRITONBACKEND_Response,
         factory: *mut TRITONBACKEND_ResponseFactory,
@@ -133,7 +133,7 @@ functions! {
         add_parameter(response, name, ParameterValue::Double(value))
     }
 
-    /// Adds an output to a response. The plug-in then asks for its memory.
+    /// Adds an output to a response. The plug-in requests the output's memory afterwards.
     fn TRITONBACKEND_ResponseOutput(
         response: *mut TRITONBACKEND_Response,
         output: *mut *mut TRITONBACKEND_Output,
@@ -165,8 +165,8 @@ functions! {
         pointer::write(output, address, "output")
     }
 
-    /// Sends a response, or an error in its place. The response is consumed even if the call fails.
-    /// The backend keeps ownership of the error.
+    /// Sends a response or, instead, an error. The response is consumed even if the call fails. The
+    /// backend keeps ownership of the error.
     fn TRITONBACKEND_ResponseSend(
         response: *mut TRITONBACKEND_Response,
         send_flags: u32,
@@ -178,7 +178,7 @@ functions! {
         channel.send(failed.and(made), is_final(send_flags))
     }
 
-    /// Returns the type and shape of a response's output.
+    /// Returns the type and shape of an output of a response.
     fn TRITONBACKEND_InferenceResponseOutputByName(
         response: *mut TRITONBACKEND_Response,
         name: *const c_char,

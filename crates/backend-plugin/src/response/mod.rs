@@ -1,4 +1,4 @@
-//! A response, which a plug-in makes for a request and sends.
+//! A response, which a plug-in creates for a request and sends.
 
 pub(crate) mod factory;
 pub(crate) mod functions;
@@ -34,7 +34,7 @@ impl ResponseObject {
         Self { channel, contents: Lock::default(), instance_guard }
     }
 
-    /// Converts the object to the response for the caller.
+    /// Converts the object to the response that the caller receives.
     fn into_response(self) -> (Arc<ResponseChannel>, InstanceGuard, ResponseResult) {
         let contents = std::mem::take(&mut *self.contents.lock("take the contents"));
         let outputs = contents.outputs.into_iter().filter_map(Owned::into_inner);

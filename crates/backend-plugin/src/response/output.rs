@@ -21,12 +21,12 @@ use crate::device_tensor::DeviceOutput;
 use crate::host_buffer::HostBuffer;
 use crate::owned::Owned;
 
-/// An output as C sees it. The output lives in its response.
+/// An output as C sees it. The output belongs to its response.
 pub(crate) struct OutputObject {
     pub(super) name: Arc<str>,
     datatype: DataType,
     pub(super) shape: Shape,
-    /// The GPUs whose memory the output may be in; usually empty.
+    /// The GPUs whose memory the output may be placed in; usually empty.
     devices: Devices,
     buffer: Lock<Option<OutputMemory>>,
     c_name: OnceLock<CString>,
@@ -34,15 +34,15 @@ pub(crate) struct OutputObject {
 }
 galatea_c_objects::object!(OutputObject as TRITONBACKEND_Output, kind 30);
 
-/// The memory of an output.
+/// An output's memory.
 enum OutputMemory {
     Host(HostBuffer),
     Device(DeviceOutput),
 }
 
 impl OutputMemory {
-    /// Allocates memory of the preferred kind, if the output may be there and some is available, or
-    /// else of the host.
+    /// Allocates memory of the preferred kind if the output may be placed there and enough is
+    /// available; otherwise allocates host memory.
     fn new(
         devices: &Devices,
         preferred: (TRITONSERVER_MemoryType, i64),
@@ -86,7 +86,7 @@ impl OutputMemory {
 }
 
 impl OutputObject {
-    /// `devices` are the GPUs whose memory the output may be in.
+    /// Creates an output. `devices` are the GPUs whose memory it may be placed in.
     pub(super) fn new(name: Arc<str>, datatype: DataType, shape: Shape, devices: Devices) -> Self {
         Self {
             name,
@@ -107,7 +107,7 @@ impl OutputObject {
         self.c_name.get_or_init(|| to_c_string(&self.name)).as_ptr()
     }
 
-    /// The tensor, provided that its byte size matches its shape. Doors rely on that.
+    /// Returns the tensor after checking that its byte size matches its shape. Doors rely on that.
     pub(super) fn into_tensor(self) -> Result<OutputTensor, Status> {
         let buffer = self.buffer.lock("take the buffer").take();
         let data = buffer.map_or_else(Buffer::empty, OutputMemory::into_buffer);
@@ -128,15 +128,15 @@ impl OutputObject {
 
 /// # Safety
 ///
-/// As with every exported function.
+/// Same requirements as for every exported function.
 unsafe fn object<'a>(output: *mut TRITONBACKEND_Output) -> Result<&'a OutputObject, Status> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow(output, "output") }
 }
 
 functions! {
-    /// Returns the memory to write the output to: of the kind that the plug-in prefers, if the
-    /// receiver of the output accepts it, and of the host otherwise.
+    /// Returns the memory that the output is written to. It is of the kind that the plug-in prefers
+    /// if the output's receiver accepts that kind, and host memory otherwise.
     fn TRITONBACKEND_OutputBuffer(
         output: *mut TRITONBACKEND_Output,
         buffer: *mut *mut c_void,

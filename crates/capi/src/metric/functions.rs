@@ -242,7 +242,7 @@ unsafe fn new_metric(
     let count = usize::try_from(label_count)
         .map_err(|_| Status::invalid_argument("label_count is too large"))?;
     pointer::check_not_null(metric, "metric")?;
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: guaranteed by the caller.
     let (object, pointers) = unsafe {
         (
             handle::borrow::<FamilyObject>(family, "family")?,

@@ -48,7 +48,7 @@ pub(crate) unsafe fn check(trace: *mut TRITONSERVER_InferenceTrace) -> Result<()
     if trace.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow::<TraceObject>(trace, "trace") }.map(drop)
 }
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn begin(
     if trace.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: guaranteed by the caller.
     match unsafe { handle::borrow::<TraceObject>(trace, "trace") }.ok().map(|object| &object.target)
     {
         Some(TraceTarget::Server(trace)) => Some(trace.clone()),
@@ -90,7 +90,7 @@ impl Handover {
         if trace.is_null() {
             return Self::Returned;
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<TraceObject>(trace, "trace") };
         match object {
             Ok(object) if object.callbacks().is_none() => Self::Kept(trace),
@@ -105,7 +105,7 @@ impl Handover {
     /// The caller no longer uses the trace.
     pub(crate) unsafe fn complete(self) {
         if let Self::Kept(trace) = self {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: guaranteed by the caller.
             drop(unsafe { handle::take::<TraceObject>(trace, "trace") });
         }
     }
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     guard("TRITONSERVER_InferenceTraceNew", || {
         pointer::check_not_null(trace, "trace")?;
         let made = new_trace(level, parent_id, activity_fn, None, release_fn, trace_userp);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::write(trace, made, "trace") }
     })
 }
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
         pointer::check_not_null(trace, "trace")?;
         let made =
             new_trace(level, parent_id, activity_fn, tensor_activity_fn, release_fn, trace_userp);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::write(trace, made, "trace") }
     })
 }
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
         let child = if trace.is_null() {
             core::ptr::null_mut()
         } else {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: guaranteed by the caller.
             unsafe { handle::borrow::<TraceObject>(trace, "trace")? }.spawn()
         };
         // SAFETY: as above.
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
         if trace.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         let (object, name) = unsafe {
             let object = handle::borrow::<TraceObject>(trace, "trace")?;
             (object, pointer::required_text(activity_name, "activity_name")?)
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(
     trace: *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceDelete", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<TraceObject>(trace, "trace") }
     })
 }
@@ -294,7 +294,7 @@ macro_rules! readers {
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     let read: fn(&TraceObject) -> $kind = $read;
-                    // SAFETY: the caller's promises are passed on.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         let object = handle::borrow::<TraceObject>(trace, "trace")?;
                         pointer::write($out, read(object), stringify!($out))
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
     trace_context: *const c_char,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceSetContext", || {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let context = if trace_context.is_null() { c"" } else { CStr::from_ptr(trace_context) };
             let object = handle::borrow::<TraceObject>(trace, "trace")?;

@@ -1,4 +1,4 @@
-//! Places that are searched for libraries, and libraries that aren't opened.
+//! Tests the places that are searched for libraries, and the libraries that aren't opened.
 
 use std::os::unix::fs::symlink;
 
