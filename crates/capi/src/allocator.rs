@@ -1,4 +1,4 @@
-//! Response allocators, which are the caller's functions that provide buffers for outputs.
+//! Response allocators: caller-supplied functions that provide output buffers.
 
 use core::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub(crate) struct AllocatorObject {
     functions: Arc<AllocatorFunctions>,
 }
 
-/// The functions of an allocator, shared with the requests that use it: a function that is set
-/// later also applies to them.
+/// An allocator's functions, shared with the requests that use it, so that a function that is set
+/// later also applies to those requests.
 struct AllocatorFunctions {
     allocate: TRITONSERVER_ResponseAllocatorAllocFn_t,
     release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
@@ -35,8 +35,8 @@ const _: TRITONSERVER_ResponseAllocatorNew = TRITONSERVER_ResponseAllocatorNew;
 ///
 /// # Safety
 ///
-/// `allocator` must be null or valid for a write; the functions must do what the header
-/// requires, from any thread.
+/// `allocator` must be null or valid for a write. The functions must meet the header's requirements
+/// on any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
     allocator: *mut *mut TRITONSERVER_ResponseAllocator,
@@ -64,13 +64,13 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
 
 const _: TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction =
     TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction;
-/// Sets the function that is called with each buffer's attributes. The function also applies to
-/// requests that already use the allocator.
+/// Sets the function that receives each buffer's attributes. The function also applies to requests
+/// that already use the allocator.
 ///
 /// # Safety
 ///
-/// `allocator` must be null or an allocator that lives during the call; the function as
-/// in `TRITONSERVER_ResponseAllocatorNew`.
+/// `allocator` must be null or an allocator that outlives the call. The function must meet the
+/// requirements of `TRITONSERVER_ResponseAllocatorNew`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
@@ -91,8 +91,8 @@ const _: TRITONSERVER_ResponseAllocatorSetQueryFunction =
 ///
 /// # Safety
 ///
-/// `allocator` must be null or an allocator that lives during the call; the function as
-/// in `TRITONSERVER_ResponseAllocatorNew`.
+/// `allocator` must be null or an allocator that outlives the call. The function must meet the
+/// requirements of `TRITONSERVER_ResponseAllocatorNew`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
@@ -122,8 +122,8 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
     })
 }
 
-/// An allocator with the pointer of one request: its functions, along with the address and the
-/// pointer that they receive.
+/// An allocator as one request uses it: the functions, the allocator's address, and the request's
+/// user pointer.
 #[derive(Clone)]
 pub(crate) struct Allocator {
     functions: Arc<AllocatorFunctions>,
@@ -133,8 +133,8 @@ pub(crate) struct Allocator {
     devices: Devices,
 }
 
-// SAFETY: the header requires that an allocator's functions can be called from any
-// thread, and the pointers are only passed to them.
+// SAFETY: the header requires that an allocator's functions can be called on any thread. The
+// pointers are only passed to those functions.
 unsafe impl Send for Allocator {}
 // SAFETY: as above.
 unsafe impl Sync for Allocator {}
@@ -150,8 +150,8 @@ pub(crate) struct OutputBuffer {
     pub(crate) userp: *mut c_void,
 }
 
-// SAFETY: as for the allocator: the pointers are only passed to its functions and to
-// readers of the response.
+// SAFETY: as for the allocator; the pointers are only passed to its functions and to readers of the
+// response.
 unsafe impl Send for OutputBuffer {}
 
 impl Allocator {
@@ -169,22 +169,22 @@ impl Allocator {
         Ok(Self { functions, address, userp, devices })
     }
 
-    /// The query with which backends ask where an output would be placed.
+    /// The query that lets backends ask where an output would be placed.
     pub(crate) fn output_query(&self) -> OutputQuery {
-        // SAFETY: the allocator outlives the requests that use it, and its maker promised
-        // functions that can be called from any thread.
+        // SAFETY: the allocator outlives the requests that use it, and its creator guaranteed that
+        // its functions can be called on any thread.
         unsafe { OutputQuery::new(self.functions.query.clone(), self.address, self.userp) }
     }
 
-    /// Announces a response.
+    /// Notifies the allocator that a response begins.
     pub(crate) fn start(&self) -> Result<(), Status> {
         let Some(start) = self.functions.start else { return Ok(()) };
-        // SAFETY: the allocator's maker promised a function that takes these.
+        // SAFETY: the allocator's creator guaranteed that the function accepts these arguments.
         unsafe { error::take_c(start(self.address, self.userp)) }
     }
 
-    /// Copies an output into a buffer of the caller, who is asked for memory of the kind that holds
-    /// the output.
+    /// Copies an output to a buffer from the allocator. The allocator is asked for the kind of
+    /// memory that the output is in.
     pub(crate) fn copy_output(&self, name: &CStr, data: &Buffer) -> Result<OutputBuffer, Status> {
         let preferred = match data.memory() {
             MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
@@ -208,8 +208,8 @@ impl Allocator {
             }
             if is_host {
                 let readable = host_bytes(name, data)?;
-                // SAFETY: the allocator provided a buffer of that many bytes, which no other
-                // code uses until it is released.
+                // SAFETY: the allocator provided a buffer of this many bytes, which no other code
+                // uses until it is released.
                 unsafe {
                     core::ptr::copy_nonoverlapping(
                         readable.as_ptr(),
@@ -220,7 +220,7 @@ impl Allocator {
             } else {
                 let number = buffer.memory_type_id;
                 let owner = Box::new(());
-                // SAFETY: as above, on that GPU.
+                // SAFETY: as above, in that GPU's memory.
                 unsafe { GpuMemory::new(&self.devices, number, buffer.base, data.len(), owner) }?
                     .write(data)?;
             }
@@ -248,8 +248,8 @@ impl Allocator {
             memory_type_id,
             userp: core::ptr::null_mut(),
         };
-        // SAFETY: the allocator's maker promised a function that takes these, and all out
-        // pointers are valid for writes.
+        // SAFETY: the allocator's creator guaranteed that the function accepts these arguments, and
+        // all out pointers are valid for writes.
         let result = unsafe {
             error::take_c(allocate(
                 self.address,
@@ -265,15 +265,15 @@ impl Allocator {
             ))
         };
         if let Err(status) = result {
-            // There is no buffer, so there is nothing to release.
+            // There is no buffer to release.
             core::mem::forget(buffer);
             return Err(status);
         }
         Ok(buffer)
     }
 
-    /// As in Triton, the function gets the buffer's attributes, but the allocator has already
-    /// chosen the memory, so changes by the function are ignored.
+    /// Passes the buffer's attributes to the allocator's function, as Triton does. The allocator
+    /// has already chosen the memory, so any changes by the function are ignored.
     fn report_attributes(&self, name: &CStr, buffer: &OutputBuffer) -> Result<(), Status> {
         let Some(attributes) = self.functions.attributes.get() else { return Ok(()) };
         let object = handle::into_raw(BufferAttributesObject {
@@ -282,8 +282,8 @@ impl Allocator {
             byte_size: buffer.byte_size,
             cuda_ipc_handle: None,
         });
-        // SAFETY: the allocator's maker promised a function that takes these; the
-        // attributes were just made and are deleted once.
+        // SAFETY: the allocator's creator guaranteed that the function accepts these arguments. The
+        // attributes were just created and are deleted once.
         unsafe {
             let result = error::take_c(attributes(
                 self.address,
@@ -298,7 +298,7 @@ impl Allocator {
     }
 }
 
-/// The bytes of an output, copied if they are in a GPU's memory.
+/// An output's bytes, copied to host memory if they are in GPU memory.
 fn host_bytes(name: &CStr, data: &Buffer) -> Result<Bytes, Status> {
     let mut data = data.clone();
     data.own()?;
@@ -310,8 +310,8 @@ fn host_bytes(name: &CStr, data: &Buffer) -> Result<Bytes, Status> {
 impl Drop for OutputBuffer {
     fn drop(&mut self) {
         let Some(release) = self.release else { return };
-        // SAFETY: the buffer came from this allocator, whose maker promised a function
-        // that takes it back; it is given back once.
+        // SAFETY: the buffer came from this allocator, whose creator guaranteed that the function
+        // releases such buffers, and is released once.
         let result = unsafe {
             error::take_c(release(
                 self.allocator,

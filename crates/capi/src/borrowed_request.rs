@@ -15,8 +15,8 @@ unsafe impl Send for RequestAddress {}
 // SAFETY: as above.
 unsafe impl Sync for RequestAddress {}
 
-/// A request that the server has borrowed, with its memory. Dropping the last share calls the
-/// release callback.
+/// A request, including its memory, that the server has borrowed. Dropping the last reference calls
+/// the release callback.
 pub(crate) struct BorrowedRequest {
     request: RequestAddress,
     release: ReleaseCallback,
@@ -35,7 +35,7 @@ impl BorrowedRequest {
     }
 
     /// Returns the request without calling the release callback, because the returned error reports
-    /// the failure. Returns false if there is another share, which will then call it.
+    /// the failure. Returns false if another reference exists, whose drop will call the callback.
     pub(crate) fn return_without_callback(self: Arc<Self>) -> bool {
         let Some(mut last) = Arc::into_inner(self) else { return false };
         last.release.function = None;
@@ -49,14 +49,14 @@ impl Drop for BorrowedRequest {
         drop(self.ownership.take());
         if let Some(release) = self.release.function {
             let flags = TRITONSERVER_REQUEST_RELEASE_ALL.0;
-            // SAFETY: the caller set a function that takes these from any thread; the
-            // request was handed over with it and is given back once.
+            // SAFETY: the caller set a function that accepts these arguments on any thread. The
+            // request was handed over together with it and is returned once.
             run_foreign(|| unsafe { release(self.request.0, flags, self.release.userp) });
         }
     }
 }
 
-/// A segment of the caller's memory, borrowed for as long as it is read.
+/// A segment of the caller's memory, borrowed for as long as it is being read.
 pub(crate) struct BorrowedBytes {
     segment: InputSegment,
     _request: Arc<BorrowedRequest>,
@@ -73,8 +73,8 @@ impl AsRef<[u8]> for BorrowedBytes {
         if self.segment.byte_size == 0 {
             return &[];
         }
-        // SAFETY: the caller promised `byte_size` readable bytes that don't change until
-        // the request is released, which happens after this value is dropped.
+        // SAFETY: the caller guaranteed `byte_size` readable bytes that don't change until the
+        // request is released, which happens after this value is dropped.
         unsafe { core::slice::from_raw_parts(self.segment.base.cast(), self.segment.byte_size) }
     }
 }

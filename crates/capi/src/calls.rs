@@ -1,5 +1,5 @@
-//! Queries to a server in this process, and commands for its models, shared by the C functions and
-//! the Python package. Each takes a pass of its own.
+//! Server queries and model commands in this process, shared by the C functions and the Python
+//! package.
 
 use galatea_codec::documents;
 use galatea_control::{LoadParameters, NameMapping};
@@ -7,14 +7,14 @@ use galatea_infer::{ParameterValue, Pass, Status};
 
 use crate::server::ServerRef;
 
-/// The JSON document of a server's answer.
+/// Converts a server's reply to a JSON document.
 fn document(json: Vec<u8>) -> Result<String, Status> {
     String::from_utf8(json)
         .map_err(|_| Status::internal("the server made a document that is not UTF-8"))
 }
 
-/// A version of `None` is the newest. The errors are those of
-/// [`ServerControl`](galatea_control::ServerControl), and `Unavailable` for a stopped server.
+/// A version of `None` means the newest version. The errors are those of
+/// [`ServerControl`](galatea_control::ServerControl), plus `Unavailable` for a stopped server.
 #[allow(clippy::missing_errors_doc, reason = "said of all of them")]
 impl ServerRef {
     /// Returns true if the server is running.
@@ -89,23 +89,23 @@ impl ServerRef {
         Ok(max_batch_size.is_some_and(|size| size > 0))
     }
 
-    /// Returns true if a model may send any number of responses to a request.
+    /// Returns true if a model may send any number of responses per request.
     pub fn model_is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         let model = self.control.model_for_inference(Pass::in_process(), name, version)?;
         Ok(model.is_decoupled())
     }
 
-    /// Loads a model and waits until it is loaded.
+    /// Loads a model and waits until loading completes.
     pub fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
         self.check_ready()?.control.load_model(Pass::in_process(), name, parameters)
     }
 
-    /// Takes a model out of service, and optionally the models that only this one needs.
+    /// Takes a model out of service, and optionally also the models that only this one requires.
     pub fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.check_ready()?.control.unload_model(Pass::in_process(), name, unload_dependents)
     }
 
-    /// Adds a repository whose directories may have names other than the models'.
+    /// Adds a repository whose directory names may differ from the model names.
     pub fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         for (index, mapping) in names.iter().enumerate() {
             if names.iter().take(index).any(|known| known.name == mapping.name) {
@@ -124,17 +124,17 @@ impl ServerRef {
     }
 }
 
-/// The value of a load parameter.
+/// A load parameter's value.
 #[derive(Copy, Clone, Debug)]
 pub enum LoadValue<'a> {
-    /// A text, a number or a boolean.
+    /// A string, a number or a boolean.
     Value(&'a ParameterValue),
-    /// The contents of a file.
+    /// A file's contents.
     Bytes(&'a [u8]),
 }
 
-/// Adds a load parameter, or reports what is wrong with it. As in Triton, the first configuration
-/// counts, and unknown parameters after it are not read.
+/// Adds a load parameter or returns the reason why it is invalid. As in Triton, the first
+/// configuration takes effect, and unknown parameters after it aren't read.
 ///
 /// # Errors
 ///
@@ -168,7 +168,7 @@ pub fn add_load_parameter(
     }
 }
 
-/// The error of a load with a wrong parameter.
+/// The error for loading a model with an invalid parameter.
 #[must_use]
 pub fn wrong_load_parameter(name: &str, reason: &str) -> Status {
     Status::internal(format!(

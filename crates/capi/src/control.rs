@@ -1,4 +1,4 @@
-//! Queries to a server, and commands for its models.
+//! Server queries and model commands.
 
 use core::ffi::{c_char, c_void};
 
@@ -13,17 +13,17 @@ use crate::calls::{self, LoadValue};
 use crate::server::{ServerRef, model_name, running, version};
 
 /// Defines functions that query a server. `$body` receives the running server and the arguments.
-/// Its result is written to the last argument.
+/// Its result is written through the last argument.
 macro_rules! getters {
     ($($function:ident($($argument:ident: $kind:ty),*) -> $out:ident: $result:ty { $body:expr })*) => {
         $(
             const _: $function = $function;
-            /// Writes the result to the last argument.
+            /// Writes the result through the last argument.
             ///
             /// # Safety
             ///
-            /// `server` must be null or a server, strings null or NUL-terminated, and the out
-            /// pointer null or valid for a write.
+            /// `server` must be null or a server, strings must be null or NUL-terminated, and the
+            /// out pointer must be null or valid for a write.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 server: *mut TRITONSERVER_Server,
@@ -49,7 +49,7 @@ getters! {
     TRITONSERVER_ServerIsReady() -> ready: bool { ServerRef::is_ready }
     TRITONSERVER_ServerModelIsReady(name: *const c_char, number: i64) -> ready: bool {
         |server, name, number| {
-            // SAFETY: the caller of the exported function promises a text.
+            // SAFETY: the caller of the exported function guarantees a valid string.
             let name = unsafe { model_name(name)? };
             server.model_is_ready(name, version(number))
         }
@@ -60,7 +60,7 @@ getters! {
     TRITONSERVER_ServerModelMetadata(name: *const c_char, number: i64)
         -> model_metadata: *mut TRITONSERVER_Message {
         |server, name, number| {
-            // SAFETY: the caller of the exported function promises a text.
+            // SAFETY: the caller of the exported function guarantees a valid string.
             let name = unsafe { model_name(name)? };
             server.model_metadata(name, version(number)).map(message::into_c)
         }
@@ -68,7 +68,7 @@ getters! {
     TRITONSERVER_ServerModelStatistics(name: *const c_char, number: i64)
         -> model_stats: *mut TRITONSERVER_Message {
         |server, name, number| {
-            // SAFETY: the caller of the exported function promises a text.
+            // SAFETY: the caller of the exported function guarantees a valid string.
             let name = unsafe { model_name(name)? };
             server.model_statistics(name, version(number)).map(message::into_c)
         }
@@ -76,7 +76,7 @@ getters! {
     TRITONSERVER_ServerModelConfig(name: *const c_char, number: i64, config_version: u32)
         -> model_config: *mut TRITONSERVER_Message {
         |server, name, number, config_version| {
-            // SAFETY: the caller of the exported function promises a text.
+            // SAFETY: the caller of the exported function guarantees a valid string.
             let name = unsafe { model_name(name)? };
             server.model_config(name, version(number), config_version).map(message::into_c)
         }
@@ -95,18 +95,17 @@ getters! {
     }
 }
 
-/// Defines the functions that return a property of a model as flags.
+/// Defines the functions that return a model property as flags.
 macro_rules! properties {
     ($($function:ident { $body:expr })*) => {
         $(
             const _: $function = $function;
-            /// Returns the model's property as flags. `voidp` is reserved and set to
-            /// null.
+            /// Returns a model property as flags. `voidp` is reserved and set to null.
             ///
             /// # Safety
             ///
-            /// `server` must be null or a server, `name` null or a text, the out pointers
-            /// null or valid for writes.
+            /// `server` must be null or a server, `name` must be null or a string, and the out
+            /// pointers must be null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 server: *mut TRITONSERVER_Server,
@@ -152,16 +151,16 @@ properties! {
     }
 }
 
-/// Defines functions that execute a command for a model.
+/// Defines functions that execute a model command.
 macro_rules! commands {
     ($($function:ident { $body:expr })*) => {
         $(
             const _: $function = $function;
-            /// Executes the command and waits until it is done.
+            /// Executes the command and waits until it completes.
             ///
             /// # Safety
             ///
-            /// `server` must be null or a server, `name` null or a text.
+            /// `server` must be null or a server, and `name` must be null or a string.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 server: *mut TRITONSERVER_Server,
@@ -188,12 +187,12 @@ commands! {
 }
 
 const _: TRITONSERVER_ServerLoadModelWithParameters = TRITONSERVER_ServerLoadModelWithParameters;
-/// Loads a model with a configuration, and optionally files, instead of the repository's.
+/// Loads a model with a specified configuration, and optionally files, instead of the repository's.
 ///
 /// # Safety
 ///
-/// `server` must be null or a server, `name` null or a text, `parameters` valid for
-/// `parameter_count` pointers to parameters.
+/// `server` must be null or a server, `name` must be null or a string, and `parameters` must be
+/// valid for `parameter_count` pointers to parameters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     server: *mut TRITONSERVER_Server,
@@ -226,7 +225,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     })
 }
 
-/// Adds a parameter, or reports what is wrong with it.
+/// Adds a parameter or returns the reason why it is invalid.
 fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), String> {
     let name = &parameter.name;
     match &parameter.value {
@@ -235,7 +234,7 @@ fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Str
         }
         ParameterContents::Bytes(base, size) => {
             let size = usize::try_from(*size).map_err(|_| format!("'{name}' is too large"))?;
-            // SAFETY: the parameter's maker promised `size` bytes for its life.
+            // SAFETY: the parameter's creator guaranteed `size` bytes for the parameter's lifetime.
             let bytes = unsafe { pointer::slice(base.cast::<u8>(), size, "a file's bytes") };
             let bytes = bytes.map_err(|error| error.message().to_owned())?;
             calls::add_load_parameter(load, name, LoadValue::Bytes(bytes))
@@ -244,13 +243,13 @@ fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Str
 }
 
 const _: TRITONSERVER_ServerRegisterModelRepository = TRITONSERVER_ServerRegisterModelRepository;
-/// Adds a repository to a server with explicit control. Each parameter of the mapping
-/// has a directory's name as its name and the model's name as its value.
+/// Adds a repository to a server in explicit control mode. In each parameter of the mapping, the
+/// name is a directory's name and the value is the model's name.
 ///
 /// # Safety
 ///
-/// `server` must be null or a server, `repository_path` null or a text, `name_mapping`
-/// valid for `mapping_count` pointers to parameters.
+/// `server` must be null or a server, `repository_path` must be null or a string, and
+/// `name_mapping` must be valid for `mapping_count` pointers to parameters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
     server: *mut TRITONSERVER_Server,
@@ -299,8 +298,8 @@ fn name_mapping_of(parameter: &ParameterObject) -> Result<NameMapping, Status> {
 }
 
 const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRepository;
-/// Polls the repositories, and loads and unloads models that have changed. Meant for servers in
-/// control mode poll, which the library polls only when this function is called.
+/// Polls the repositories and loads or unloads models that have changed. Intended for servers in
+/// poll mode, which the library polls only when this function is called.
 ///
 /// # Safety
 ///
@@ -323,11 +322,11 @@ struct MetricsObject {
 galatea_c_objects::object!(MetricsObject as TRITONSERVER_Metrics, kind 42);
 
 const _: TRITONSERVER_MetricsFormatted = TRITONSERVER_MetricsFormatted;
-/// Returns the text of the metrics, which lives as long as they do.
+/// Returns the formatted metrics. The string lives as long as the metrics object.
 ///
 /// # Safety
 ///
-/// `metrics` must be null or metrics; the out pointers null or valid for writes.
+/// `metrics` must be null or metrics, and the out pointers must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
     metrics: *mut TRITONSERVER_Metrics,

@@ -1,5 +1,5 @@
 //! The list of header functions that this crate exports, used to check that C code finds them. The
-//! list also keeps them in a program that calls none.
+//! list also keeps the functions in a program that calls none of them.
 
 use galatea_c_objects::exports::ExportedFunction;
 

@@ -7,7 +7,7 @@ use galatea_devices::{Device, DeviceBuffer, Devices, Error};
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, ForeignError};
 
-/// A piece of the caller's memory on a GPU.
+/// A region of the caller's GPU memory.
 pub(crate) struct GpuMemory {
     devices: Devices,
     memory: DeviceBuffer,
@@ -16,7 +16,7 @@ pub(crate) struct GpuMemory {
 impl GpuMemory {
     /// # Safety
     ///
-    /// There are `byte_size` bytes of memory at `base` on this GPU until `owner` is dropped.
+    /// This GPU must have `byte_size` bytes of memory at `base` until `owner` is dropped.
     pub(crate) unsafe fn new(
         devices: &Devices,
         number: i64,
@@ -32,7 +32,7 @@ impl GpuMemory {
         Ok(Self { devices: devices.clone(), memory })
     }
 
-    /// A tensor with the memory's contents, which the caller doesn't change.
+    /// Converts the memory to a tensor. The caller must not change its contents.
     pub(crate) fn into_tensor(self) -> Buffer {
         if self.memory.is_empty() {
             return Buffer::empty();
@@ -40,7 +40,8 @@ impl GpuMemory {
         self.devices.tensor(self.memory)
     }
 
-    /// Replaces the contents by those of a tensor: directly on the GPU, if the tensor is on one.
+    /// Replaces the contents with a tensor's contents. A tensor that is on a GPU is copied
+    /// directly.
     pub(crate) fn write(&self, tensor: &Buffer) -> Result<(), Status> {
         if tensor.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Converts a request from C into one for the server, and replies into callbacks.
+//! Converts requests from C into server requests, and replies into callbacks.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -25,14 +25,15 @@ use crate::server::running;
 use crate::trace;
 
 const _: TRITONSERVER_ServerInferAsync = TRITONSERVER_ServerInferAsync;
-/// Hands a request over. On success, the request belongs to the server until its release callback,
-/// and its responses go to its response callback, from any thread. A request that fails before the
-/// call returns still belongs to the caller, and only the returned error reports it.
+/// Hands a request to the server. On success, the server owns the request until it calls the
+/// release callback, and it passes the responses to the response callback on any thread. If a
+/// request fails before the call returns, the caller keeps ownership, and only the returned error
+/// reports the failure.
 ///
 /// # Safety
 ///
-/// `server` must be null or a server, `request` null or a request that no thread changes,
-/// `trace` null or a trace; the memory of inputs must not change until the release
+/// `server` must be null or a server, `request` must be null or a request that no thread changes,
+/// and `trace` must be null or a trace. The inputs' memory must not change until the release
 /// callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         };
         // SAFETY: as above.
         infer.trace = unsafe { trace::begin(trace, &borrowed) };
-        // The trace's release callback may delete it before the handover returns. SAFETY: as above.
+        // The release callback may delete the trace before the handover returns. SAFETY: as above.
         let handover = unsafe { trace::Handover::of(trace) };
         if !object.devices.is_empty() {
             infer.device_outputs = DeviceOutputs::All;
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         match caller.call.end() {
             Some(status) => refuse(borrowed, &caller, status),
             None => {
-                // SAFETY: as above; the request was taken.
+                // SAFETY: as above; the server has accepted the request.
                 unsafe { handover.complete() };
                 Ok(())
             }
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     })
 }
 
-/// The error of a request that has already been handed over: as in Triton, that can't happen again
+/// The error for a request that is already handed over. As in Triton, it can't be handed over again
 /// before its release.
 fn already_handed_over(object: &RequestObject) -> Status {
     let text = "Invalid request state transition: the server has this request already";
@@ -175,7 +176,8 @@ fn input_tensor(
     Ok(InputTensor { name: name.to_owned(), datatype: *datatype, shape, data })
 }
 
-/// A raw input has only bytes. Its type and shape come from the model's configuration.
+/// Creates a raw tensor, which has only bytes. Its type and shape come from the model's
+/// configuration.
 fn raw_tensor(
     object: &RequestObject,
     given_name: &str,
@@ -188,8 +190,8 @@ fn raw_tensor(
     raw_input(data, given, name, &model.config(), None)
 }
 
-/// Adds an input's data for host policies. The model checks it against the input's shape. As in
-/// Triton, an input with only such data is incomplete.
+/// Adds an input's data for host policies. The model checks the data against the input's shape. As
+/// in Triton, an input that has only such data is incomplete.
 fn with_host_policies(
     data: Buffer,
     input: &RequestInput,
@@ -205,7 +207,7 @@ fn with_host_policies(
     Ok(data.with_host_policies(own))
 }
 
-/// The contents of an input that is a single piece of a GPU's memory, where they stay.
+/// Returns an input that is a single segment of GPU memory, without copying it.
 fn gpu_tensor(
     segments: &[InputSegment],
     devices: &Devices,
@@ -213,12 +215,12 @@ fn gpu_tensor(
 ) -> Result<Option<Buffer>, Status> {
     let [InputSegment { base, byte_size, gpu: Some(number) }] = segments else { return Ok(None) };
     let owner = Box::new(borrowed.clone());
-    // SAFETY: the caller promised memory of this GPU until the request is released.
+    // SAFETY: the caller guaranteed memory of this GPU until the request is released.
     let memory = unsafe { GpuMemory::new(devices, *number, *base, *byte_size, owner) }?;
     Ok(Some(memory.into_tensor()))
 }
 
-/// The bytes of an input, in place if they are a single segment of host memory.
+/// An input's bytes, in place if they are a single segment of host memory.
 fn input_bytes(
     segments: &[InputSegment],
     devices: &Devices,
@@ -245,8 +247,8 @@ fn input_bytes(
     }
 }
 
-/// Reports a request that failed before its call returned: through the call itself, or through the
-/// callback if the server still holds a share of the request.
+/// Reports the failure of a request before its call returned: through the call itself, or through
+/// the callback if the server still holds a reference to the request.
 fn refuse(borrowed: Arc<BorrowedRequest>, caller: &Caller, status: Status) -> Result<(), Status> {
     if borrowed.return_without_callback() {
         return Err(status);
@@ -255,15 +257,15 @@ fn refuse(borrowed: Arc<BorrowedRequest>, caller: &Caller, status: Status) -> Re
     Ok(())
 }
 
-/// The state of the call that hands a request over. A request that fails before the call returns is
-/// reported by the call, not by a response.
+/// The state of the call that hands over a request. If the request fails before the call returns,
+/// the call reports the failure instead of a response.
 pub struct HandoverCall {
     thread: ThreadId,
     state: Lock<HandoverState>,
 }
 
 enum HandoverState {
-    /// The call hasn't returned, and no reply has come.
+    /// The call hasn't returned, and no reply has arrived.
     Open,
     /// The call hasn't returned, and the request has failed.
     Failed(Status),
@@ -272,13 +274,13 @@ enum HandoverState {
 }
 
 impl HandoverCall {
-    /// Begins a call on this thread.
+    /// Begins a call on the current thread.
     #[must_use]
     pub fn begin() -> Self {
         Self { thread: thread::current().id(), state: Lock::new(HandoverState::Open) }
     }
 
-    /// Returns the reply if it is a response for the callback.
+    /// Returns the reply if it is to be passed to the callback.
     #[must_use]
     pub fn intercept(&self, reply: Reply) -> Option<Reply> {
         let mut state = self.state.lock("take a reply");
@@ -297,7 +299,7 @@ impl HandoverCall {
         }
     }
 
-    /// Ends the call. Returns the error of a request that failed before this point.
+    /// Ends the call. Returns the error if the request has already failed.
     #[must_use]
     pub fn end(&self) -> Option<Status> {
         match core::mem::replace(&mut *self.state.lock("end the call"), HandoverState::Returned) {
@@ -310,7 +312,7 @@ impl HandoverCall {
 /// The caller that handed a request over.
 struct Caller {
     identity: RequestIdentity,
-    /// The labels of the model's outputs. The caller may ask for them later.
+    /// The class labels of the model's outputs, which the caller may request later.
     classes: ClassesCell,
     response: ResponseCallback,
     call: HandoverCall,
@@ -335,7 +337,7 @@ impl Caller {
         let is_final = finality == Finality::Final;
         let flags = if is_final { TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 } else { 0 };
         match self.response.function {
-            // SAFETY: the caller set a function that takes these from any thread.
+            // SAFETY: the caller set a function that accepts these arguments on any thread.
             Some(complete) => unsafe { complete(object, flags, self.response.userp) },
             None => log::error("a response has no callback to go to"),
         }

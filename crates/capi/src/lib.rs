@@ -1,26 +1,26 @@
-//! The server as a library: the functions of tritonserver.h that create a server and send it
-//! requests.
+//! The server as a library: the functions of tritonserver.h that create a server and send requests
+//! to it.
 //!
 //! This crate is a door like HTTP and gRPC: requests arrive as calls, tensors as pointers, and
-//! responses go to buffers that the caller allocates. The crate knows the server only as
+//! responses are written to buffers that the caller allocates. The crate knows the server only as
 //! [`InferenceService`](galatea_infer::InferenceService) and
 //! [`ServerControl`](galatea_control::ServerControl). It does *not* create servers: the program
-//! that links it [installs](install_server_factory) a function that creates one from options. The
-//! functions that plug-ins call are in `backend-plugin`, and those that both sides share are in
+//! that links it [installs](install_server_factory) a function that creates a server from options.
+//! The functions that plug-ins call are in `backend-plugin`, and those that both sides share are in
 //! [`galatea_c_objects`].
 //!
-//! Start with `infer.rs`, which converts a request from C and hands it to the server.
+//! Start with `infer.rs`, which converts C requests and hands them to the server.
 //!
-//! Options are kept as command-line flags, so one table defines them for both the program and the
-//! library.
+//! Options are stored as command-line flags, so a single table defines them for both the program
+//! and the library.
 //!
 //! # Ownership
 //!
-//! - An object belongs to its maker until it is deleted. A request that was handed over
-//!   with `TRITONSERVER_ServerInferAsync` belongs to the server until its release callback.
-//! - The memory of inputs belongs to the caller and must not change until then. Inputs are read in
-//!   place: an input of one segment is never copied.
-//! - Outputs are copied once, into the buffers of the response allocator.
+//! - An object belongs to its creator until it is deleted. A request that was handed over with
+//!   `TRITONSERVER_ServerInferAsync` belongs to the server until its release callback.
+//! - The inputs' memory belongs to the caller and must not change until that callback. Inputs are
+//!   read in place: an input with a single segment is never copied.
+//! - Outputs are copied once, into the response allocator's buffers.
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]

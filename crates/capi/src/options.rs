@@ -1,4 +1,4 @@
-//! The options of a future server. Each option is a command-line flag.
+//! Options for creating a server. Each option is represented as a command-line flag.
 
 use core::ffi::{c_char, c_int, c_uint};
 use std::collections::BTreeMap;
@@ -9,34 +9,34 @@ use galatea_c_objects::log::{self, Format, Level, Setting};
 use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::Status;
 
-/// The options of a server.
+/// The options for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenOptions {
-    /// Command-line flags, which represent most options.
+    /// The command-line flags, which represent most options.
     pub flags: Vec<String>,
-    /// The response cache and its configuration, as given.
+    /// The response cache's name and its configuration, unchanged.
     pub cache: Option<(String, String)>,
-    /// Settings of host policies, as policy, setting and value, each of which may be empty.
+    /// Host-policy settings as policy, setting and value, each of which may be empty.
     pub host_policies: Vec<[String; 3]>,
 }
 
 /// The options that have been set.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionsObject {
-    /// The options as `--name=value`, in the order in which they were set.
+    /// The flags as `--name=value`, in the order in which they were set.
     flags: Vec<String>,
     control_mode: &'static str,
-    /// True if models' configurations must be complete.
+    /// True if model configurations must be complete.
     strict_model_config: bool,
-    /// The configuration of each cache, in text form.
+    /// Each cache's configuration as a string.
     caches: BTreeMap<String, String>,
-    /// Settings of host policies, in the order in which they were set.
+    /// Host-policy settings, in the order in which they were set.
     host_policies: Vec<[String; 3]>,
 }
 galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40);
 
-/// The defaults of Triton's library, which differ from those of its program: models are loaded at
-/// startup and when the program polls, and configurations are not completed.
+/// The defaults of Triton's library, which differ from those of its executable: models are loaded
+/// at startup and when the program polls, and configurations aren't completed automatically.
 impl Default for OptionsObject {
     fn default() -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Default for OptionsObject {
 }
 
 impl OptionsObject {
-    /// The options of a server.
+    /// The options for creating a server.
     pub(crate) fn chosen(&self) -> ChosenOptions {
         ChosenOptions {
             flags: self.flags(),
@@ -68,12 +68,12 @@ impl OptionsObject {
         flags
     }
 
-    /// Checks for options with which no server can be created. As in Triton, the setters accept
-    /// them.
+    /// Checks for options that prevent a server from being created. As in Triton, the setters
+    /// accept such options.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with Triton's text.
+    /// `InvalidArgument` with Triton's message.
     pub(crate) fn check(&self) -> Result<(), Status> {
         if self.caches.len() <= 1 {
             return Ok(());
@@ -111,7 +111,7 @@ const _: TRITONSERVER_ServerOptionsDelete = TRITONSERVER_ServerOptionsDelete;
 ///
 /// # Safety
 ///
-/// `options` must be null or options that are not in use.
+/// `options` must be null or refer to options that are not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
     options: *mut TRITONSERVER_ServerOptions,
@@ -122,8 +122,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
     })
 }
 
-/// Defines functions that set one flag from their arguments. `$body` receives the options and the
-/// arguments, with strings already converted to `&str`.
+/// Defines functions that each set one flag from their arguments. `$body` receives the options and
+/// the arguments, with strings already converted to `&str`.
 macro_rules! setters {
     ($($function:ident($($argument:ident: $kind:ident),*) $body:expr;)*) => {
         $(
@@ -132,8 +132,8 @@ macro_rules! setters {
             ///
             /// # Safety
             ///
-            /// `options` must be null or options that no other thread uses; strings must be null or
-            /// NUL-terminated.
+            /// `options` must be null or refer to options that no other thread uses. Strings must
+            /// be null or NUL-terminated.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 options: *mut TRITONSERVER_ServerOptions,
@@ -159,13 +159,13 @@ macro_rules! setters {
     (@parameter text) => { &str };
     (@parameter $kind:ident) => { $kind };
     (@value text $argument:ident) => {
-        // SAFETY: the caller promises texts.
+        // SAFETY: the caller guarantees valid strings.
         unsafe { pointer::required_text($argument, stringify!($argument))? }
     };
     (@value $kind:ident $argument:ident) => { $argument };
 }
 
-/// Defines a setter with one argument, which is the flag's value.
+/// Defines a setter whose only argument is the flag's value.
 macro_rules! flag {
     ($flag:literal) => {
         |options, value| {
@@ -269,17 +269,17 @@ setters! {
         };
 }
 
-/// Defines functions that change a setting of the log. `$body` receives the argument.
+/// Defines functions that change a log setting. `$body` receives the argument.
 macro_rules! log_setters {
     ($($function:ident($argument:ident: $kind:ty) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Changes the process's log immediately. All servers of the process share the log. The
-            /// last setting counts, even if the options are never used to create a server.
+            /// Changes the process's log immediately. All servers in the process share the log. The
+            /// last setting takes effect, even if the options are never used to create a server.
             ///
             /// # Safety
             ///
-            /// `options` must be null or options; a string must be null or NUL-terminated.
+            /// `options` must be null or refer to options. A string must be null or NUL-terminated.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 options: *mut TRITONSERVER_ServerOptions,
@@ -304,7 +304,7 @@ log_setters! {
         if file.is_null() {
             return Ok(Some(Setting::File(String::new())));
         }
-        // SAFETY: the caller of the exported function promises a text.
+        // SAFETY: the caller of the exported function guarantees a valid string.
         let file = unsafe { pointer::required_text(file, "file")? };
         Ok(Some(Setting::File(file.to_owned())))
     };
@@ -347,7 +347,7 @@ fn rate_limit(options: &mut OptionsObject, mode: TRITONSERVER_RateLimitMode) -> 
     Ok(())
 }
 
-/// The log format; as in Triton, an unknown format changes nothing.
+/// The log format. As in Triton, an unknown format changes nothing.
 fn log_format(format: TRITONSERVER_LogFormat) -> Option<Format> {
     match format {
         TRITONSERVER_LOG_DEFAULT => Some(Format::Default),
@@ -390,7 +390,7 @@ fn cache_config(options: &mut OptionsObject, name: &str, json: &str) -> Result<(
     Ok(())
 }
 
-/// Sets the size of the local cache, in the older way. As in Triton, 0 means no cache.
+/// Sets the local cache's size through the older option. As in Triton, 0 disables the cache.
 fn cache_byte_size(options: &mut OptionsObject, size: u64) -> Result<(), Status> {
     if size > 0 {
         let json = format!("{{\"size\": \"{size}\"}}");
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn options_become_flags() {
         let mut options = core::ptr::null_mut();
-        // SAFETY: the pointers are this test's; the texts end in zero bytes.
+        // SAFETY: the pointers belong to this test, and the strings are NUL-terminated.
         unsafe {
             assert!(TRITONSERVER_ServerOptionsNew(&raw mut options).is_null());
             let load_limit = |device, fraction| {
@@ -496,7 +496,7 @@ mod tests {
         let strict = ["--model-control-mode=poll", "--disable-auto-complete-config"];
         assert_eq!(options.flags(), strict);
         let address = handle::into_raw(options);
-        // SAFETY: the options are alive and used only by this test.
+        // SAFETY: the options are alive, and only this test uses them.
         unsafe {
             for (mode, strict) in [
                 (TRITONSERVER_MODEL_CONTROL_EXPLICIT, true),
@@ -510,7 +510,7 @@ mod tests {
             }
             options = handle::take::<OptionsObject>(address, "options").unwrap();
         }
-        // The last setting counts.
+        // The last setting takes effect.
         assert_eq!(options.flags(), ["--model-control-mode=none"]);
     }
 }

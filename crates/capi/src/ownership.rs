@@ -1,4 +1,4 @@
-//! The ownership of a request, by its caller or by the server.
+//! Ownership of a request, which belongs to its caller or to the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use galatea_infer::{CancelToken, Status};
 use galatea_stdx::Lock;
 
-/// The state of a request that any thread may query while the server has it.
+/// The state of a request that any thread may query while the server has the request.
 #[derive(Default)]
 pub(crate) struct Ownership {
     is_with_server: Arc<AtomicBool>,
@@ -14,7 +14,7 @@ pub(crate) struct Ownership {
     cancel: Lock<Option<CancelToken>>,
 }
 
-/// Proof that a request belongs to the server, for as long as the value lives.
+/// Proof that the server owns a request, for as long as the value exists.
 pub(crate) struct ServerOwnership(Arc<AtomicBool>);
 
 impl Drop for ServerOwnership {
@@ -24,8 +24,8 @@ impl Drop for ServerOwnership {
 }
 
 impl Ownership {
-    /// Hands the request over, with a new cancellation token each time. `None` if the server
-    /// already has it.
+    /// Hands the request over, with a new cancellation token each time. Returns `None` if the
+    /// server already has the request.
     pub(crate) fn hand_over(&self) -> Option<(ServerOwnership, CancelToken)> {
         if self.is_with_server.swap(true, Ordering::AcqRel) {
             return None;
@@ -35,12 +35,12 @@ impl Ownership {
         Some((ServerOwnership(self.is_with_server.clone()), token))
     }
 
-    /// The token that cancels the request and knows if it has been cancelled.
+    /// The token that cancels the request and reports whether it has been cancelled.
     ///
     /// # Errors
     ///
-    /// `Internal`, as in Triton, if the request was never handed over: there is nothing
-    /// to cancel, and the call must not be ignored silently.
+    /// `Internal`, as in Triton, if the request was never handed over: there is nothing to cancel,
+    /// and the call must not be ignored silently.
     pub(crate) fn cancel_token(&self) -> Result<CancelToken, Status> {
         self.cancel.lock("read the token").clone().ok_or_else(|| {
             Status::internal(

@@ -1,4 +1,4 @@
-//! Requests in the form in which C builds them.
+//! Requests as C builds them.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -20,7 +20,7 @@ use crate::gpu_memory;
 use crate::ownership::Ownership;
 use crate::server::{model_name, running, version};
 
-/// A request that is being built, or that the server has.
+/// A request that is being built or that the server has.
 pub(crate) struct RequestObject {
     /// The GPUs whose memory the inputs and outputs may be in.
     pub(crate) devices: Devices,
@@ -51,10 +51,10 @@ pub(crate) enum Correlation {
 #[derive(Clone)]
 pub(crate) struct RequestInput {
     pub(crate) name: String,
-    /// `None` for a raw input, which has only bytes.
+    /// `None` for a raw input, which consists only of bytes.
     pub(crate) type_and_shape: Option<(DataType, Vec<i64>)>,
     pub(crate) segments: Vec<InputSegment>,
-    /// The data that instances with a host policy receive instead.
+    /// The data that instances with a host policy receive instead of the default data.
     pub(crate) host_policies: Vec<(String, Vec<InputSegment>)>,
 }
 
@@ -75,30 +75,30 @@ impl RequestInput {
 pub(crate) struct InputSegment {
     pub(crate) base: *const c_void,
     pub(crate) byte_size: usize,
-    /// The number of the GPU that holds the memory; `None` for host memory.
+    /// The number of the GPU whose memory contains the segment; `None` for host memory.
     pub(crate) gpu: Option<i64>,
 }
 
-// SAFETY: the caller promised that the bytes don't change until the request is released,
-// so any thread may read them.
+// SAFETY: the caller guaranteed that the bytes don't change until the request is released, so any
+// thread may read them.
 unsafe impl Send for InputSegment {}
 // SAFETY: as above.
 unsafe impl Sync for InputSegment {}
 
-/// The callback that returns a request to the caller.
+/// A callback that returns a request to its caller.
 #[derive(Copy, Clone)]
 pub(crate) struct ReleaseCallback {
     pub(crate) function: TRITONSERVER_InferenceRequestReleaseFn_t,
     pub(crate) userp: *mut c_void,
 }
 
-// SAFETY: the header requires that callbacks can be called from any thread; the pointer
-// is only passed to them.
+// SAFETY: the header requires that callbacks can be called on any thread. The pointer is only
+// passed to them.
 unsafe impl Send for ReleaseCallback {}
 // SAFETY: as above.
 unsafe impl Sync for ReleaseCallback {}
 
-/// The callback that receives responses.
+/// A callback that receives responses.
 #[derive(Clone)]
 pub(crate) struct ResponseCallback {
     pub(crate) allocator: Allocator,
@@ -169,12 +169,12 @@ impl RequestObject {
 }
 
 const _: TRITONSERVER_InferenceRequestNew = TRITONSERVER_InferenceRequestNew;
-/// Creates a request for a model; version -1 means the newest.
+/// Creates a request for a model. A version of -1 means the newest version.
 ///
 /// # Safety
 ///
-/// `request` must be null or valid for a write, `server` null or a server, `name`
-/// null or a text.
+/// `request` must be null or valid for a write, `server` must be null or a server, and `name` must
+/// be null or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     request: *mut *mut TRITONSERVER_InferenceRequest,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     guard("TRITONSERVER_InferenceRequestNew", || {
         // SAFETY: guaranteed by the caller.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
-        // As in Triton, a request for a missing model is refused here.
+        // As in Triton, a request for a missing model is rejected here.
         let model =
             server.control.model_for_inference(Pass::in_process(), name, version(number))?;
         let levels = model.priority_levels();
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
 }
 
 const _: TRITONSERVER_InferenceRequestDelete = TRITONSERVER_InferenceRequestDelete;
-/// Deletes a request that the server does not have.
+/// Deletes a request that the server doesn't have.
 ///
 /// # Safety
 ///
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
     })
 }
 
-/// Defines functions that read a request (`reads`), which several threads may do at a time, or
+/// Defines functions that read a request (`reads`), which several threads may do concurrently, or
 /// change it (`changes`). `$body` receives the request and the arguments, with strings already
 /// converted to `&str`.
 macro_rules! request_functions {
@@ -242,14 +242,15 @@ macro_rules! request_functions {
         $($function:ident($($argument:ident: $kind:tt),*) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Changes the request, or reads it. A pointer is valid until the request is
+            /// Reads or changes the request. A returned pointer is valid until the request is
             /// changed or deleted.
             ///
             /// # Safety
             ///
-            /// `request` must be null or a request that no thread changes, or, to change it, that
-            /// no other thread uses; strings must be null or NUL-terminated; out pointers must be
-            /// null or valid for writes, and other pointers valid as the header requires.
+            /// `request` must be null or a request that no thread changes; if the function changes
+            /// it, no other thread may use it. Strings must be null or NUL-terminated. Out pointers
+            /// must be null or valid for writes, and other pointers must be valid as the header
+            /// requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 request: *mut TRITONSERVER_InferenceRequest,
@@ -280,11 +281,11 @@ macro_rules! request_functions {
     (@parameter [$kind:ty]) => { $kind };
     (@parameter {$kind:ty}) => { OutPointer<$kind> };
     (@value text $argument:ident) => {
-        // SAFETY: the caller promises texts.
+        // SAFETY: the caller guarantees valid strings.
         unsafe { pointer::required_text($argument, stringify!($argument))? }
     };
     (@value {$kind:ty} $argument:ident) => {
-        // SAFETY: the caller promises pointers that are null or valid for writes.
+        // SAFETY: the caller guarantees that the pointers are null or valid for writes.
         unsafe { OutPointer::new($argument, stringify!($argument)) }
     };
     (@value $kind:tt $argument:ident) => { $argument };
@@ -412,7 +413,7 @@ request_functions! { changes {
         name: text,
         base: [*const c_void],
         attributes: [*mut TRITONSERVER_BufferAttributes]) |request, name, base, attributes| {
-            // SAFETY: the caller of the exported function promises attributes.
+            // SAFETY: the caller of the exported function guarantees valid attributes.
             let attributes = unsafe {
                 handle::borrow::<BufferAttributesObject>(attributes, "buffer_attributes")?
             };
@@ -450,8 +451,8 @@ request_functions! { changes {
         allocator_userp: [*mut c_void],
         function: TRITONSERVER_InferenceResponseCompleteFn_t,
         userp: [*mut c_void]) |request, allocator, allocator_userp, function, userp| {
-            // SAFETY: the caller of the exported function promises an allocator that
-            // outlives the requests that use it.
+            // SAFETY: the caller of the exported function guarantees that the allocator outlives
+            // the requests that use it.
             let allocator = unsafe { Allocator::new(allocator, allocator_userp, &request.devices)? };
             request.response = Some(ResponseCallback { allocator, function, userp });
             Ok(())

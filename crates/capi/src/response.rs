@@ -1,4 +1,4 @@
-//! Responses in the form in which C reads them.
+//! Responses as C reads them.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -14,7 +14,7 @@ use galatea_stdx::len64;
 
 use crate::allocator::{Allocator, OutputBuffer};
 
-/// A response, or an error instead.
+/// A response or an error.
 pub(crate) struct ResponseObject {
     status: Result<(), Status>,
     model_name: CString,
@@ -22,8 +22,7 @@ pub(crate) struct ResponseObject {
     id: CString,
     parameters: Vec<ResponseParameter>,
     outputs: Vec<ResponseOutput>,
-    /// The classes of the version that responded. Kept because pointers to their labels
-    /// are handed out.
+    /// The class labels of the version that responded. Kept because C receives pointers to them.
     classes: Option<Arc<ModelClasses>>,
 }
 galatea_c_objects::object!(ResponseObject as TRITONSERVER_InferenceResponse, kind 44);
@@ -48,7 +47,7 @@ struct ResponseOutput {
 }
 
 impl ResponseObject {
-    /// Creates a response with its outputs in the caller's buffers. If an output can't be stored
+    /// Creates a response whose outputs are in the caller's buffers. If an output can't be stored
     /// there, the response becomes an error.
     pub(crate) fn new(
         result: Result<InferenceResponse, Status>,
@@ -65,7 +64,7 @@ impl ResponseObject {
             outputs: Vec::new(),
             classes,
         };
-        // Called even for an error, because callers then prepare for the response.
+        // Called even for an error, because callers use the call to prepare for the response.
         let filled =
             allocator.start().and(result).and_then(|response| object.fill(&response, allocator));
         if let Err(status) = filled {
@@ -92,7 +91,7 @@ impl ResponseObject {
     }
 }
 
-/// The request's part of an error response.
+/// The request's identity in an error response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestIdentity {
     pub(crate) model_name: String,
@@ -117,12 +116,12 @@ macro_rules! readers {
     ($($function:ident($($argument:ident: $kind:ty),*) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Reads the response. Pointers are valid as long as the response.
+            /// Reads the response. Returned pointers are valid as long as the response.
             ///
             /// # Safety
             ///
-            /// `response` must be null or a response that lives during the call; out
-            /// pointers must be null or valid for writes.
+            /// `response` must be null or a response that outlives the call. Out pointers must be
+            /// null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 response: *mut TRITONSERVER_InferenceResponse,
@@ -283,11 +282,11 @@ fn at<'a, T>(items: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
 }
 
 const _: TRITONSERVER_InferenceResponseError = TRITONSERVER_InferenceResponseError;
-/// Returns the response's error, which the caller deletes; null if there is none.
+/// Returns the response's error, which the caller must delete, or null if there is none.
 ///
 /// # Safety
 ///
-/// `response` must be null or a response that lives during the call.
+/// `response` must be null or a response that outlives the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(
     response: *mut TRITONSERVER_InferenceResponse,
@@ -300,7 +299,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(
 }
 
 const _: TRITONSERVER_InferenceResponseDelete = TRITONSERVER_InferenceResponseDelete;
-/// Deletes a response and returns its buffers to the allocator.
+/// Deletes a response and releases its buffers to the allocator.
 ///
 /// # Safety
 ///

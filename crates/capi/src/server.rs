@@ -1,4 +1,4 @@
-//! The server as a C object: creating, stopping and deleting it.
+//! The server as a C object: its creation, shutdown and deletion.
 
 use core::ffi::c_char;
 use std::ops::Deref;
@@ -16,33 +16,33 @@ use galatea_stdx::Lock;
 
 use crate::options::{ChosenOptions, OptionsObject};
 
-/// A server that runs in this process.
+/// A server that is running in this process.
 pub struct RunningServer {
     /// The service that accepts requests.
     pub service: Arc<dyn InferenceService>,
-    /// The control that answers queries and executes commands.
+    /// The control interface, which answers queries and executes commands.
     pub control: Arc<dyn ServerControl>,
     /// The GPUs whose memory inputs and outputs may be in.
     pub devices: Devices,
-    /// A function that returns the metrics in Prometheus' text format.
+    /// A function that returns the metrics in the Prometheus text format.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
-    /// A function that polls the repositories, and returns once all changed models have been loaded
+    /// A function that polls the repositories and returns once all changed models have been loaded
     /// or unloaded.
     pub poll: Box<dyn Fn() -> Result<(), Status> + Send + Sync>,
-    /// A function that stops the server: it accepts no new requests, finishes the ones that it has,
-    /// and unloads all models. `None` waits for the time that the server's own option sets. The
-    /// function may be called any number of times.
+    /// A function that stops the server: it accepts no new requests, finishes its current ones, and
+    /// unloads all models. `None` uses the exit timeout from the server's own option. The function
+    /// may be called any number of times.
     pub stop: Box<dyn Fn(Option<Duration>) -> Result<(), Status> + Send + Sync>,
 }
 
-/// Creates a server from options, without its network doors, and puts it at the reserved address.
-/// The function may do so before models are loaded, so that backends can use the address while they
-/// load.
+/// Creates a server from options, without its network doors, and sets it at the reserved address.
+/// The function may set it before models are loaded, so that backends can use the address during
+/// loading.
 pub type ServerFactory = fn(&ChosenOptions, &ReservedAddress) -> Result<(), Status>;
 
 static FACTORY: OnceLock<ServerFactory> = OnceLock::new();
 
-/// Sets the function that creates servers. Only the first call counts.
+/// Sets the function that creates servers. Only the first call has an effect.
 pub fn install_server_factory(factory: ServerFactory) {
     let _ = FACTORY.set(factory);
 }
@@ -72,22 +72,24 @@ impl ServerObject {
     }
 }
 
-/// An address by which C code will know a server, reserved before the server exists because
-/// backends learn it before their models are loaded. Dropping the value releases the address.
+/// An address that will identify a server to C code. It is reserved before the server exists,
+/// because backends receive it before their models are loaded. Dropping the value releases the
+/// address.
 pub struct ReservedAddress {
     /// Null once the address has been handed over to C code.
     address: *mut TRITONSERVER_Server,
     object: ServerObject,
 }
 
-// SAFETY: the address is only passed on; the object behind it may be used by every
-// thread, and it is taken back once, here or by the code that it was handed over to.
+// SAFETY: the address is only passed on. Any thread may use the object behind it, and the object is
+// released once, either here or by the code that the address was handed to.
 unsafe impl Send for ReservedAddress {}
 // SAFETY: as above.
 unsafe impl Sync for ReservedAddress {}
 
 impl ReservedAddress {
-    /// Reserves an address without a server. Calls with it fail because there is no server yet.
+    /// Reserves an address without a server. Calls that use the address fail until the server
+    /// exists.
     #[must_use]
     pub fn new() -> Self {
         let running = Arc::new(OnceLock::new());
@@ -102,18 +104,18 @@ impl ReservedAddress {
         self.address
     }
 
-    /// Puts the server at the address. Only the first call counts.
+    /// Sets the server at this address. Only the first call has an effect.
     pub fn set_server(&self, running: Arc<RunningServer>) {
         let _ = self.object.running.set(running);
     }
 
-    /// The server at the address, if there is one.
+    /// The server at this address, if there is one.
     #[must_use]
     pub fn running(&self) -> Option<&Arc<RunningServer>> {
         self.object.running.get()
     }
 
-    /// The server at the address, for calls from Rust code.
+    /// The server at this address, for calls from Rust code.
     ///
     /// # Errors
     ///
@@ -122,16 +124,16 @@ impl ReservedAddress {
         self.object.server()
     }
 
-    /// Stops the server at the address, just like `TRITONSERVER_ServerStop`.
+    /// Stops the server at this address, just like `TRITONSERVER_ServerStop`.
     ///
     /// # Errors
     ///
-    /// `Internal` if requests are still being executed at the exit timeout.
+    /// `Internal` if requests are still being executed when the exit timeout elapses.
     pub fn stop(&self) -> Result<(), Status> {
         self.object.stop()
     }
 
-    /// Hands the address over to C code, which will delete the server.
+    /// Hands the address to C code, which will delete the server.
     #[must_use]
     pub fn into_address(mut self) -> *mut TRITONSERVER_Server {
         std::mem::replace(&mut self.address, core::ptr::null_mut())
@@ -149,13 +151,13 @@ impl Drop for ReservedAddress {
         if self.address.is_null() {
             return;
         }
-        // SAFETY: the address is from `into_raw`, and code that knows it has learned that
-        // it ends here.
+        // SAFETY: the address came from `into_raw`, and code that received it doesn't use it after
+        // this point.
         drop(unsafe { handle::take::<ServerObject>(self.address, "server") });
     }
 }
 
-/// The address of a running server, valid until C code deletes it.
+/// Returns the address of a running server, which is valid until C code deletes the server.
 #[must_use]
 pub fn into_address(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
     let reserved = ReservedAddress::new();
@@ -170,8 +172,8 @@ pub struct ServerRef {
 }
 
 impl ServerRef {
-    /// The server, for queries about its liveness and readiness. As in Triton, a stopped server
-    /// does not answer them.
+    /// The server for liveness and readiness queries. As in Triton, a stopped server doesn't answer
+    /// them.
     ///
     /// # Errors
     ///
@@ -180,8 +182,8 @@ impl ServerRef {
         self.unless_exiting("Server exiting")
     }
 
-    /// The server, for everything about models except their metadata. As in Triton, a stopped
-    /// server does not answer such queries, and loads nothing.
+    /// The server for all model operations except metadata queries. As in Triton, a stopped server
+    /// doesn't answer such queries and loads no models.
     ///
     /// # Errors
     ///
@@ -197,12 +199,12 @@ impl ServerRef {
         Ok(&self.running)
     }
 
-    /// Polls the repositories. As in Triton, polling a stopped server succeeds without any effect,
+    /// Polls the repositories. As in Triton, polling a stopped server succeeds without any effect
     /// in every control mode.
     ///
     /// # Errors
     ///
-    /// `Unavailable` unless the control mode is poll.
+    /// `Unavailable` unless the server is in poll mode.
     pub fn poll(&self) -> Result<(), Status> {
         if self.exiting { Ok(()) } else { (self.running.poll)() }
     }
@@ -216,22 +218,22 @@ impl Deref for ServerRef {
     }
 }
 
-/// The server behind an address.
+/// Returns the server at an address.
 ///
 /// # Safety
 ///
-/// `server` must be null or an object of this library that lives during the call.
+/// `server` must be null or an object of this library that outlives the call.
 pub(crate) unsafe fn running(server: *const TRITONSERVER_Server) -> Result<ServerRef, Status> {
     // SAFETY: guaranteed by the caller.
     unsafe { handle::borrow::<ServerObject>(server, "server")? }.server()
 }
 
 const _: TRITONSERVER_ServerNew = TRITONSERVER_ServerNew;
-/// Creates a server and waits until its models are loaded.
+/// Creates a server and waits until its models have been loaded.
 ///
 /// # Safety
 ///
-/// `server` must be null or valid for a write, `options` null or options.
+/// `server` must be null or valid for a write, and `options` must be null or refer to options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerNew(
     server: *mut *mut TRITONSERVER_Server,
@@ -253,7 +255,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
 }
 
 const _: TRITONSERVER_ServerStop = TRITONSERVER_ServerStop;
-/// Stops a server. It still answers queries about models' metadata until it is deleted.
+/// Stops a server. The server still answers model metadata queries until it is deleted.
 ///
 /// # Safety
 ///
@@ -270,7 +272,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerStop(
 }
 
 const _: TRITONSERVER_ServerSetExitTimeout = TRITONSERVER_ServerSetExitTimeout;
-/// Changes the time that stopping may take.
+/// Sets the maximum time that stopping the server may take.
 ///
 /// # Safety
 ///
@@ -309,16 +311,17 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
     })
 }
 
-/// The version that a number from C means: -1 is the newest. No model has other negative versions.
+/// Converts a version number from C, where -1 means the newest version. No model has other negative
+/// versions.
 pub(crate) fn version(number: i64) -> Option<i64> {
     (number != -1).then_some(number)
 }
 
-/// The model name that a call passes.
+/// Returns the model name that a call passes.
 ///
 /// # Safety
 ///
-/// `name` must be null or a text that outlives the result.
+/// `name` must be null or a string that outlives the result.
 pub(crate) unsafe fn model_name<'a>(name: *const c_char) -> Result<&'a str, Status> {
     // SAFETY: guaranteed by the caller.
     unsafe { pointer::required_text(name, "model_name") }

@@ -1,5 +1,5 @@
-//! Tests that functions that create an object for C create none if C passes no pointer for it: the
-//! object could never be released.
+//! Tests that functions that create an object for C create none if C passes a null pointer to
+//! receive it, because the object could never be released.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -19,8 +19,8 @@ use galatea_capi::metric::functions::*;
 use galatea_capi::options::*;
 use galatea_capi::trace::*;
 
-/// Checks a function. A slot is reused as soon as its object is released, so a leaked object shows
-/// in the slot of the next one.
+/// Checks a function. A slot is reused as soon as its object is released, so a leaked object
+/// affects which slot the next object gets.
 #[track_caller]
 fn check<T>(
     make: impl Fn(*mut *mut T) -> *mut TRITONSERVER_Error,
@@ -32,7 +32,7 @@ fn check<T>(
             take_c(make(&raw mut made)).unwrap();
             take_c(release(made)).unwrap();
         }
-        // The bits below distinguish the objects of a slot.
+        // The lower bits distinguish the objects that share a slot.
         made.addr() & !63
     };
     let before = slot();
@@ -67,7 +67,7 @@ unsafe extern "C" fn release(
     null_mut()
 }
 
-/// A single test, because other tests would use slots in between.
+/// A single test, because other tests would use slots concurrently.
 #[test]
 fn no_object_is_made_without_an_out_pointer() {
     let level = TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;

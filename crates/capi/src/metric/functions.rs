@@ -20,7 +20,7 @@ struct FamilyObject {
 }
 galatea_c_objects::object!(FamilyObject as TRITONSERVER_MetricFamily, kind 50);
 
-/// A metric of a family.
+/// A metric within a family.
 struct MetricObject {
     series: Arc<Series>,
     kind: MetricKind,
@@ -28,10 +28,10 @@ struct MetricObject {
 }
 galatea_c_objects::object!(MetricObject as TRITONSERVER_Metric, kind 51);
 
-/// The arguments for a new metric.
+/// The arguments for creating a metric.
 #[derive(Default)]
 struct ArgumentsObject {
-    /// The bucket bounds of a histogram.
+    /// A histogram's bucket bounds.
     bounds: Lock<Option<Vec<f64>>>,
 }
 galatea_c_objects::object!(ArgumentsObject as TRITONSERVER_MetricArgs, kind 52);
@@ -59,7 +59,7 @@ impl MetricKind {
 }
 
 impl MetricObject {
-    /// The series, unless another thread deleted the family while this metric was being created.
+    /// The series. Fails if another thread deleted the family while this metric was being created.
     fn series(&self, doing: &str) -> Result<&Series, Status> {
         if self.family.strong_count() == 0 {
             return Err(Status::internal(format!(
@@ -79,12 +79,12 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// Objects must be null or live objects of this library, strings null or
-            /// NUL-terminated, and out pointers null or valid for writes.
+            /// Objects must be null or live objects of this library. Strings must be null or
+            /// NUL-terminated, and out pointers must be null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> *mut TRITONSERVER_Error {
                 guard(stringify!($name), || {
-                    // SAFETY: the caller promises what the body needs.
+                    // SAFETY: the caller guarantees what the body requires.
                     unsafe { $body }
                 })
             }
@@ -124,7 +124,7 @@ functions! {
         handle::delete::<FamilyObject>(family, "family")
     }
 
-    /// Returns the kind of a family.
+    /// Returns a family's kind.
     fn TRITONSERVER_GetMetricFamilyKind(
         family: *mut TRITONSERVER_MetricFamily,
         kind: *mut TRITONSERVER_MetricKind,
@@ -133,13 +133,13 @@ functions! {
         pointer::write(kind, object.family.kind.to_c(), "kind")
     }
 
-    /// Creates empty arguments.
+    /// Creates an empty arguments object.
     fn TRITONSERVER_MetricArgsNew(args: *mut *mut TRITONSERVER_MetricArgs) {
         pointer::check_not_null(args, "args")?;
         pointer::write(args, handle::into_raw(ArgumentsObject::default()), "args")
     }
 
-    /// Sets the arguments of a histogram: its upper bounds.
+    /// Sets a histogram's arguments, which are its upper bounds.
     fn TRITONSERVER_MetricArgsSetHistogram(
         args: *mut TRITONSERVER_MetricArgs,
         buckets: *const f64,
@@ -156,7 +156,7 @@ functions! {
         Ok(())
     }
 
-    /// Deletes arguments.
+    /// Deletes an arguments object.
     fn TRITONSERVER_MetricArgsDelete(args: *mut TRITONSERVER_MetricArgs) {
         handle::delete::<ArgumentsObject>(args, "args")
     }
@@ -171,7 +171,7 @@ functions! {
         new_metric(metric, family, labels, label_count, None)
     }
 
-    /// Like `TRITONSERVER_MetricNew`, with arguments, which a histogram needs.
+    /// Like `TRITONSERVER_MetricNew`, but with arguments, which a histogram requires.
     fn TRITONSERVER_MetricNewWithArgs(
         metric: *mut *mut TRITONSERVER_Metric,
         family: *mut TRITONSERVER_MetricFamily,
@@ -190,7 +190,7 @@ functions! {
         new_metric(metric, family, labels, label_count, Some(&bounds))
     }
 
-    /// Deletes a metric. The value ceases to exist with the last metric that has these labels.
+    /// Deletes a metric. The value is removed together with the last metric that has these labels.
     fn TRITONSERVER_MetricDelete(metric: *mut TRITONSERVER_Metric) {
         handle::delete::<MetricObject>(metric, "metric")
     }
@@ -201,13 +201,13 @@ functions! {
         pointer::write(value, found, "value")
     }
 
-    /// Adds to a counter or a gauge.
+    /// Increments a counter or a gauge.
     fn TRITONSERVER_MetricIncrement(metric: *mut TRITONSERVER_Metric, value: f64) {
         let object = handle::borrow::<MetricObject>(metric, "metric")?;
         object.series("increment")?.increment(object.kind, value)
     }
 
-    /// Sets a gauge.
+    /// Sets a gauge's value.
     fn TRITONSERVER_MetricSet(metric: *mut TRITONSERVER_Metric, value: f64) {
         let object = handle::borrow::<MetricObject>(metric, "metric")?;
         object.series("set")?.set(object.kind, value)
@@ -219,7 +219,7 @@ functions! {
         object.series("set")?.observe(object.kind, value)
     }
 
-    /// Returns the kind of a metric.
+    /// Returns a metric's kind.
     fn TRITONSERVER_GetMetricKind(
         metric: *mut TRITONSERVER_Metric,
         kind: *mut TRITONSERVER_MetricKind,
@@ -231,7 +231,7 @@ functions! {
 
 /// # Safety
 ///
-/// As for the functions that call it.
+/// Same requirements as for the functions that call this one.
 unsafe fn new_metric(
     metric: *mut *mut TRITONSERVER_Metric,
     family: *mut TRITONSERVER_MetricFamily,
@@ -251,7 +251,7 @@ unsafe fn new_metric(
     };
     let mut pairs = Labels::new();
     for pointer in pointers {
-        // SAFETY: the caller promises parameters.
+        // SAFETY: the caller guarantees valid parameters.
         let parameter = unsafe { handle::borrow::<ParameterObject>(*pointer, "a label")? };
         let ParameterContents::Value(ParameterValue::String(value)) = &parameter.value else {
             let text = format!(
@@ -267,6 +267,6 @@ unsafe fn new_metric(
     let series = object.family.series(pairs, bounds)?;
     let made =
         MetricObject { series, kind: object.family.kind, family: Arc::downgrade(&object.lifetime) };
-    // SAFETY: the caller promises that the pointer can be written to.
+    // SAFETY: the caller guarantees that the pointer is null or valid for a write.
     unsafe { pointer::write(metric, handle::into_raw(made), "metric") }
 }

@@ -1,10 +1,9 @@
-//! Custom metrics, which are families and values of the program that uses the library, or of
-//! plug-ins.
+//! Custom metrics of plug-ins, or of the program that uses the library.
 //!
-//! The functions take no server, so there is one registry per process, as in Triton; the metrics of
-//! every server include all of it. Families are identified by name and are never removed. A series
-//! is identified by its family and labels, and is reported for as long as a metric object refers to
-//! it.
+//! The functions don't take a server, so there is one registry per process, as in Triton, and every
+//! server's metrics include the whole registry. Families are identified by name and are never
+//! removed. A series is identified by its family and labels, and is reported for as long as a
+//! metric object refers to it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,7 +16,7 @@ mod owned;
 
 pub use owned::{Metric, MetricFamily};
 
-/// The kind of a family.
+/// A family's kind.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A value that only increases.
@@ -37,11 +36,11 @@ pub struct FamilySnapshot {
     pub help: String,
     /// The kind of the family's values.
     pub kind: MetricKind,
-    /// The family's series, with their labels, sorted.
+    /// The family's series and their labels, sorted.
     pub series: Vec<(Vec<(String, String)>, MetricValue)>,
 }
 
-/// The value of a series.
+/// A series' value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MetricValue {
     /// The value of a counter or a gauge.
@@ -78,7 +77,7 @@ struct Registry(Lock<BTreeMap<String, Arc<Family>>>);
 
 static REGISTRY: Registry = Registry(Lock::new(BTreeMap::new()));
 
-/// All families that have a series, sorted by name.
+/// All families that have at least one series, sorted by name.
 #[must_use]
 pub fn snapshot() -> Vec<FamilySnapshot> {
     REGISTRY.snapshot()
@@ -143,8 +142,8 @@ impl Family {
             }
         };
         for (index, (name, _)) in labels.iter().enumerate() {
-            // Prometheus reserves names that begin with two underscores, and a
-            // histogram's buckets have the label `le`.
+            // Prometheus reserves names that begin with two underscores, and histogram buckets use
+            // the label `le`.
             let reserved =
                 name.starts_with("__") || self.kind == MetricKind::Histogram && name == "le";
             let twice = labels.iter().take(index).any(|(other, _)| other == name);
@@ -225,7 +224,7 @@ impl Series {
     }
 }
 
-/// The error for an unsupported operation, with Triton's text.
+/// The error for an unsupported operation, with Triton's message.
 fn unsupported(kind: MetricKind, what: &str) -> Status {
     let name = match kind {
         MetricKind::Counter => "COUNTER",

@@ -1,4 +1,4 @@
-//! Metrics for Rust code, in the same registry.
+//! Metrics for Rust code, in the same registry as the C metrics.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use galatea_infer::Status;
 
 use super::{Family, Labels, MetricKind, REGISTRY, Series};
 
-/// A family of metrics.
+/// A metric family.
 #[derive(Clone)]
 pub struct MetricFamily(Arc<Family>);
 
-/// A metric of a family. The value ceases to exist with the last metric that has these labels.
+/// A metric within a family. The value is removed together with the last metric that has these
+/// labels.
 #[derive(Clone)]
 pub struct Metric {
     series: Arc<Series>,
@@ -22,16 +23,16 @@ impl MetricFamily {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a wrong name, or if the family has a different kind.
+    /// `InvalidArgument` if the name is invalid or the family has a different kind.
     pub fn new(kind: MetricKind, name: &str, help: &str) -> Result<Self, Status> {
         REGISTRY.family(kind, name, help).map(Self)
     }
 
-    /// Creates a metric with these labels. `bounds` are those of a histogram, in ascending order.
+    /// Creates a metric with these labels. `bounds` are a histogram's bounds, in ascending order.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for wrong labels, and for bounds that don't fit the kind.
+    /// `InvalidArgument` if the labels are invalid or the bounds don't fit the kind.
     pub fn metric(
         &self,
         labels: impl IntoIterator<Item = (String, String)>,
@@ -57,16 +58,16 @@ impl Metric {
         self.series.value()
     }
 
-    /// Adds to a counter or a gauge.
+    /// Increments a counter or a gauge.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a histogram; `InvalidArgument` for a counter and a negative value.
+    /// `Unsupported` for a histogram; `InvalidArgument` for a counter with a negative value.
     pub fn increment(&self, by: f64) -> Result<(), Status> {
         self.series.increment(self.kind, by)
     }
 
-    /// Sets a gauge.
+    /// Sets a gauge's value.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! Traces, whose callbacks report the trace points of a request.
+//! Traces, whose callbacks report a request's trace points.
 //!
-//! A [`TraceObject`] is the object that C holds: callbacks and the subject of the trace. While the
-//! server has the request, the request's trace calls them through a `CTraceSink`. Traces that the
-//! server created record into themselves.
+//! A [`TraceObject`] is the object that C refers to. It contains the callbacks and the trace's
+//! subject. While the server has the request, the request's trace calls these callbacks through a
+//! `CTraceSink`. A trace that the server created records into itself.
 
 pub(crate) mod sink;
 
@@ -20,7 +20,7 @@ use galatea_stdx::run_foreign;
 use crate::borrowed_request::BorrowedRequest;
 use sink::CTraceSink;
 
-/// Adds the name of a custom activity to the context, a JSON object keyed by time.
+/// Adds a custom activity's name to the context, a JSON object keyed by time.
 fn record_activity_name(object: &TraceObject, timestamp_ns: u64, name: &str) {
     let mut context = object.context.lock("add an activity");
     let known = match context.to_bytes() {
@@ -35,15 +35,15 @@ fn record_activity_name(object: &TraceObject, timestamp_ns: u64, name: &str) {
     *context = to_c_string(&serde_json::Value::Object(names).to_string());
 }
 
-/// Checks a trace that is handed over with a request.
+/// Checks a trace that accompanies a request.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if it is neither null nor a trace.
+/// `InvalidArgument` if the pointer is neither null nor a trace.
 ///
 /// # Safety
 ///
-/// `trace` must be null or an object of C.
+/// `trace` must be null or an object from C.
 pub(crate) unsafe fn check(trace: *mut TRITONSERVER_InferenceTrace) -> Result<(), Status> {
     if trace.is_null() {
         return Ok(());
@@ -52,11 +52,11 @@ pub(crate) unsafe fn check(trace: *mut TRITONSERVER_InferenceTrace) -> Result<()
     unsafe { handle::borrow::<TraceObject>(trace, "trace") }.map(drop)
 }
 
-/// The trace of a request that is handed over with a C trace.
+/// Begins the trace of a request that is handed over together with a C trace.
 ///
 /// # Safety
 ///
-/// As for [`check`], which must have succeeded.
+/// Same requirements as for [`check`], which must have succeeded.
 pub(crate) unsafe fn begin(
     trace: *mut TRITONSERVER_InferenceTrace,
     request: &Arc<BorrowedRequest>,
@@ -72,20 +72,20 @@ pub(crate) unsafe fn begin(
     }
 }
 
-/// A trace on its way to the server. Traces that the server created do not return to C.
+/// A trace that is being handed to the server. Traces that the server created don't return to C.
 pub(crate) enum Handover {
-    /// No trace, or one that a callback returns to C, possibly before the handover is complete.
+    /// No trace, or one that a callback returns to C, possibly before the handover completes.
     Returned,
     /// A trace that the server created.
     Kept(*mut TRITONSERVER_InferenceTrace),
 }
 
 impl Handover {
-    /// Prepares the handover of this trace.
+    /// Prepares this trace's handover.
     ///
     /// # Safety
     ///
-    /// As for [`begin`].
+    /// Same requirements as for [`begin`].
     pub(crate) unsafe fn of(trace: *mut TRITONSERVER_InferenceTrace) -> Self {
         if trace.is_null() {
             return Self::Returned;
@@ -98,11 +98,11 @@ impl Handover {
         }
     }
 
-    /// Completes the handover, after the request has been accepted with its trace.
+    /// Completes the handover after the request and its trace have been accepted.
     ///
     /// # Safety
     ///
-    /// The caller no longer uses the trace.
+    /// The caller must not use the trace any more.
     pub(crate) unsafe fn complete(self) {
         if let Self::Kept(trace) = self {
             // SAFETY: guaranteed by the caller.
@@ -119,7 +119,7 @@ fn report(
 ) {
     let Some(callbacks) = object.callbacks() else { return };
     if let (true, Some(call)) = (callbacks.wants_times, callbacks.activity) {
-        // SAFETY: the caller set a function that takes these from any thread.
+        // SAFETY: the caller set a function that accepts these arguments on any thread.
         run_foreign(|| unsafe { call(trace, activity, timestamp_ns, callbacks.userp) });
     }
 }
@@ -129,8 +129,8 @@ const _: TRITONSERVER_InferenceTraceNew = TRITONSERVER_InferenceTraceNew;
 ///
 /// # Safety
 ///
-/// `trace` must be null or valid for a write; the functions must do what the header
-/// requires, from any thread.
+/// `trace` must be null or valid for a write. The functions must meet the header's requirements on
+/// any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     trace: *mut *mut TRITONSERVER_InferenceTrace,
@@ -153,7 +153,7 @@ const _: TRITONSERVER_InferenceTraceTensorNew = TRITONSERVER_InferenceTraceTenso
 ///
 /// # Safety
 ///
-/// As for `TRITONSERVER_InferenceTraceNew`.
+/// Same requirements as for `TRITONSERVER_InferenceTraceNew`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
     trace: *mut *mut TRITONSERVER_InferenceTrace,
@@ -183,7 +183,7 @@ fn new_trace(
 ) -> *mut TRITONSERVER_InferenceTrace {
     let includes = |other: TRITONSERVER_InferenceTraceLevel| level.0 & other.0 != 0;
     let callbacks = TraceCallbacks {
-        // The first two levels are old names for the third.
+        // The first two levels are old names for the third one.
         wants_times: includes(TRITONSERVER_TRACE_LEVEL_MIN)
             || includes(TRITONSERVER_TRACE_LEVEL_MAX)
             || includes(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS),
@@ -201,8 +201,8 @@ const _: TRITONSERVER_InferenceTraceSpawnChildTrace = TRITONSERVER_InferenceTrac
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace that lives during the call; `child_trace` null or
-/// valid for a write.
+/// `trace` must be null or a trace that outlives the call, and `child_trace` must be null or valid
+/// for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
     trace: *mut TRITONSERVER_InferenceTrace,
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
         pointer::check_not_null(child_trace, "child_trace")?;
-        // Null has no children.
+        // A null trace has no children.
         let child = if trace.is_null() {
             core::ptr::null_mut()
         } else {
@@ -223,12 +223,12 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 }
 
 const _: TRITONSERVER_InferenceTraceReportActivity = TRITONSERVER_InferenceTraceReportActivity;
-/// Reports a custom activity by name.
+/// Reports a custom activity, identified by name.
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace that lives during the call, `activity_name` null or a
-/// text.
+/// `trace` must be null or a trace that outlives the call, and `activity_name` must be null or a
+/// string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
     trace: *mut TRITONSERVER_InferenceTrace,
@@ -280,13 +280,13 @@ macro_rules! readers {
     ($($function:ident($out:ident: $kind:ty) $read:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Reads the trace. A pointer is valid until the trace is deleted or that
-            /// part of it changes.
+            /// Reads the trace. A returned pointer is valid until the trace is deleted or that part
+            /// of it changes.
             ///
             /// # Safety
             ///
-            /// `trace` must be null or a trace that lives during the call; the out
-            /// pointer null or valid for a write.
+            /// `trace` must be null or a trace that outlives the call, and the out pointer must be
+            /// null or valid for a write.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 trace: *mut TRITONSERVER_InferenceTrace,
@@ -319,12 +319,12 @@ readers! {
 }
 
 const _: TRITONSERVER_InferenceTraceSetContext = TRITONSERVER_InferenceTraceSetContext;
-/// Sets the context, a string that travels with the trace.
+/// Sets the context, a string that accompanies the trace.
 ///
 /// # Safety
 ///
-/// `trace` must be null or a valid trace whose context no thread is reading. The string must be null
-/// or NUL-terminated.
+/// `trace` must be null or a valid trace whose context no thread is reading. The string must be
+/// null or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
     trace: *mut TRITONSERVER_InferenceTrace,

@@ -1,4 +1,4 @@
-//! The trace sink behind a C trace.
+//! The trace sink for C traces.
 
 use core::ffi::CStr;
 use std::any::Any;
@@ -19,21 +19,21 @@ use galatea_stdx::{len64, run_foreign};
 use super::{record_activity_name, report};
 use crate::borrowed_request::BorrowedRequest;
 
-/// Calls the callbacks of a C trace. Dropping the sink releases the trace.
+/// Calls a C trace's callbacks. Dropping the sink releases the trace.
 pub(crate) struct CTraceSink {
     trace: TraceAddress,
     owner: TraceOwner,
 }
 
 enum TraceOwner {
-    /// The caller, who passed the trace with a request. The request is released after the trace.
+    /// The caller that passed the trace with a request. The request is released after the trace.
     Caller { _request: Arc<BorrowedRequest> },
-    /// The server, which created the trace for a request of its own.
+    /// The server, which created the trace for one of its own requests.
     Server,
 }
 
 impl CTraceSink {
-    /// The trace of a request that is handed over with a C trace.
+    /// Begins the trace of a request that is handed over together with a C trace.
     pub(crate) fn begin(
         trace: *mut TRITONSERVER_InferenceTrace,
         request: &Arc<BorrowedRequest>,
@@ -43,8 +43,8 @@ impl CTraceSink {
     }
 
     fn object(&self) -> Option<&TraceObject> {
-        // SAFETY: the trace was handed over and is not given back before the drop;
-        // everything that changes in it is behind a lock.
+        // SAFETY: the trace was handed over and isn't released before the drop, and everything that
+        // changes in it is protected by a lock.
         unsafe { handle::borrow(self.trace.0, "trace") }.ok()
     }
 
@@ -103,7 +103,7 @@ impl TraceSink for CTraceSink {
             TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
         };
         let name = to_c_string(tensor.name);
-        // SAFETY: the caller set a function that takes these from any thread; all
+        // SAFETY: the caller set a function that accepts these arguments on any thread, and all
         // pointers are valid during the call.
         run_foreign(|| unsafe {
             call(
@@ -169,13 +169,13 @@ impl Drop for CTraceSink {
         };
         match (callbacks.release, &self.owner) {
             (Some(release), _) => {
-                // SAFETY: the caller set a function that takes these from any thread; the
-                // trace is given back once.
+                // SAFETY: the caller set a function that accepts these arguments on any thread, and
+                // the trace is released once.
                 run_foreign(|| unsafe { release(self.trace.0, callbacks.userp) });
             }
-            // No other code knows the trace.
+            // No other code refers to the trace.
             (None, TraceOwner::Server) => {
-                // SAFETY: the trace was made here.
+                // SAFETY: the trace was created here.
                 drop(unsafe { handle::take::<TraceObject>(self.trace.0, "trace") });
             }
             (None, TraceOwner::Caller { .. }) => {}

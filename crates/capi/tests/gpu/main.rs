@@ -1,4 +1,4 @@
-//! Inputs and outputs in the caller's GPU memory, with the driver that stands in for NVIDIA's
+//! Tests of inputs and outputs in the caller's GPU memory, with a stand-in for NVIDIA's driver
 //! (tests/devices).
 
 #![allow(
@@ -30,15 +30,15 @@ use galatea_capi::{RunningServer, into_address};
 use galatea_devices::{DeviceBuffer, Devices};
 use galatea_fakes::FakeServer;
 
-/// The GPU that outputs go to.
+/// The GPU that receives the outputs.
 const OUTPUT_GPU: i64 = 1;
 
-/// The state of the allocator's functions: the memory for an output, and the channel of responses.
+/// The state of the allocator's functions: the output memory and the response channel.
 struct Place {
     output: DeviceBuffer,
     number: i64,
     responses: Sender<usize>,
-    /// The kinds of memory that were requested, and their devices.
+    /// The requested kinds of memory and their devices.
     asked: Mutex<Vec<(TRITONSERVER_MemoryType, i64)>>,
 }
 
@@ -164,12 +164,12 @@ impl Call {
         }
     }
 
-    /// Executes the request and returns the text of the response's error, if it is one.
+    /// Executes the request and returns the error message if the response is an error.
     fn infer(self) -> Option<String> {
         self.asking().0
     }
 
-    /// Like [`Self::infer`]; also returns the memory that the allocator was asked for.
+    /// Like [`Self::infer`], but also returns the memory that the allocator was asked for.
     fn asking(self) -> (Option<String>, Vec<(TRITONSERVER_MemoryType, i64)>) {
         unsafe {
             ok(TRITONSERVER_ServerInferAsync(self.server, self.request, core::ptr::null_mut()));
@@ -194,7 +194,7 @@ impl Call {
     }
 }
 
-/// Runs a test in a process with the stand-in, whose work is done late.
+/// Runs a test in a process with the stand-in driver, which completes its work late.
 fn with_stand_in(test: &str, body: impl FnOnce()) {
     support::with_stand_in(test, &[("STAND_IN_DELAY_US", "5000")], body);
 }
@@ -210,7 +210,7 @@ fn inputs_and_outputs_are_in_the_memory_of_gpus() {
         let (input, output) = (on(0), on(1));
         let values: Vec<u8> = (0..16).collect();
         devices.to_device(values.clone(), &input).unwrap();
-        // The input is all on a GPU, or one half of it is in host memory.
+        // The input is either entirely on a GPU or has one half in host memory.
         for halves in [false, true] {
             devices.to_device(vec![0; 16], &output).unwrap();
             let call = Call::new(&devices, &output, OUTPUT_GPU);
@@ -226,7 +226,7 @@ fn inputs_and_outputs_are_in_the_memory_of_gpus() {
         }
     });
     let Some(calls) = calls else { return };
-    // The test's own copies excluded, all of the data goes from GPU to GPU. Halves are joined on
+    // Apart from the test's own copies, all data is copied from GPU to GPU. Halves are joined on
     // the host.
     for (way, count) in [("to_host", 2 + 1), ("to_device", 3 + 1), ("on_device", 1)] {
         let line = format!("copy_{way} {count}");
@@ -244,7 +244,7 @@ fn a_gpu_that_is_not_used_is_refused() {
         let append = |number| call.append(address(&memory), 16, TRITONSERVER_MEMORY_GPU, number);
         assert_eq!(refused(append(2)), format!("input 'IN': {text}"));
         ok(append(0));
-        // The allocator names a GPU as well.
+        // The allocator also specifies a GPU.
         assert_eq!(call.infer().unwrap(), "the server doesn't use a GPU with number 7");
         let without = Call::new(&Devices::default(), &memory, 0);
         let refusal = refused(without.append(address(&memory), 16, TRITONSERVER_MEMORY_GPU, 0));

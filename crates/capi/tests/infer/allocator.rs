@@ -1,4 +1,4 @@
-//! Allocator functions that are set while requests use the allocator.
+//! Tests of allocator functions that are set while requests use the allocator.
 
 use galatea_c_objects::buffer_attributes::{
     TRITONSERVER_BufferAttributesByteSize, TRITONSERVER_BufferAttributesSetMemoryType,
@@ -26,7 +26,7 @@ unsafe extern "C" fn query(
     core::ptr::null_mut()
 }
 
-/// Reports a wrong location of the output, which is ignored.
+/// Reports an incorrect location for the output, which is ignored.
 unsafe extern "C" fn attributes(
     _: *mut TRITONSERVER_ResponseAllocator,
     name: *const c_char,
@@ -45,7 +45,7 @@ unsafe extern "C" fn attributes(
     }
 }
 
-/// The result of the query function, if there is one.
+/// The query function's result, if there is such a function.
 fn query_result(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, i64)> {
     let query = request.output_query.as_ref().unwrap().downcast_ref::<OutputQuery>().unwrap();
     let (mut size, mut kind, mut id) = (8, TRITONSERVER_MEMORY_CPU, 0);
@@ -55,7 +55,7 @@ fn query_result(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, 
     Some((kind, id))
 }
 
-/// The memory of the next response's output.
+/// The memory type ID of the next response's output.
 fn memory_type_id(caller: &Caller) -> i64 {
     let response = caller.response();
     let (mut name, mut datatype, mut shape) =

@@ -1,4 +1,4 @@
-//! Inputs with data of their own for instances with a host policy.
+//! Tests of inputs that have separate data for instances with a host policy.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn host_policy_data_alone_is_refused() {
     append(request, c"far", &FAR);
     ok(caller.infer(request));
     let (infer, sender) = caller.held.recv().unwrap();
-    // Admission reports the missing data.
+    // The missing data is reported at admission.
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
     drop(infer);
     sender.finish();

@@ -1,5 +1,5 @@
-//! The exported functions, called as C calls them, with a server that responds to each
-//! request with its own inputs.
+//! Tests of the exported functions, called as C calls them, with a server that echoes each
+//! request's inputs.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -32,7 +32,7 @@ use galatea_protocol::inference::{ModelConfig, ModelInput};
 use galatea_stdx::{WakeBatch, wake_batch};
 use galatea_tensor::DataType;
 
-/// Models with batches of up to 4 and a single input of any length.
+/// A model with a batch size of up to 4 and a single input of any length.
 fn model(datatype: DataType) -> ModelConfig {
     let data_type = datatype.config_number();
     let input = ModelInput { name: "IN".into(), data_type, dims: vec![-1], ..Default::default() };
@@ -54,7 +54,7 @@ fn server(
     }))
 }
 
-/// The callbacks' calls, in order.
+/// The callback invocations, in order.
 #[derive(Debug, PartialEq, Eq)]
 enum Event {
     Allocated(String, usize),
@@ -66,7 +66,7 @@ enum Event {
         null: bool,
         final_: bool,
     },
-    /// A callback was called while wake-ups were deferred.
+    /// A callback was called while wake-ups were being deferred.
     InWakeBatch,
 }
 
@@ -183,7 +183,7 @@ impl Caller {
         Self::with(model(DataType::Int32))
     }
 
-    /// Creates a caller whose server holds all requests.
+    /// Creates a caller whose server doesn't respond to requests until told to.
     fn holding() -> Self {
         let caller = Self::new();
         caller.fake.holds_all.store(true, Ordering::Relaxed);
@@ -318,7 +318,7 @@ fn a_request_is_read_by_pointer_and_its_response_is_written_to_the_allocator() {
             (TRITONSERVER_TYPE_INT32, 1, 12, TRITONSERVER_MEMORY_CPU)
         );
         assert_eq!(*shape, 3);
-        // The allocator promised no alignment.
+        // The allocator guarantees no alignment.
         let values = base.cast::<[i32; 3]>().read_unaligned();
         assert_eq!(values, [1, 2, 3]);
         assert_ne!(base, data.as_ptr().cast(), "outputs are the allocator's");
@@ -394,8 +394,8 @@ fn memory_is_borrowed_until_the_request_is_released() {
     assert_eq!(caller.events(), [Event::Released]);
 }
 
-/// A callback may wait for the response to another request, so the threads that work on it must not
-/// stay asleep.
+/// A callback may wait for the response to another request, so the threads that work on that
+/// request must be woken.
 #[test]
 fn callbacks_run_outside_of_wake_batches() {
     let caller = Caller::holding();
@@ -446,7 +446,7 @@ fn a_request_that_fails_at_once_still_belongs_to_the_caller() {
     unsafe {
         assert_eq!(refused(caller.infer(request)), "nicht jetzt – später");
         assert_eq!(caller.events(), []);
-        // A later failure, or one on another thread, is reported to the callback.
+        // A failure that occurs later or on another thread is reported to the callback.
         caller.fake.holds_all.store(true, Ordering::Relaxed);
         ok(caller.infer(request));
         let (_, sender) = caller.held.recv().unwrap();

@@ -1,8 +1,8 @@
-//! The rights of threads to a request while the server has it.
+//! Tests of which operations threads may perform on a request while the server has it.
 
 use super::*;
 
-/// Ends the oldest request that the server holds.
+/// Ends the oldest request that the server has.
 fn release(caller: &Caller) {
     let (request, sender) = caller.held.recv().unwrap();
     drop(request);
@@ -106,7 +106,7 @@ fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
         assert!(is_cancelled(request));
         drop(held);
         sender.finish();
-        // A reused request is not cancelled.
+        // A reused request isn't cancelled.
         ok(caller.infer(request));
         assert!(!is_cancelled(request));
         release(&caller);

@@ -1,8 +1,8 @@
-//! Raw inputs, which consist only of bytes.
+//! Tests of raw inputs, which consist only of bytes.
 
 use super::*;
 
-/// Models with one input of a single string.
+/// A model whose only input is a single string.
 pub(super) fn texts() -> ModelConfig {
     let mut model = model(DataType::Bytes);
     model.input[0].dims = vec![1];

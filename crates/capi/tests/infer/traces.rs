@@ -1,4 +1,4 @@
-//! Traces of a server that the test simulates.
+//! Tests of traces with a simulated server.
 
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use galatea_capi::trace::*;
 
 use super::*;
 
-/// The calls of a trace's callbacks.
+/// The invocations of a trace's callbacks.
 #[derive(Default)]
 struct CallbackCalls(Mutex<Vec<String>>);
 
@@ -39,7 +39,7 @@ fn number(read: impl Fn(*mut u64) -> *mut TRITONSERVER_Error) -> u64 {
     found
 }
 
-/// The model of a trace, and the identifier of its request.
+/// A trace's model and its request's identifier.
 fn subject(trace: *mut TRITONSERVER_InferenceTrace) -> String {
     let name = text(|place| unsafe { TRITONSERVER_InferenceTraceModelName(trace, place) });
     let id = text(|place| unsafe { TRITONSERVER_InferenceTraceRequestId(trace, place) });
@@ -114,7 +114,7 @@ fn trace(
     (made, calls)
 }
 
-/// Sends a request with a trace. Returns the request as the server receives it.
+/// Sends a request with a trace. Returns the request that the server receives.
 fn send(trace: *mut TRITONSERVER_InferenceTrace) -> (Caller, InferenceRequest, ResponseSender) {
     let caller = Caller::holding();
     let request = caller.request();
@@ -177,7 +177,7 @@ fn the_level_selects_the_callbacks() {
     }
 }
 
-/// The error lines of the process's log, with the threads that wrote them.
+/// The process's logged errors, with the threads that wrote them.
 static ERRORS: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
 
 struct ErrorLog;
@@ -223,7 +223,7 @@ fn a_child_calls_the_same_functions() {
     assert_eq!(calls.take(), of_times(&[0, 1, 2, 3, 4, 5, 6]));
     drop(child);
     assert_eq!(calls.take(), ["child true"]);
-    // A child that a program creates belongs to the program, and has no subject yet.
+    // A child that a program creates belongs to the program and doesn't have a subject yet.
     let mut own = core::ptr::null_mut();
     unsafe {
         ok(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, &raw mut own));
