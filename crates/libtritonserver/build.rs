@@ -1,4 +1,4 @@
-//! Gives the library the name under which programs and backends look for it.
+//! Sets the library's soname to the name that programs and backends look for.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");

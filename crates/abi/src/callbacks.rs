@@ -1,4 +1,4 @@
-//! The types of the callbacks that users of the APIs pass.
+//! The types of the callbacks that API users pass.
 
 use core::ffi::{c_char, c_void};
 

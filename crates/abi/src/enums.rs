@@ -1,5 +1,5 @@
-//! The enumerations. A value from C may be none of the named ones, so that each is a
-//! number of its own type instead of a Rust enum.
+//! The enumerations. C may pass values other than the named ones, so each enumeration is a newtype
+//! around a number instead of a Rust enum.
 
 use core::ffi::c_uint;
 
@@ -13,7 +13,7 @@ macro_rules! enumerations {
 
             $(pub const $value: $name = $name($number);)*
         )*
-        /// Every enumeration with its values, for comparing and printing.
+        /// Every enumeration and its values, for comparing and printing.
         pub const ENUMERATIONS: &[(&str, &[(&str, u32)])] =
             &[$((stringify!($name), &[$((stringify!($value), $number)),*])),*];
     };
@@ -38,7 +38,7 @@ enumerations! {
         TRITONSERVER_TYPE_BYTES = 13,
         TRITONSERVER_TYPE_BF16 = 14,
     }
-    /// The memory of a buffer.
+    /// The type of memory that a buffer is in.
     TRITONSERVER_MemoryType {
         TRITONSERVER_MEMORY_CPU = 0,
         TRITONSERVER_MEMORY_CPU_PINNED = 1,
@@ -52,7 +52,7 @@ enumerations! {
         TRITONSERVER_PARAMETER_DOUBLE = 3,
         TRITONSERVER_PARAMETER_BYTES = 4,
     }
-    /// The kind of an instance group. The order differs from the configuration's enum.
+    /// The kind of an instance group. The order differs from that of the configuration's enum.
     TRITONSERVER_InstanceGroupKind {
         TRITONSERVER_INSTANCEGROUPKIND_AUTO = 0,
         TRITONSERVER_INSTANCEGROUPKIND_CPU = 1,
@@ -86,7 +86,7 @@ enumerations! {
     TRITONSERVER_MetricFormat {
         TRITONSERVER_METRIC_PROMETHEUS = 0,
     }
-    /// The contents of a trace; bits.
+    /// The contents of a trace, as a bit mask.
     TRITONSERVER_InferenceTraceLevel {
         TRITONSERVER_TRACE_LEVEL_DISABLED = 0,
         TRITONSERVER_TRACE_LEVEL_MIN = 1,
@@ -94,7 +94,7 @@ enumerations! {
         TRITONSERVER_TRACE_LEVEL_TIMESTAMPS = 4,
         TRITONSERVER_TRACE_LEVEL_TENSORS = 8,
     }
-    /// The event of a trace.
+    /// A trace event.
     TRITONSERVER_InferenceTraceActivity {
         TRITONSERVER_TRACE_REQUEST_START = 0,
         TRITONSERVER_TRACE_QUEUE_START = 1,
@@ -108,21 +108,21 @@ enumerations! {
         TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT = 9,
         TRITONSERVER_TRACE_CUSTOM_ACTIVITY = 10,
     }
-    /// The start and the end of a sequence; bits.
+    /// The start and the end of a sequence, as a bit mask.
     TRITONSERVER_RequestFlag {
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2,
     }
-    /// The kind of a request's release; bits.
+    /// How a request is released, as a bit mask.
     TRITONSERVER_RequestReleaseFlag {
         TRITONSERVER_REQUEST_RELEASE_ALL = 1,
         TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2,
     }
-    /// Flags of a response callback; bits.
+    /// Response callback flags, as a bit mask.
     TRITONSERVER_ResponseCompleteFlag {
         TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1,
     }
-    /// The model control mode: what decides which models are loaded.
+    /// The model control mode, which determines what decides which models are loaded.
     TRITONSERVER_ModelControlMode {
         TRITONSERVER_MODEL_CONTROL_NONE = 0,
         TRITONSERVER_MODEL_CONTROL_POLL = 1,
@@ -133,16 +133,16 @@ enumerations! {
         TRITONSERVER_RATE_LIMIT_OFF = 0,
         TRITONSERVER_RATE_LIMIT_EXEC_COUNT = 1,
     }
-    /// The kind of batching of a model; bits.
+    /// How a model supports batching, as a bit mask.
     TRITONSERVER_ModelBatchFlag {
         TRITONSERVER_BATCH_UNKNOWN = 1,
         TRITONSERVER_BATCH_FIRST_DIM = 2,
     }
-    /// The contents of a repository index; bits.
+    /// The contents of a repository index, as a bit mask.
     TRITONSERVER_ModelIndexFlag {
         TRITONSERVER_INDEX_FLAG_READY = 1,
     }
-    /// The number of responses to a request; bits.
+    /// The number of responses to a request, as a bit mask.
     TRITONSERVER_ModelTxnPropertyFlag {
         TRITONSERVER_TXN_ONE_TO_ONE = 1,
         TRITONSERVER_TXN_DECOUPLED = 2,
@@ -157,7 +157,7 @@ enumerations! {
     TRITONBACKEND_ArtifactType {
         TRITONBACKEND_ARTIFACT_FILESYSTEM = 0,
     }
-    /// The execution policy of a backend.
+    /// A backend's execution policy.
     TRITONBACKEND_ExecutionPolicy {
         TRITONBACKEND_EXECUTION_BLOCKING = 0,
         TRITONBACKEND_EXECUTION_DEVICE_BLOCKING = 1,
@@ -167,7 +167,7 @@ enumerations! {
         TRITONREPOAGENT_ARTIFACT_FILESYSTEM = 0,
         TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM = 1,
     }
-    /// The action of a repository agent on a model.
+    /// An action of which a repository agent is notified.
     TRITONREPOAGENT_ActionType {
         TRITONREPOAGENT_ACTION_LOAD = 0,
         TRITONREPOAGENT_ACTION_LOAD_COMPLETE = 1,

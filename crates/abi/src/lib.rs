@@ -1,10 +1,9 @@
-//! The C APIs of Triton Inference Server as Rust declarations: objects,
-//! enumerations, callbacks and functions of its four public headers, in the
-//! versions given by the constants here.
+//! Rust declarations of Triton Inference Server's C APIs: the objects, enumerations, callbacks and
+//! functions of its four public headers. The constants in this crate specify the API versions.
 //!
-//! The crate has no logic. Each function is a *type* of its name, so that the compiler
-//! checks implementations and calls against its signature. Export lists and checks are
-//! made from the lists of names. Start with `server.rs`.
+//! The crate contains no logic. Each function is a *type* with the function's name, so that the
+//! compiler checks implementations and calls against its signature. Export lists and checks are
+//! generated from the lists of names. Start with `server.rs`.
 //!
 //! | module | header | purpose |
 //! |---|---|---|
@@ -47,7 +46,7 @@ pub const CACHE_API_VERSION: (u32, u32) = (0, 1);
 /// The version of tritonrepoagent.h.
 pub const REPOAGENT_API_VERSION: (u32, u32) = (0, 1);
 
-/// Declares each function as a type, and a list of their names.
+/// Declares a type for each function, and a list of the functions' names.
 macro_rules! functions {
     ($(#[$doc:meta])* $list:ident:
      $($name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {

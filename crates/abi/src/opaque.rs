@@ -1,4 +1,4 @@
-//! The opaque objects of the APIs, which C knows only by address.
+//! The APIs' opaque objects, which C knows only by address.
 
 macro_rules! opaque {
     ($($name:ident),* $(,)?) => {

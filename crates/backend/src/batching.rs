@@ -1,16 +1,15 @@
-//! Custom batching: model-specific rules for which requests share a batch.
+//! Custom batching: model-specific rules that decide which requests share a batch.
 
 use galatea_infer::{InferenceRequest, Status};
 
-/// Decides for each request whether it joins the open batch. Triton calls it a custom
-/// batching strategy.
+/// Decides whether each request joins the open batch. Triton calls this a custom batching strategy.
 ///
-/// The calls come in this order: `open`, `include` for each candidate in the order of service,
-/// `close`; then again for the next batch. A request may be a candidate for several batches. The
-/// first request of a batch is part of it even if the rule refuses it.
+/// The calls occur in this order: `open`, `include` for each candidate in queue order, `close`. The
+/// sequence then repeats for the next batch. A request may be a candidate for several batches. The
+/// first request of a batch is part of it even if the rule rejects it.
 ///
-/// The engine calls a rule while the model's queue is locked and new requests wait for the lock, so
-/// it should not block.
+/// The engine calls a rule while the model's queue is locked and new requests are waiting for the
+/// lock, so a rule should not block.
 pub trait BatchRule: Send {
     /// Opens a batch.
     ///
@@ -19,7 +18,7 @@ pub trait BatchRule: Send {
     /// The reason why the batch is formed without the rule.
     fn open(&mut self) -> Result<(), Status>;
 
-    /// Returns true if this queued request, which has `batch_size` elements, may join.
+    /// Returns true if this queued request, which has `batch_size` elements, may join the batch.
     ///
     /// # Errors
     ///
@@ -30,6 +29,6 @@ pub trait BatchRule: Send {
     ///
     /// # Errors
     ///
-    /// The rule's failure.
+    /// The reason why the rule failed.
     fn close(&mut self) -> Result<(), Status>;
 }

@@ -1,58 +1,58 @@
-//! The files of one version of a model.
+//! The files of a model version.
 
 use std::path::{Path, PathBuf};
 
 use galatea_infer::Status;
 
-/// A version's directory: the only access that a backend has to the model's files.
+/// A version's directory, which is a backend's only access to the model's files.
 pub trait ModelFiles: Send + Sync {
-    /// The model's directory, which holds `config.pbtxt` and the versions.
+    /// The model's directory, which contains `config.pbtxt` and the versions.
     fn model_path(&self) -> &Path;
 
-    /// The version's number.
+    /// The version number.
     fn version(&self) -> i64;
 
     /// The version's directory.
     fn version_path(&self) -> &Path;
 
-    /// Starts fetching the files to the places that the paths name, without waiting, because the
-    /// version is about to be loaded. [`ModelFiles::fetch`] waits. Does nothing by default.
+    /// Starts fetching the files to their paths without waiting, because the version is about to be
+    /// loaded. [`ModelFiles::fetch`] waits for them. Does nothing by default.
     fn fetch_ahead(&self) {}
 
-    /// Fetches the files to the places that the paths name, unless they are already there. Called
-    /// on the thread that loads or checks the version, before anything is read. By default the
-    /// files are in place.
+    /// Fetches the files to their paths unless they are already there. Called on the thread that
+    /// loads or checks the version, before anything is read. By default, the files are already in
+    /// place.
     ///
     /// # Errors
     ///
-    /// The reason why the files are not available.
+    /// The reason why the files aren't available.
     fn fetch(&self) -> Result<(), Status> {
         Ok(())
     }
 
-    /// The path of a file or directory in the version's directory.
+    /// Returns the path of a file or directory in the version's directory.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if `name` points outside that directory, `NotFound` if it does not exist.
+    /// `InvalidArgument` if `name` points outside that directory, `NotFound` if it doesn't exist.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status>;
 
-    /// The path of a file or directory in the model's directory, which all versions share. By
-    /// default there are no such files.
+    /// Returns the path of a file or directory in the model's directory, which all versions share.
+    /// By default, there are no such files.
     ///
     /// # Errors
     ///
-    /// As with [`ModelFiles::resolve`].
+    /// Same as for [`ModelFiles::resolve`].
     fn resolve_in_model_directory(&self, name: &str) -> Result<PathBuf, Status> {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
-    /// Reads a file in the model's directory, next to the configuration. By default there are no
+    /// Reads a file in the model's directory, next to the configuration. By default, there are no
     /// such files.
     ///
     /// # Errors
     ///
-    /// As with [`ModelFiles::read_initial_state`].
+    /// Same as for [`ModelFiles::read_initial_state`].
     fn read_in_model_directory(
         &self,
         name: &str,
@@ -62,39 +62,40 @@ pub trait ModelFiles: Send + Sync {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
-    /// The fingerprints of this version's files and of those that all versions share, sorted by
+    /// The fingerprints of this version's files and of the files that all versions share, sorted by
     /// path. `None` if a change to a file can't be detected.
     fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         None
     }
 
-    /// Reads a file in `initial_state`, a directory next to the versions. By default there is none.
+    /// Reads a file in `initial_state`, a directory next to the versions. By default, there is
+    /// none.
     ///
     /// # Errors
     ///
-    /// As for [`ModelFiles::resolve`]; also `InvalidArgument` if the file is not a regular file or
-    /// has a different size. The message names the file.
+    /// Same as for [`ModelFiles::resolve`]; also `InvalidArgument` if the file isn't a regular file
+    /// or has a different size. The message contains the file's name.
     fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no initial_state")))
     }
 
-    /// Reads a file in `warmup`, a directory next to the versions. By default there is none.
+    /// Reads a file in `warmup`, a directory next to the versions. By default, there is none.
     ///
     /// # Errors
     ///
-    /// As with [`ModelFiles::read_initial_state`].
+    /// Same as for [`ModelFiles::read_initial_state`].
     fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no warmup")))
     }
 }
 
-/// The hint for a directory that lacks the expected file but has another of that kind, in
-/// parentheses and after a space. Empty if there is no such file.
+/// Returns a hint for a directory that lacks the expected file but contains another file of the
+/// same kind. The hint is in parentheses and preceded by a space. Empty if there is no such file.
 #[must_use]
 pub fn misnamed_file_hint_in(directory: &Path, expected: &str) -> String {
-    /// The maximum number of names that are examined.
+    /// The maximum number of directory entries to examine.
     const ENTRIES_MAX: usize = 1000;
     let entries = std::fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX).flatten();
     let mut names: Vec<String> =
@@ -103,7 +104,7 @@ pub fn misnamed_file_hint_in(directory: &Path, expected: &str) -> String {
     galatea_config::misnamed(&names, expected).map_or_else(String::new, |one| format!(" ({one})"))
 }
 
-/// Identifies a changed file without reading it, by path, size and modification time.
+/// Identifies a changed file by path, size and modification time, without reading the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFingerprint {
     path: PathBuf,
@@ -115,24 +116,25 @@ impl FileFingerprint {
     /// 1980-01-02 00:00:00 UTC, in nanoseconds since the epoch.
     const EARLIEST_NS: i64 = 315_619_200 * 1_000_000_000;
 
-    /// The fingerprint of a file of this size that was last modified `modified_ns` nanoseconds
-    /// after the epoch. The paths of a model's files are relative to the model's directory.
+    /// Creates the fingerprint of a file of this size that was last modified `modified_ns`
+    /// nanoseconds after the epoch. The paths of a model's files are relative to the model's
+    /// directory.
     ///
-    /// `None` if the time has no meaning. Reproducible images and packages give all files the same
-    /// time: the epoch, one second after it, or the earliest time that a ZIP archive can hold. A
+    /// `None` if the time is meaningless. Reproducible images and packages give all files the same
+    /// time: the epoch, one second after it, or the earliest time that a ZIP archive can store. A
     /// changed file would then have the same fingerprint.
     #[must_use]
     pub fn new(path: PathBuf, byte_size: u64, modified_ns: i64) -> Option<Self> {
         (modified_ns >= Self::EARLIEST_NS).then_some(Self { path, byte_size, modified_ns })
     }
 
-    /// The path.
+    /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The size.
+    /// The file's size.
     #[must_use]
     pub const fn byte_size(&self) -> u64 {
         self.byte_size
@@ -148,9 +150,9 @@ impl FileFingerprint {
 /// The size that a file must have, in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedFileSize {
-    /// Any size up to this one.
+    /// At most this size.
     AtMost(u64),
-    /// Any size. Only the first bytes, as many as given here, are read.
+    /// Any size. Only this many bytes are read, from the beginning of the file.
     Beginning(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Fingerprints of a backend and its files, which reveal a change.
+//! Fingerprints of backends and their files, used to detect changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,20 +7,21 @@ use std::time::UNIX_EPOCH;
 
 use crate::FileFingerprint;
 
-/// The state that a backend's responses depend on, apart from models and requests. A cache that
-/// outlives the server uses it to decide if its responses are still valid.
+/// The state that a backend's responses depend on, in addition to models and requests. A cache that
+/// outlives the server uses it to decide whether its responses are still valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendFingerprint {
     /// The version of the backend or of the library that it wraps; empty if unknown.
     pub version: String,
-    /// The backend's settings from the command line.
+    /// The backend's command-line settings.
     pub settings: BTreeMap<String, String>,
     /// The backend's files, sorted by path.
     pub files: Vec<FileFingerprint>,
 }
 
 impl BackendFingerprint {
-    /// The fingerprint of a backend without settings or files: only its version can change.
+    /// Creates the fingerprint of a backend without settings or files, of which only the version
+    /// can change.
     #[must_use]
     pub fn of_version(version: &str) -> Self {
         Self { version: version.to_owned(), ..Self::default() }
@@ -28,10 +29,10 @@ impl BackendFingerprint {
 }
 
 impl FileFingerprint {
-    /// The fingerprint of the file at `path`, or of a link's target. Take it before reading the
-    /// file, so that a change during the read gives another fingerprint.
+    /// Takes the fingerprint of the file at `path`, or of a link's target. Call this before reading
+    /// the file, so that a change during the read results in a different fingerprint.
     ///
-    /// `None` if its metadata can't be read or its time has no meaning.
+    /// `None` if the metadata can't be read or the modification time is meaningless.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;

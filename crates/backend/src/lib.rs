@@ -1,9 +1,9 @@
-//! The traits between the engine and its extensions: [`Backend`], [`Model`] and
-//! [`Instance`] for backends, native or behind the C API, and [`ResponseCache`] for
-//! response caches. Start with the traits in this file.
+//! The traits between the engine and its extensions: [`Backend`], [`Model`] and [`Instance`] for
+//! backends, whether native or behind the C API, and [`ResponseCache`] for response caches. Start
+//! with the traits in this file.
 //!
-//! A backend receives owned requests. It never sees the server, a scheduler or another
-//! backend. The engine manages threads: it calls [`Instance::execute`] from one thread
+//! A backend receives owned requests. It never sees the server, the scheduler or another backend.
+//! The engine manages the threads and calls each instance's [`Instance::execute`] from one thread
 //! at a time.
 
 #![forbid(unsafe_code)]
@@ -32,28 +32,28 @@ pub use fingerprint::BackendFingerprint;
 pub use galatea_infer::LogLevel;
 pub use shared_library::is_library_truncated;
 
-/// The way in which the engine may call a backend's instances.
+/// How the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExecutionPolicy {
-    /// An execution takes time: each instance gets a thread of its own.
+    /// An execution takes time, so each instance gets its own thread.
     Blocking,
-    /// An execution is short and never blocks: the engine calls it on the thread that
-    /// formed the batch, which saves two thread switches.
+    /// An execution is short and never blocks. The engine runs it on the thread that formed the
+    /// batch, which saves two thread switches.
     Inline,
 }
 
 /// Loads and executes one kind of model, such as ONNX models.
 pub trait Backend: Send + Sync {
-    /// The way in which the engine may call the instances of a model with this configuration.
+    /// Returns how the engine may call the instances of a model with this configuration.
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
 
-    /// Fills in the inputs, the outputs and the batch size from the model's files where `draft`
-    /// omits them. Values in the draft are kept. Changes nothing by default, for backends whose
-    /// model files hold no such information.
+    /// Fills in any inputs, outputs and batch size that `draft` omits, based on the model's files.
+    /// Values in the draft are kept. By default, changes nothing, for backends whose model files
+    /// don't contain such information.
     ///
     /// # Errors
     ///
-    /// A status whose message names the file and what is wrong with it.
+    /// A status whose message identifies the file and the problem with it.
     fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
@@ -63,28 +63,29 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Returns true if the backend receives the whole configuration and may use any setting of it,
-    /// such as the `secondary_devices` of groups. Otherwise the server reports settings that have
-    /// no effect.
+    /// Returns true if the backend receives the whole configuration and may use any of its
+    /// settings, such as the groups' `secondary_devices`. Otherwise, the server reports settings
+    /// that have no effect.
     fn reads_whole_configuration(&self) -> bool {
         false
     }
 
-    /// The reason why the backend can't execute models on GPUs, if it can't. Groups without a kind
-    /// are then placed on the CPU, and groups on GPUs are refused with this reason. Most backends
-    /// leave the choice of the device to the model's code.
+    /// Returns the reason why the backend can't execute models on GPUs, or `None` if it can. With a
+    /// reason, groups without a kind are placed on the CPU, and GPU groups are rejected with this
+    /// reason. Most backends leave the choice of device to the model's code.
     fn gpus_refused(&self) -> Option<String> {
         None
     }
 
-    /// Begins to load a version before its configuration is complete. The server calls this first.
+    /// Begins to load a version before its configuration is complete. Called before all other load
+    /// functions.
     ///
-    /// The default suits backends that implement [`Backend::auto_complete_config`]. A
-    /// backend that completes a configuration from an existing model returns that model.
+    /// The default suits backends that implement [`Backend::auto_complete_config`]. A backend that
+    /// needs an existing model to complete the configuration returns that model.
     ///
     /// # Errors
     ///
-    /// As [`Backend::auto_complete_config`].
+    /// Same as for [`Backend::auto_complete_config`].
     fn begin_load(
         &self,
         draft: &mut ConfigDraft,
@@ -99,11 +100,11 @@ pub trait Backend: Send + Sync {
         }
     }
 
-    /// Loads one version of a model for which [`Backend::begin_load`] returned `None`.
+    /// Loads a model version for which [`Backend::begin_load`] returned `None`.
     ///
     /// # Errors
     ///
-    /// A status whose message names the error in the configuration or the files.
+    /// A status whose message identifies the error in the configuration or the files.
     fn load(
         &self,
         spec: Arc<ModelSpec>,
@@ -111,36 +112,36 @@ pub trait Backend: Send + Sync {
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status>;
 
-    /// The batch rule of a loaded version, if it has one. Called for models without a
-    /// sequence batcher, before instances exist.
+    /// Returns a loaded version's batch rule, if it has one. Called for models without a sequence
+    /// batcher, before instances exist.
     ///
     /// # Errors
     ///
-    /// A status that says why the rule can't be made.
+    /// A status whose message states why the rule can't be created.
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
         let _ = loaded;
         Ok(None)
     }
 
-    /// The state that this backend's responses for a loaded version depend on, apart from the
+    /// The state that this backend's responses for a loaded version depend on, in addition to the
     /// version itself. Describes the backend at the time it was loaded, not its current files.
-    /// `None` if a change between two runs of the server can't be detected; responses cached in
-    /// another run are then not used.
+    /// `None` if a change between two runs of the server can't be detected, in which case responses
+    /// that were cached in another run aren't used.
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let _ = loaded;
         None
     }
 }
 
-/// The error for a model without a configuration whose backend can't complete one, in Triton's
-/// words.
+/// The error for a model that has no configuration and whose backend can't complete one, with
+/// Triton's message.
 #[must_use]
 pub fn unconfigured(draft: &ConfigDraft) -> Status {
     let name = draft.name();
     Status::not_found(format!("model configuration is not provided for model '{name}'"))
 }
 
-/// A version of a model that has no instances yet.
+/// A model version that has no instances yet.
 #[derive(Copy, Clone)]
 pub struct LoadedVersion<'a> {
     /// The version's configuration.
@@ -153,7 +154,7 @@ pub struct LoadedVersion<'a> {
     pub host: &'a Arc<dyn Host>,
 }
 
-/// The permission for a backend to fill in what a configuration omits.
+/// Permission for a backend to fill in settings that a configuration omits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AutoCompletePermission {
     /// The backend may complete the configuration.
@@ -162,15 +163,15 @@ pub enum AutoCompletePermission {
     Denied,
 }
 
-/// A version of a model that the backend has created but whose configuration is not yet final.
+/// A model version that the backend has created but whose configuration isn't final yet.
 ///
-/// Dropping it abandons the load.
+/// Dropping the value abandons the load.
 pub trait UnconfiguredModel: Send {
     /// Finishes the load with the final configuration.
     ///
     /// # Errors
     ///
-    /// As [`Backend::load`].
+    /// Same as for [`Backend::load`].
     fn finish_load(
         self: Box<Self>,
         spec: Arc<ModelSpec>,
@@ -178,25 +179,25 @@ pub trait UnconfiguredModel: Send {
     ) -> Result<Box<dyn Model>, Status>;
 }
 
-/// The engine, as a loaded model sees it.
+/// The engine as a loaded model sees it.
 pub trait Host: Send + Sync {
     /// Records the execution of a batch of `batch_size` elements in the statistics.
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes);
-    /// Like [`Host::record_batch`], for a batch of an instance on a GPU, which is also counted for
+    /// Like [`Host::record_batch`], but for a batch on a GPU instance, which is also counted for
     /// that GPU.
     fn record_gpu_batch(&self, gpu: u32, batch_size: u64, times: &ExecutionTimes) {
         let _ = gpu;
         self.record_batch(batch_size, times);
     }
-    /// Records one response in the statistics: for backends that report each response.
+    /// Records one response in the statistics. For backends that report each response.
     fn record_response(&self, response: &ResponseRecord) {
         let _ = response;
     }
     /// The model's version.
     fn model_version(&self) -> i64;
-    /// The composing models that the model's configuration names, if any, in the versions that the
-    /// model was loaded with. Later loads and unloads do not change them. Other models are not
-    /// found here.
+    /// The composing models that the model's configuration specifies, if any, in the versions that
+    /// were current when the model was loaded. Later loads and unloads don't change these versions.
+    /// Other models aren't accessible through this service.
     fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
         None
     }
@@ -204,27 +205,27 @@ pub trait Host: Send + Sync {
     fn log(&self, level: LogLevel, message: &str);
 }
 
-/// The composing models of an ensemble: its requests name one of them.
+/// The composing models of an ensemble. Each request specifies one of them by name.
 pub trait ComposingModels: InferenceService {
-    /// The configuration of a composing model in this version, or in the newest; `None` if the
-    /// model is not among them.
+    /// Returns the configuration of a composing model in this version, or in the newest version.
+    /// `None` if the model isn't a composing model.
     fn spec(&self, name: &str, version: Option<i64>) -> Option<Arc<ModelSpec>>;
 }
 
-/// The statistics of one response.
+/// The statistics for one response.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ResponseRecord {
     /// The response's index among the responses to its request, starting at 0.
     pub index: usize,
-    /// The kind under which the response is counted.
+    /// The category in which the response is counted.
     pub outcome: ResponseOutcome,
-    /// The time spent on computing.
+    /// The compute time.
     pub infer: Duration,
     /// The time spent on collecting outputs; `None` if there are no outputs.
     pub output: Option<Duration>,
 }
 
-/// The kind under which a response is counted in the statistics.
+/// The category in which the statistics count a response.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
     /// A response with outputs.
@@ -233,96 +234,97 @@ pub enum ResponseOutcome {
     Empty,
     /// An error.
     Failure,
-    /// The error of a cancelled request.
+    /// An error because the request was cancelled.
     Cancelled,
 }
 
-/// The ways in which the engine may create a model's instances.
+/// How the engine may create a model's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InstanceCreation {
-    /// One after another.
+    /// One at a time.
     Sequential,
-    /// Several at the same time on different threads.
+    /// Several in parallel on different threads.
     Parallel,
 }
 
-/// One loaded version of a model.
+/// One loaded model version.
 pub trait Model: Send + Sync {
     /// Creates an instance, which executes one batch at a time.
     ///
     /// # Errors
     ///
-    /// A status that says why it could not be created.
+    /// A status whose message states why the instance couldn't be created.
     fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status>;
 
-    /// The way in which the model's instances may be created. The default suits every backend.
+    /// Returns how the model's instances may be created. The default is safe for every backend.
     fn instance_creation(&self) -> InstanceCreation {
         InstanceCreation::Sequential
     }
 
-    /// Checks if the model's instances can serve; part of the model's readiness check.
+    /// Checks whether the model's instances can serve. Part of the model's readiness check.
     ///
     /// # Errors
     ///
-    /// The reason why an instance can't.
+    /// The reason why an instance can't serve.
     fn check_ready(&self) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Returns true if [`Model::check_ready`] may block. Otherwise it is called on I/O threads.
+    /// Returns true if [`Model::check_ready`] may block. Otherwise, it is called on I/O threads.
     fn readiness_may_block(&self) -> bool {
         false
     }
 
-    /// Waits until nothing in the backend uses the model's instances any more, such as a response
-    /// that has yet to arrive. The engine calls it once its own instances are gone, on a thread
-    /// that may block for long, and destroys the model afterwards.
+    /// Waits until nothing in the backend, such as a response that has yet to arrive, uses the
+    /// model's instances any more. The engine calls this after dropping its own instances, on a
+    /// thread that may block for a long time, and destroys the model afterwards.
     fn wait_until_unused(&self) {}
 
-    /// The memory that the model and its instances use, if the backend reports it.
+    /// The memory usage of the model and its instances, if the backend reports it.
     fn memory_usage(&self) -> Vec<MemoryUsage> {
         Vec::new()
     }
 
-    /// The memory in which the model's instances accept inputs. Inputs elsewhere are copied to the
-    /// host's.
+    /// The kind of memory in which the model's instances accept inputs. Inputs in other memory are
+    /// copied to host memory.
     fn input_memory(&self) -> InputMemory {
         InputMemory::Host
     }
 
-    /// The backend's own object for this model, so that the backend can recognize it.
+    /// The backend's own object for this model, by which the backend can recognize it.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 }
 
-/// The memory in which instances accept inputs.
+/// The kinds of memory in which instances accept inputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InputMemory {
-    /// Host memory, in which nothing changes the inputs.
+    /// Host memory whose contents don't change.
     Host,
-    /// Host memory, or the memory of any GPU (`Buffer::on_device`). An instance first copies what a
-    /// client may still change, then computes with the copy.
+    /// Host memory or any GPU's memory (`Buffer::on_device`). An instance first copies data that a
+    /// client may still modify, and then computes with the copy.
     Device,
-    /// Any memory, for inputs that are returned as outputs unread. Memory that clients share is
-    /// passed through as it is (`Buffer::foreign`).
+    /// Any memory, for inputs that are returned as outputs without being read. Memory that clients
+    /// share is passed through unchanged (`Buffer::foreign`).
     Unread,
 }
 
-/// The name, device and host policy of an instance to be created.
+/// The name, device and host policy for creating an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The instance's name, such as `simple_0_1`.
     pub name: String,
-    /// The processor that the instance runs on.
+    /// The device that the instance runs on.
     pub device: Device,
-    /// The command-line settings of the instance's host policy. The engine has already applied
-    /// them.
+    /// The command-line settings for the instance's host policy, which the engine has already
+    /// applied.
     pub host_policy_settings: BTreeMap<String, String>,
 }
 
 impl Placement {
-    /// The name of the instance's host policy: that of its instance group, or else its device.
+    /// The name of the instance's host policy: the instance group's policy if set, otherwise the
+    /// device's.
     #[must_use]
     pub fn host_policy(&self, spec: &ModelSpec) -> String {
         let group = spec.group_of(&self.name);
@@ -335,7 +337,7 @@ impl Placement {
     }
 }
 
-/// The processor that an instance runs on.
+/// The device that an instance runs on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Device {
     /// The CPU.
@@ -348,59 +350,58 @@ pub enum Device {
 
 /// One loaded copy of a model, which executes one batch at a time.
 pub trait Instance: Send {
-    /// Executes the requests together and replies to each of them.
+    /// Executes the requests as one batch and replies to each of them.
     ///
-    /// The next batch may follow once the call returns. A decoupled model may send responses after
-    /// that.
+    /// The next batch may follow once the call returns. A decoupled model may still send responses
+    /// afterwards.
     ///
     /// # Errors
     ///
-    /// [`RefusedBatch`] returns the requests unexecuted, and the engine fails them with
-    /// its status.
+    /// [`RefusedBatch`] returns the unexecuted requests, and the engine fails them with its status.
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch>;
 
-    /// The guarantee that the engine relies on when it decides where and when to execute.
+    /// The guarantee that the engine relies on when it decides where and when to execute batches.
     fn guarantee(&self) -> ExecutionGuarantee {
         ExecutionGuarantee::Unspecified
     }
 
-    /// The instance in its resumable form, if its executions can be handed to another thread.
+    /// Returns the instance's resumable form, if another thread can end its executions.
     fn resumable(&mut self) -> Option<&mut dyn ResumableInstance> {
         None
     }
 
-    /// The means to end an execution from another thread; `None` if the instance has none. The
-    /// engine asks once, before the first execution.
+    /// Returns the means to end an execution from another thread, or `None` if there is none. The
+    /// engine calls this once, before the first execution.
     fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
         None
     }
 }
 
-/// An instance that waits while something else, such as a process, executes. One thread can
-/// therefore begin an execution and another one finish it. The engine lets I/O threads begin
-/// executions that are likely to be short.
+/// An instance that waits while something else, such as a process, executes the batch. One thread
+/// can therefore begin an execution and another thread can end it. The engine lets I/O threads
+/// begin executions that are likely to be short.
 pub trait ResumableInstance {
     /// Begins an execution like [`Instance::execute`], but never waits for another thread, and
-    /// waits at most `patience` for the end.
+    /// waits at most `patience` for the execution to end.
     ///
     /// # Errors
     ///
-    /// As [`Instance::execute`].
+    /// Same as for [`Instance::execute`].
     fn begin(
         &mut self,
         requests: Vec<PendingRequest>,
         patience: Duration,
     ) -> Result<BeginResult, RefusedBatch>;
 
-    /// Waits for the end of the execution in progress.
+    /// Waits for the current execution to end.
     ///
     /// # Errors
     ///
-    /// As [`Instance::execute`].
+    /// Same as for [`Instance::execute`].
     fn finish(&mut self) -> Result<(), RefusedBatch>;
 
-    /// The duration of the last execution up to the moment its end was seen, without the replies:
-    /// on a shared processor, the receivers of the replies may run before this thread continues.
+    /// The duration of the last execution until its end was observed, excluding the replies: on a
+    /// shared processor, the recipients of the replies may run before this thread continues.
     fn took(&self) -> Duration;
 }
 
@@ -409,34 +410,34 @@ pub trait ResumableInstance {
 pub enum BeginResult {
     /// The execution has ended.
     Ended,
-    /// The execution is still in progress: a call of [`ResumableInstance::finish`] follows, on
-    /// another thread.
+    /// The execution is still in progress. Another thread calls [`ResumableInstance::finish`]
+    /// later.
     InProgress,
 }
 
 /// Ends an execution of an instance when all of its requests are cancelled.
 ///
-/// The engine calls this from a thread other than the one that executes. Neither call blocks.
+/// The engine calls these functions on a thread other than the executing one. They never block.
 pub trait ExecutionTerminator: Send + Sync {
-    /// Makes the execution in progress end soon. May be called repeatedly during one execution.
+    /// Makes the current execution end soon. May be called repeatedly during one execution.
     fn terminate(&self);
 
-    /// Undoes [`Terminator::terminate`]. The engine calls it between the end of that execution and
-    /// the beginning of the next.
+    /// Reverts [`ExecutionTerminator::terminate`]. The engine calls this after that execution has
+    /// ended and before the next one begins.
     fn reset(&self);
 }
 
 /// An instance's guarantee about its executions. Each guarantee includes the previous ones.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExecutionGuarantee {
-    /// No guarantee: the instance executes on a thread of its own, for any length of time.
+    /// No guarantee. The instance executes on its own thread, for any length of time.
     Unspecified,
     /// The instance waits for no other thread: no response or request that it sends has to be
     /// received before the call returns. The engine may therefore defer wake-ups until more batches
     /// have been executed.
     NonBlocking,
-    /// An execution takes about the same time for inputs of the same shapes and sizes, whatever
-    /// their values, and may run on any thread. The engine may therefore execute short batches
+    /// For inputs with the same shapes and sizes, an execution takes about the same time regardless
+    /// of their values, and may run on any thread. The engine may therefore execute short batches
     /// inline, on the thread that received the request.
     Predictable,
 }

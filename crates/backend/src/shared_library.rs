@@ -1,8 +1,8 @@
-//! Detects a truncated shared library by its ELF header.
+//! Detects truncated shared libraries from their ELF headers.
 //!
 //! The dynamic loader maps the segments that the header lists without checking the file's length,
-//! and the process dies when it touches a missing page. A library whose copy was interrupted must
-//! not bring down the server.
+//! and the process crashes when it touches a missing page. A library that was only partially copied
+//! must not bring down the server.
 
 use std::fs::File;
 use std::io;
@@ -12,8 +12,8 @@ use std::path::Path;
 const LOAD_SEGMENT: u32 = 1;
 
 /// Returns true if the file at `path` ends before the end of a segment that the loader maps.
-/// Returns false for a file that is not a 64-bit little-endian ELF library: the loader reports what
-/// is wrong with it.
+/// Returns false if the file isn't a 64-bit little-endian ELF library, because the loader reports
+/// such errors.
 #[must_use]
 pub fn is_library_truncated(path: &Path) -> bool {
     File::open(path).and_then(|file| is_truncated(&file)).unwrap_or(false)
@@ -55,7 +55,7 @@ fn number(file: &File, at: u64) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// The test program is an ELF file.
+    /// The test executable is itself an ELF file.
     #[test]
     fn a_truncated_library_is_detected() {
         let own = std::env::current_exe().unwrap();

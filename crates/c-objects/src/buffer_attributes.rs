@@ -1,4 +1,4 @@
-//! Attributes of a buffer: its memory and its size.
+//! Buffer attributes, which describe a buffer's memory and size.
 
 use core::ffi::c_void;
 
@@ -17,19 +17,19 @@ use galatea_abi::{
 use crate::guard::guard;
 use crate::{handle, pointer};
 
-/// CUDA's memory handle, which is opaque here.
+/// A CUDA IPC memory handle, which is opaque here.
 pub type CudaIpcHandle = [u8; 64];
 
-/// The attributes of a buffer.
+/// A buffer's attributes.
 #[derive(Clone, Debug)]
 pub struct BufferAttributesObject {
     /// The kind of memory.
     pub memory_type: TRITONSERVER_MemoryType,
-    /// The device.
+    /// The device number.
     pub memory_type_id: i64,
     /// The size in bytes.
     pub byte_size: usize,
-    /// A copy of the handle that identifies the memory to other processes, if it has one.
+    /// A copy of the handle that identifies the memory to other processes, if there is one.
     pub cuda_ipc_handle: Option<Box<CudaIpcHandle>>,
 }
 crate::object!(BufferAttributesObject as TRITONSERVER_BufferAttributes, kind 4);
@@ -68,7 +68,7 @@ const _: TRITONSERVER_BufferAttributesDelete = TRITONSERVER_BufferAttributesDele
 ///
 /// # Safety
 ///
-/// `buffer_attributes` must be null or attributes that are not in use.
+/// `buffer_attributes` must be null or refer to attributes that are not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
     })
 }
 
-/// Defines the functions that set and read an attribute.
+/// Defines the functions that set and get an attribute.
 macro_rules! attribute {
     ($setter:ident, $getter:ident, $field:ident: $kind:ty, $to:expr, $from:expr) => {
         const _: $setter = self::$setter;
@@ -87,7 +87,7 @@ macro_rules! attribute {
         ///
         /// # Safety
         ///
-        /// `buffer_attributes` must be null or attributes that nothing else uses.
+        /// `buffer_attributes` must be null or refer to attributes that nothing else uses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $setter(
             buffer_attributes: *mut TRITONSERVER_BufferAttributes,
@@ -111,8 +111,8 @@ macro_rules! attribute {
         ///
         /// # Safety
         ///
-        /// `buffer_attributes` must be null or attributes; `value` null or valid
-        /// for a write.
+        /// `buffer_attributes` must be null or refer to attributes, and `value` must be null or
+        /// valid for a write.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $getter(
             buffer_attributes: *mut TRITONSERVER_BufferAttributes,
@@ -160,12 +160,12 @@ attribute!(
 
 const _: TRITONSERVER_BufferAttributesSetCudaIpcHandle =
     TRITONSERVER_BufferAttributesSetCudaIpcHandle;
-/// Copies a handle into the attributes; null removes it.
+/// Copies a handle into the attributes. A null pointer removes the handle.
 ///
 /// # Safety
 ///
-/// `buffer_attributes` must be null or attributes that nothing else uses,
-/// `cuda_ipc_handle` null or valid for reads of a handle.
+/// `buffer_attributes` must be null or refer to attributes that nothing else uses, and
+/// `cuda_ipc_handle` must be null or valid for reads of a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_BufferAttributesSetCudaIpcHandle", || {
         let given = cuda_ipc_handle.cast::<CudaIpcHandle>();
-        // SAFETY: the caller's promises are passed on; bytes have no alignment.
+        // SAFETY: guaranteed by the caller; bytes have no alignment requirement.
         unsafe {
             let attributes = handle::borrow_mut::<BufferAttributesObject>(
                 buffer_attributes,
@@ -186,12 +186,13 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
 }
 
 const _: TRITONSERVER_BufferAttributesCudaIpcHandle = TRITONSERVER_BufferAttributesCudaIpcHandle;
-/// Returns the attributes' own copy of the handle, valid until they change; null if they have none.
+/// Returns the attributes' copy of the handle, valid until the attributes change, or null if there
+/// is none.
 ///
 /// # Safety
 ///
-/// `buffer_attributes` must be null or attributes; `cuda_ipc_handle` null or valid for a
-/// write.
+/// `buffer_attributes` must be null or refer to attributes, and `cuda_ipc_handle` must be null or
+/// valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
@@ -219,7 +220,7 @@ mod tests {
         let mut attributes = core::ptr::null_mut();
         let mut given: CudaIpcHandle = [7; 64];
         let mut found = core::ptr::null_mut();
-        // SAFETY: the pointers are this test's.
+        // SAFETY: the pointers belong to this test.
         unsafe {
             take_c(TRITONSERVER_BufferAttributesNew(&raw mut attributes)).unwrap();
             let mut read = || {

@@ -1,11 +1,11 @@
-//! Times in C, which are nanoseconds of the system's monotonic clock.
+//! Conversion of times to C, where they are nanoseconds of the system's monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use galatea_infer::ExecutionTimes;
 
-/// One moment, as read from both clocks.
+/// A reference point that was read from both clocks.
 #[derive(Copy, Clone, Debug)]
 pub struct ClockConverter {
     instant: Instant,
@@ -13,7 +13,7 @@ pub struct ClockConverter {
 }
 
 impl ClockConverter {
-    /// The process's clock. Passing a time to C and back does not change it.
+    /// The process-wide converter. A time that is passed to C and back doesn't change.
     pub fn shared() -> &'static Self {
         static CLOCK: OnceLock<ClockConverter> = OnceLock::new();
         CLOCK.get_or_init(Self::now)
@@ -21,15 +21,15 @@ impl ClockConverter {
 
     fn now() -> Self {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the argument can be written to. Every Linux has this clock; without it
-        // times would be wrong and nothing else.
+        // SAFETY: the argument is valid for a write. Every Linux system has this clock; if it were
+        // missing, times would be wrong, but nothing else would be affected.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
         let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
         Self { instant: Instant::now(), ns: seconds.saturating_mul(1_000_000_000) + rest }
     }
 
-    /// The nanoseconds that represent an instant.
+    /// Converts an instant to nanoseconds.
     #[must_use]
     pub fn ns(&self, at: Instant) -> u64 {
         let count = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -39,7 +39,7 @@ impl ClockConverter {
         }
     }
 
-    /// The instant that a number of nanoseconds represents, or the nearest representable one.
+    /// Converts nanoseconds to an instant, or to the nearest representable one.
     #[must_use]
     pub fn instant(&self, ns: u64) -> Instant {
         let found = match ns.checked_sub(self.ns) {
@@ -49,7 +49,7 @@ impl ClockConverter {
         found.unwrap_or(self.instant)
     }
 
-    /// The times of an execution, from C's report.
+    /// Converts the execution times that C reports.
     #[must_use]
     pub fn times(&self, times: [u64; 4]) -> ExecutionTimes {
         let [start, compute_start, compute_end, end] = times.map(|ns| self.instant(ns));

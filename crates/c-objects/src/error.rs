@@ -12,7 +12,7 @@ use galatea_infer::{Code, Status};
 
 use crate::handle;
 
-/// An error code and a message.
+/// An error code with a message.
 pub struct ErrorObject {
     pub(crate) code: TRITONSERVER_Error_Code,
     pub(crate) message: CString,
@@ -27,7 +27,7 @@ pub fn into_c(status: Status) -> *mut TRITONSERVER_Error {
     })
 }
 
-/// Takes an error that C returned; null means success.
+/// Takes an error that C returned. Null means success.
 ///
 /// # Errors
 ///
@@ -35,23 +35,23 @@ pub fn into_c(status: Status) -> *mut TRITONSERVER_Error {
 ///
 /// # Safety
 ///
-/// The pointer must be null or an error that its owner gives away.
+/// The pointer must be null or an error whose owner gives up ownership.
 pub unsafe fn take_c(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller promises an error that is now ours.
+    // SAFETY: the caller guarantees a valid error and gives up ownership.
     let error = unsafe { handle::take::<ErrorObject>(error, "the returned error")? };
     Err(Status::new(code_from_c(error.code), error.message.to_string_lossy().into_owned()))
 }
 
-/// A C string. Zero bytes, which would terminate it, become spaces.
+/// Converts a string to a C string. Zero bytes, which would terminate the string, become spaces.
 #[must_use]
 pub fn to_c_string(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
-/// The number that C has for a code.
+/// Returns a code's number in C.
 #[must_use]
 pub const fn code_to_c(code: Code) -> TRITONSERVER_Error_Code {
     match code {
@@ -81,20 +81,20 @@ fn code_from_c(code: TRITONSERVER_Error_Code) -> Code {
     }
 }
 
-/// Reads the status of an error that C keeps; null means success.
+/// Reads the status of an error that C keeps. Null means success.
 ///
 /// # Errors
 ///
-/// As for [`take_c`], but the owner keeps the error.
+/// Same as for [`take_c`], but the owner keeps the error.
 ///
 /// # Safety
 ///
-/// As for [`take_c`].
+/// Same requirements as for [`take_c`], but the owner keeps the error.
 pub unsafe fn status_of(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller promises an error.
+    // SAFETY: the caller guarantees a valid error.
     let error = unsafe { handle::borrow::<ErrorObject>(error, "the error")? };
     Err(Status::new(code_from_c(error.code), error.message.to_string_lossy().into_owned()))
 }

@@ -33,7 +33,7 @@ const fn code_name(code: TRITONSERVER_Error_Code) -> &'static CStr {
 }
 
 const _: TRITONSERVER_ErrorNew = TRITONSERVER_ErrorNew;
-/// Creates an error; null means an empty message.
+/// Creates an error. A null message means an empty message.
 ///
 /// # Safety
 ///
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorNew(
         let message = if msg.is_null() {
             CString::default()
         } else {
-            // SAFETY: the caller promises a text.
+            // SAFETY: the caller guarantees a valid string.
             unsafe { CStr::from_ptr(msg) }.to_owned()
         };
         handle::into_raw(ErrorObject { code, message })
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorNew(
 }
 
 const _: TRITONSERVER_ErrorDelete = TRITONSERVER_ErrorDelete;
-/// Deletes an error; null is ignored.
+/// Deletes an error. Null is ignored.
 ///
 /// # Safety
 ///
@@ -64,7 +64,7 @@ const _: TRITONSERVER_ErrorDelete = TRITONSERVER_ErrorDelete;
 pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut TRITONSERVER_Error) {
     guard_value("TRITONSERVER_ErrorDelete", (), || {
         if !error.is_null() {
-            // SAFETY: the caller promises an error.
+            // SAFETY: the caller guarantees a valid error.
             drop(unsafe { handle::take::<ErrorObject>(error, "error") });
         }
     });
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCode(
     error: *mut TRITONSERVER_Error,
 ) -> TRITONSERVER_Error_Code {
     guard_value("TRITONSERVER_ErrorCode", TRITONSERVER_ERROR_UNKNOWN, || {
-        // SAFETY: the caller promises an error.
+        // SAFETY: the caller guarantees a valid error.
         let error = unsafe { handle::borrow::<ErrorObject>(error, "error") };
         error.map_or(TRITONSERVER_ERROR_UNKNOWN, |error| error.code)
     })
@@ -98,14 +98,14 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(
     error: *mut TRITONSERVER_Error,
 ) -> *const c_char {
     guard_value("TRITONSERVER_ErrorCodeString", core::ptr::null(), || {
-        // SAFETY: the caller promises an error.
+        // SAFETY: the caller guarantees a valid error.
         let error = unsafe { handle::borrow::<ErrorObject>(error, "error") };
         error.map_or(core::ptr::null(), |error| code_name(error.code).as_ptr())
     })
 }
 
 const _: TRITONSERVER_ErrorMessage = TRITONSERVER_ErrorMessage;
-/// Returns an error's message. It lives as long as the error.
+/// Returns an error's message, which lives as long as the error.
 ///
 /// # Safety
 ///
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(
     error: *mut TRITONSERVER_Error,
 ) -> *const c_char {
     guard_value("TRITONSERVER_ErrorMessage", core::ptr::null(), || {
-        // SAFETY: the caller promises an error.
+        // SAFETY: the caller guarantees a valid error.
         let error = unsafe { handle::borrow::<ErrorObject>(error, "error") };
         error.map_or(core::ptr::null(), |error| error.message.as_ptr())
     })
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_status_is_converted_to_c_and_back() {
         let error = into_c(Status::not_found("no 'x'\0 here"));
-        // SAFETY: the error was just made and is deleted once.
+        // SAFETY: the error was just created and is deleted once.
         unsafe {
             assert_eq!(TRITONSERVER_ErrorCode(error), TRITONSERVER_ERROR_NOT_FOUND);
             let name = CStr::from_ptr(TRITONSERVER_ErrorCodeString(error));
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn unknown_codes_are_kept_and_have_no_name() {
-        // SAFETY: the text ends in a zero byte; the error is deleted once.
+        // SAFETY: the string is NUL-terminated, and the error is deleted once.
         unsafe {
             let error = TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code(77), c"x".as_ptr());
             assert_eq!(TRITONSERVER_ErrorCode(error), TRITONSERVER_Error_Code(77));

@@ -1,5 +1,5 @@
 //! The list of tritonserver.h functions that this crate exports, used to check that C code finds
-//! them. The list also keeps them in a program that calls none.
+//! them. The list also keeps the functions in a program that calls none of them.
 
 use crate::{buffer_attributes, error_functions, log_functions, message, names, parameter};
 
@@ -8,12 +8,12 @@ use crate::{buffer_attributes, error_functions, log_functions, message, names, p
 pub struct ExportedFunction {
     /// The function's name.
     pub name: &'static str,
-    /// The function's address, as a number.
+    /// The function's address as a number.
     pub address: usize,
 }
 
 impl ExportedFunction {
-    /// Describes the function `name`.
+    /// Creates an entry for the function `name`.
     #[must_use]
     pub fn new(name: &'static str, function: *const ()) -> Self {
         Self { name, address: function.addr() }

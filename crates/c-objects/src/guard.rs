@@ -1,4 +1,4 @@
-//! The wrapper around every exported function.
+//! The wrapper for every exported function.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,8 +7,8 @@ use galatea_infer::Status;
 
 use crate::{error, log};
 
-/// Runs the body of an exported function. Returns null if it succeeds, or an error object if it
-/// fails or panics. A panic must not cross into C.
+/// Runs an exported function's body. Returns null if the body succeeds, or an error object if it
+/// fails or panics. A panic must not propagate into C.
 pub fn guard(function: &str, body: impl FnOnce() -> Result<(), Status>) -> *mut TRITONSERVER_Error {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => core::ptr::null_mut(),
@@ -21,7 +21,7 @@ pub fn guard(function: &str, body: impl FnOnce() -> Result<(), Status>) -> *mut 
     }
 }
 
-/// Like [`guard`], for a function that returns a value. Returns `fallback` if the body panics.
+/// Like [`guard`], but for a function that returns a value. Returns `fallback` if the body panics.
 pub fn guard_value<T>(function: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         log::error(&format!("{function} failed unexpectedly inside the server"));

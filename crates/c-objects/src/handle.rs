@@ -1,10 +1,10 @@
-//! Objects behind the addresses that C holds.
+//! The objects behind the addresses that C stores.
 //!
-//! An object lives in a slot of its kind's pool. Slots are reused but never freed, so the tag of a
-//! released slot can still be read. It holds the kind of object, the number of times that the slot
-//! has been reused, and a bit that marks it as in use. The address that C receives carries the low
-//! bits of that count in its own unused low bits. A released address, or one of another kind, is
-//! therefore detected, except after a multiple of [`GENERATIONS`] reuses.
+//! An object lives in a slot of its kind's pool. Slots are reused but never freed, so a released
+//! slot's tag can still be read. The tag contains the object's kind, the number of times that the
+//! slot has been reused, and a bit that marks the slot as in use. The address that C receives
+//! stores the low bits of the reuse count in its own unused low bits. A released address, or one of
+//! the wrong kind, is therefore detected, except after a multiple of [`GENERATIONS`] reuses.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -13,43 +13,42 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-/// The number of generations that an address can distinguish. Slots are aligned to that
-/// many bytes.
+/// The number of generations that an address can distinguish. Slots are aligned to this many bytes.
 pub const GENERATIONS: u64 = 64;
 
 /// A kind of object that C refers to by address.
 pub trait Object: Sized + 'static {
     /// The type in C.
     type Opaque;
-    /// The name for messages, such as `TRITONSERVER_Message`.
+    /// The name used in messages, such as `TRITONSERVER_Message`.
     const NAME: &'static str;
-    /// A number that is unique among all kinds of all crates. A test compares them.
+    /// A number that is unique among all kinds in all crates, as verified by a test.
     const KIND: u16;
     /// The pool of this kind's objects.
     fn pool() -> &'static Pool<Self>;
 }
 
-/// The slots of one kind: as many as the maximum number of objects that have existed at a time.
+/// The slots of one kind. There are as many as the maximum number of objects that have existed
+/// simultaneously.
 pub struct Pool<T: 'static> {
     free: Lock<Vec<&'static Slot<T>>>,
 }
 
-/// Room for one object. The tag comes first in the slots of every kind.
+/// Storage for one object. The tag comes first in the slots of every kind.
 #[repr(C, align(64))]
 struct Slot<T> {
-    /// The kind in the upper 16 bits, then 47 bits of generation, then one bit that is
-    /// set while the slot holds an object.
+    /// The kind in the upper 16 bits, followed by 47 generation bits and one bit that is set while
+    /// the slot contains an object.
     tag: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: a slot gives access to its value only through the functions of this module,
-// whose callers promise that an object is not used by two threads in ways that its type
-// forbids. The tag is atomic.
+// SAFETY: a slot's value is accessible only through this module's functions, whose callers
+// guarantee that no two threads use an object in ways that its type forbids. The tag is atomic.
 unsafe impl<T> Sync for Slot<T> {}
 
 impl<T> Pool<T> {
-    /// A pool without slots.
+    /// Creates a pool without slots.
     #[must_use]
     pub const fn new() -> Self {
         Self { free: Lock::new(Vec::new()) }
@@ -74,7 +73,7 @@ const fn generation_of(tag: u64) -> u64 {
     tag >> 1 & GENERATION_MASK
 }
 
-/// Hands an object over to C.
+/// Hands an object to C.
 pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
     let recycled = T::pool().free.lock("take a free slot").pop();
     let slot: &'static Slot<T> = recycled.unwrap_or_else(|| {
@@ -83,8 +82,8 @@ pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }))
     });
-    // SAFETY: the slot came from the free list or is new, so no other thread has it and
-    // it holds no object.
+    // SAFETY: the slot is new or came from the free list, so no other thread uses it and it
+    // contains no object.
     unsafe { (*slot.value.get()).write(object) };
     let generation = generation_of(slot.tag.load(Ordering::Relaxed)).wrapping_add(1);
     slot.tag.store(tag(T::KIND, generation, LIVE), Ordering::Release);
@@ -93,44 +92,45 @@ pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
     address.wrapping_add(low).cast()
 }
 
-/// The object behind an address, for reading.
+/// Returns the object behind an address for reading.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the argument, for null, for an object of another kind and for a
-/// released one.
+/// `InvalidArgument`, with the argument's name, if the pointer is null or refers to an object of
+/// another kind or to a released object.
 ///
 /// # Safety
 ///
-/// A pointer that is not null must come from [`into_raw`] of any kind of object,
-/// and the object must not be released or changed while the reference lives.
+/// A non-null pointer must come from [`into_raw`] for any kind of object, and the object must not
+/// be released or changed while the reference lives.
 pub unsafe fn borrow<'a, T: Object>(
     pointer: *const T::Opaque,
     argument: &str,
 ) -> Result<&'a T, Status> {
     // SAFETY: guaranteed by the caller.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
-    // SAFETY: the tag says that the slot holds an object, and the caller promises
-    // that it stays there unchanged.
+    // SAFETY: according to its tag, the slot contains an object, and the caller guarantees that the
+    // object stays there unchanged.
     Ok(unsafe { (*slot.value.get()).assume_init_ref() })
 }
 
-/// The object behind an address, for changes.
+/// Returns the object behind an address for modification.
 ///
 /// # Errors
 ///
-/// As for [`borrow`].
+/// Same as for [`borrow`].
 ///
 /// # Safety
 ///
-/// As for [`borrow`], and nothing else may use the object while the reference lives.
+/// Same requirements as for [`borrow`]. In addition, nothing else may use the object while the
+/// reference lives.
 pub unsafe fn borrow_mut<'a, T: Object>(
     pointer: *mut T::Opaque,
     argument: &str,
 ) -> Result<&'a mut T, Status> {
     // SAFETY: guaranteed by the caller.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
-    // SAFETY: the tag says that the slot holds an object, and the caller promises that
+    // SAFETY: according to its tag, the slot contains an object, and the caller guarantees that
     // nothing else uses it.
     Ok(unsafe { (*slot.value.get()).assume_init_mut() })
 }
@@ -139,21 +139,21 @@ pub unsafe fn borrow_mut<'a, T: Object>(
 ///
 /// # Errors
 ///
-/// As for [`borrow`]. Releasing an object twice is such an error.
+/// Same as for [`borrow`]. Releasing an object twice is such an error.
 ///
 /// # Safety
 ///
-/// As for [`borrow_mut`].
+/// Same requirements as for [`borrow_mut`].
 pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<T, Status> {
     // SAFETY: guaranteed by the caller.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
     let live = slot.tag.load(Ordering::Acquire);
-    // If two threads release the same object, only one of them gets it.
+    // If two threads release the same object, only one of them receives it.
     slot.tag
         .compare_exchange(live, live & !LIVE, Ordering::AcqRel, Ordering::Relaxed)
         .map_err(|_| released_error::<T>(argument))?;
-    // SAFETY: the tag said that the slot holds an object; now it says that it does not,
-    // so the object is moved out once.
+    // SAFETY: the tag stated that the slot contains an object and now states that it doesn't, so
+    // the object is moved out once.
     let object = unsafe { (*slot.value.get()).assume_init_read() };
     T::pool().free.lock("give a slot back").push(slot);
     Ok(object)
@@ -164,11 +164,11 @@ pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result
 ///
 /// # Errors
 ///
-/// As for [`take`], except for null.
+/// Same as for [`take`], except that null isn't an error.
 ///
 /// # Safety
 ///
-/// As for [`borrow_mut`].
+/// Same requirements as for [`borrow_mut`].
 pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<(), Status> {
     if pointer.is_null() {
         return Ok(());
@@ -179,7 +179,7 @@ pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Resu
 
 /// # Safety
 ///
-/// As for [`borrow`].
+/// Same requirements as for [`borrow`].
 unsafe fn live_slot<T: Object>(
     pointer: *const T::Opaque,
     argument: &str,
@@ -190,8 +190,8 @@ unsafe fn live_slot<T: Object>(
     let mask = usize::try_from(GENERATIONS - 1).unwrap_or(0);
     let low = pointer.addr() & mask;
     let address = pointer.map_addr(|address| address & !mask);
-    // SAFETY: the pointer comes from `into_raw`, so without its low bits it is the
-    // address of a slot, which is never freed and begins with its tag.
+    // SAFETY: the pointer comes from `into_raw`, so without its low bits it is the address of a
+    // slot, which is never freed and begins with its tag.
     let found = unsafe { &*address.cast::<AtomicU64>() }.load(Ordering::Acquire);
     if found >> KIND_SHIFT != u64::from(T::KIND) {
         let text = format!("{argument} is not a {}", T::NAME);
@@ -201,7 +201,7 @@ unsafe fn live_slot<T: Object>(
     if found & LIVE == 0 || low_generation != low {
         return Err(released_error::<T>(argument));
     }
-    // SAFETY: the tag says that it is a slot of this kind; slots are never freed.
+    // SAFETY: according to its tag, this is a slot of the right kind, and slots are never freed.
     Ok(unsafe { &*address.cast::<Slot<T>>() })
 }
 
@@ -241,7 +241,7 @@ mod tests {
     crate::object!(Other as TRITONSERVER_Metric, kind 60_002);
 
     fn message(pointer: *mut TRITONSERVER_Message) -> String {
-        // SAFETY: tests pass null or what `into_raw` made.
+        // SAFETY: tests pass null or a pointer from `into_raw`.
         let found = unsafe { borrow::<One>(pointer, "message") };
         match found {
             Ok(one) => one.0.to_string(),
@@ -254,7 +254,7 @@ mod tests {
         let text: Arc<str> = Arc::from("hello");
         let pointer = into_raw(One(text.clone()));
         assert_eq!(message(pointer), "hello");
-        // SAFETY: the pointer is from `into_raw`, and this is the only thread.
+        // SAFETY: the pointer came from `into_raw`, and there is only one thread.
         let taken = unsafe { take::<One>(pointer, "message") };
         assert!(taken.is_ok());
         drop(taken);
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_reused_slot_is_another_object() {
         let first = into_raw(One(Arc::from("first")));
-        // SAFETY: the pointer is from `into_raw`, and this is the only thread.
+        // SAFETY: the pointer came from `into_raw`, and there is only one thread.
         drop(unsafe { take::<One>(first, "message") });
         let others: Vec<_> = (0..20).map(|_| into_raw(One(Arc::from("second")))).collect();
         assert!(others.iter().all(|other| *other != first));
@@ -284,11 +284,11 @@ mod tests {
     #[test]
     fn null_and_other_kinds_are_refused() {
         assert_eq!(message(core::ptr::null_mut()), "message must not be null");
-        // SAFETY: null is no object.
+        // SAFETY: null is always allowed.
         assert!(unsafe { delete::<One>(core::ptr::null_mut(), "message") }.is_ok());
         let other = into_raw(Other);
         assert_eq!(message(other.cast()), "message is not a TRITONSERVER_Message");
-        // SAFETY: the pointer is from `into_raw`, and this is the only thread.
+        // SAFETY: the pointer came from `into_raw`, and there is only one thread.
         drop(unsafe { take::<Other>(other, "metric") });
     }
 }

@@ -1,19 +1,19 @@
-//! The common ground of both sides of the C interface: objects that C refers to by address, and the
-//! exported functions that belong to neither a server nor a backend.
+//! The common foundation for both sides of the C interface: objects that C refers to by address,
+//! and exported functions that belong to neither a server nor a backend.
 //!
-//! This crate is *not* a server and hosts no plug-ins: `capi` has the functions of tritonserver.h
-//! that need a server, and `backend-plugin` has those that plug-ins call.
+//! This crate is *not* a server and hosts no plug-ins: `capi` contains the functions of
+//! tritonserver.h that require a server, and `backend-plugin` contains those that plug-ins call.
 //!
 //! Start with [`handle`], which turns an address into an object.
 //!
 //! - [`handle`] creates addresses, and detects released and foreign ones.
 //! - [`mod@guard`] wraps every exported function and turns a panic into an error.
-//! - [`error`], [`message`], [`parameter`], [`buffer_attributes`] and [`log`] hold the
-//!   objects; [`names`] has the names of enumeration values.
+//! - [`error`], [`message`], [`parameter`], [`buffer_attributes`] and [`log`] contain the objects;
+//!   [`names`] contains the names of enumeration values.
 //! - [`mod@pointer`] reads and writes through C's pointers.
-//! - [`list`] reads lists by C's counts and indices.
-//! - [`clock`] converts times, [`trace`] recognizes C traces, and [`output_query`] asks the caller
-//!   of the C API where an output would be placed.
+//! - [`list`] accesses lists through C's counts and indices.
+//! - [`clock`] converts times, [`trace`] recognizes C traces, and [`output_query`] asks the C API
+//!   caller where an output would be placed.
 //! - [`exports`] lists the exported functions.
 //!
 //! ```
@@ -28,11 +28,11 @@
 //!
 //! # Unsafe code
 //!
-//! Every exported function relies on its caller for what C can't express: that out pointers can be
-//! written to, that strings are NUL-terminated, and that an object is not released by one thread
-//! while another one uses it. Everything else is checked: null, objects of another kind, and
-//! released objects yield an error and a line in the log. The compiler checks every exported
-//! function against its declaration in `abi`.
+//! Every exported function relies on its caller for what C can't express: out pointers are valid
+//! for writes, strings are NUL-terminated, and no thread releases an object while another thread is
+//! using it. Everything else is checked: null pointers, objects of the wrong kind and released
+//! objects result in an error and a log line. The compiler checks every exported function against
+//! its declaration in `abi`.
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]

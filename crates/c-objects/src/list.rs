@@ -1,4 +1,4 @@
-//! Lists that C reads with a 32-bit count and index.
+//! Lists that C accesses with a 32-bit count and index.
 
 /// The number of items.
 #[must_use]

@@ -1,8 +1,8 @@
-//! The log for lines from C code and for this crate's own warnings.
+//! The log that receives C code's lines and this crate's own warnings.
 //!
-//! The log's functions take no server, so there is one log per process. A program installs its own.
-//! In the server library, the log is created when it is first needed, and all servers of the
-//! process write to it. Without either, lines are dropped.
+//! The C log functions don't take a server, so there is one log per process. An executable installs
+//! its own log. In the server library, the log is created when it is first needed, and all servers
+//! in the process write to it. Lines are dropped if there is neither.
 
 use core::any::Any;
 use std::sync::OnceLock;
@@ -22,12 +22,12 @@ pub enum Level {
     Verbose,
 }
 
-/// The format of a line's prefix.
+/// The format of log line prefixes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Level, month and day, time.
+    /// The level, the month and day, and the time.
     Default,
-    /// Date and time in ISO 8601 format.
+    /// The date and time in ISO 8601 format.
     Iso8601,
 }
 
@@ -36,15 +36,15 @@ pub enum Format {
 pub enum Setting {
     /// Enables or disables information, warnings or errors.
     Enabled(Level, bool),
-    /// The maximum level of verbose lines.
+    /// The maximum level of verbose lines that are written.
     VerboseLevel(u32),
-    /// The format of a line's prefix.
+    /// The format of log line prefixes.
     Format(Format),
-    /// The file to which lines are appended; empty for the console.
+    /// The file to append lines to; empty for the console.
     File(String),
 }
 
-/// The receiver of lines. `source` is a source file and a line number in it.
+/// A receiver of log lines. `source` is a source file and a line number.
 pub trait Log: Any + Send + Sync {
     /// Returns true if lines of this level are written.
     fn is_enabled(&self, level: Level) -> bool;
@@ -61,12 +61,12 @@ pub trait Log: Any + Send + Sync {
 static LOG: OnceLock<Box<dyn Log>> = OnceLock::new();
 static FACTORY: OnceLock<fn() -> Box<dyn Log>> = OnceLock::new();
 
-/// Installs the process's log. Only the first call counts.
+/// Installs the process's log. Only the first call has an effect.
 pub fn install(log: Box<dyn Log>) {
     let _ = LOG.set(log);
 }
 
-/// Sets the function that creates the process's log when it is needed and none is installed.
+/// Sets the function that creates the process's log if one is needed and none is installed.
 pub fn install_factory(factory: fn() -> Box<dyn Log>) {
     let _ = FACTORY.set(factory);
 }
@@ -77,21 +77,21 @@ pub fn current() -> Option<&'static dyn Log> {
     LOG.get().or_else(created).map(Box::as_ref)
 }
 
-/// Changes a setting of the process's log.
+/// Changes a setting in the process's log.
 ///
 /// # Errors
 ///
-/// As for [`Log::set`].
+/// Same as for [`Log::set`].
 pub fn set(setting: &Setting) -> Result<(), Status> {
     current().map_or(Ok(()), |log| log.set(setting))
 }
 
-/// Writes a line that reports misuse of the API.
+/// Logs an error about misuse of the API.
 pub fn error(text: &str) {
     write(Level::Error, None, text);
 }
 
-/// Writes a line.
+/// Writes a log line.
 pub fn write(level: Level, source: Option<(&str, u32)>, text: &str) {
     if let Some(log) = current() {
         log.write(level, source, text);

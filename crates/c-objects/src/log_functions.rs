@@ -1,4 +1,4 @@
-//! Exported functions for the log.
+//! Exported log functions.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -25,11 +25,11 @@ fn level_from_c(level: TRITONSERVER_LogLevel) -> Result<Level, Status> {
 }
 
 const _: TRITONSERVER_LogIsEnabled = TRITONSERVER_LogIsEnabled;
-/// Returns true if lines of a level are written.
+/// Returns true if lines at this level are written.
 ///
 /// # Safety
 ///
-/// No requirements of its own; C functions are declared unsafe.
+/// None beyond the declaration: all C functions are declared unsafe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_LogIsEnabled(level_: TRITONSERVER_LogLevel) -> bool {
     guard_value("TRITONSERVER_LogIsEnabled", false, || {
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn TRITONSERVER_LogIsEnabled(level_: TRITONSERVER_LogLevel
 }
 
 const _: TRITONSERVER_LogMessage = TRITONSERVER_LogMessage;
-/// Writes a line. `filename` and `line` are its source location.
+/// Writes a line. `filename` and `line` identify its source location.
 ///
 /// # Safety
 ///
@@ -56,12 +56,12 @@ pub unsafe extern "C" fn TRITONSERVER_LogMessage(
         if msg.is_null() {
             return Err(Status::invalid_argument("msg must not be null"));
         }
-        // SAFETY: the caller promises a text.
+        // SAFETY: the caller guarantees a valid string.
         let text = unsafe { CStr::from_ptr(msg) }.to_string_lossy();
         let file = if filename.is_null() {
             None
         } else {
-            // SAFETY: the caller promises a text.
+            // SAFETY: the caller guarantees a valid string.
             Some(unsafe { CStr::from_ptr(filename) }.to_string_lossy())
         };
         let line = u32::try_from(line).unwrap_or(0);

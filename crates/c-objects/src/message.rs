@@ -1,4 +1,4 @@
-//! Messages, which are JSON documents in both directions.
+//! Messages: JSON documents that are passed in either direction.
 
 use core::ffi::c_char;
 
@@ -19,28 +19,27 @@ pub struct MessageObject {
 crate::object!(MessageObject as TRITONSERVER_Message, kind 2);
 
 impl MessageObject {
-    /// Creates a document from this text.
+    /// Creates a message from this JSON string.
     #[must_use]
     pub const fn new(json: String) -> Self {
         Self { json }
     }
 }
 
-/// Creates a document for C, which the receiver deletes.
+/// Creates a message for C, which the receiver deletes.
 pub fn into_c(json: String) -> *mut TRITONSERVER_Message {
     handle::into_raw(MessageObject { json })
 }
 
-/// The text of a document that C holds.
+/// Returns the JSON string of a message that C owns.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if it isn't a message.
+/// `InvalidArgument` if the object isn't a message.
 ///
 /// # Safety
 ///
-/// The pointer must be null or an object of this library that lives while the text is
-/// used.
+/// The pointer must be null or an object of this library that lives as long as the string is used.
 pub unsafe fn json<'a>(
     message: *const TRITONSERVER_Message,
     argument: &str,
@@ -51,11 +50,11 @@ pub unsafe fn json<'a>(
 }
 
 const _: TRITONSERVER_MessageNewFromSerializedJson = TRITONSERVER_MessageNewFromSerializedJson;
-/// Creates a message from the text of a JSON document.
+/// Creates a message from a serialized JSON document.
 ///
 /// # Safety
 ///
-/// `message` must be valid for a write, `base` for reads of `byte_size` bytes.
+/// `message` must be valid for a write, and `base` must be valid for reads of `byte_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     message: *mut *mut TRITONSERVER_Message,
@@ -63,14 +62,14 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     byte_size: usize,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_MessageNewFromSerializedJson", || {
-        // SAFETY: the caller promises `byte_size` bytes.
+        // SAFETY: the caller guarantees `byte_size` bytes.
         let bytes = unsafe { pointer::slice(base.cast::<u8>(), byte_size, "base")? };
         let json = core::str::from_utf8(bytes)
             .map_err(|_| Status::invalid_argument("the message is not valid UTF-8"))?;
         if message.is_null() {
             return Err(Status::invalid_argument("message must not be null"));
         }
-        // SAFETY: the caller promises that the pointer can be written to.
+        // SAFETY: the caller guarantees that the pointer is valid for a write.
         unsafe { pointer::write(message, into_c(json.to_owned()), "message") }
     })
 }
@@ -92,11 +91,11 @@ pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
 }
 
 const _: TRITONSERVER_MessageSerializeToJson = TRITONSERVER_MessageSerializeToJson;
-/// Returns the document's text. It lives as long as the message, and is not NUL-terminated.
+/// Returns the serialized document. It lives as long as the message and isn't NUL-terminated.
 ///
 /// # Safety
 ///
-/// `message` must be null or a message; `base` and `byte_size` valid for writes.
+/// `message` must be null or a message, and `base` and `byte_size` must be valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
     message: *mut TRITONSERVER_Message,

@@ -1,4 +1,4 @@
-//! The API version, and the names of enumeration values.
+//! The API version and the names of enumeration values.
 
 use core::ffi::{CStr, c_char};
 
@@ -14,7 +14,7 @@ use galatea_tensor::DataType;
 use crate::guard::{guard, guard_value};
 use crate::pointer;
 
-/// The number and name of each data type in C.
+/// Each data type's number in C and its name.
 const DATA_TYPES: [(DataType, TRITONSERVER_DataType, &CStr); 14] = [
     (DataType::Bool, TRITONSERVER_TYPE_BOOL, c"BOOL"),
     (DataType::Uint8, TRITONSERVER_TYPE_UINT8, c"UINT8"),
@@ -32,20 +32,20 @@ const DATA_TYPES: [(DataType, TRITONSERVER_DataType, &CStr); 14] = [
     (DataType::Bf16, TRITONSERVER_TYPE_BF16, c"BF16"),
 ];
 
-/// The number of a data type in C.
+/// Returns a data type's number in C.
 #[must_use]
 pub fn data_type_to_c(datatype: DataType) -> TRITONSERVER_DataType {
     let found = DATA_TYPES.iter().find(|(one, ..)| *one == datatype);
     found.map_or(TRITONSERVER_TYPE_INVALID, |(_, number, _)| *number)
 }
 
-/// The data type with a number.
+/// Returns the data type with this number.
 #[must_use]
 pub fn data_type_from_c(number: TRITONSERVER_DataType) -> Option<DataType> {
     DATA_TYPES.iter().find(|(_, one, _)| *one == number).map(|(datatype, ..)| *datatype)
 }
 
-/// The name of a data type, as a C string.
+/// Returns a data type's name as a C string.
 #[must_use]
 pub fn data_type_name(number: TRITONSERVER_DataType) -> &'static CStr {
     let found = DATA_TYPES.iter().find(|(_, one, _)| *one == number);
@@ -73,11 +73,11 @@ pub unsafe extern "C" fn TRITONSERVER_ApiVersion(
 }
 
 const _: TRITONSERVER_StringToDataType = TRITONSERVER_StringToDataType;
-/// Returns the data type with this name, or the invalid one.
+/// Returns the data type with this name, or the invalid data type.
 ///
 /// # Safety
 ///
-/// `dtype` must be null or a text.
+/// `dtype` must be null or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_StringToDataType(
     dtype: *const c_char,
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn TRITONSERVER_StringToDataType(
         if dtype.is_null() {
             return TRITONSERVER_TYPE_INVALID;
         }
-        // SAFETY: the caller promises a text.
+        // SAFETY: the caller guarantees a valid string.
         let name = unsafe { CStr::from_ptr(dtype) };
         let found = DATA_TYPES.iter().find(|(_, _, one)| *one == name);
         found.map_or(TRITONSERVER_TYPE_INVALID, |(_, number, _)| *number)
@@ -94,11 +94,11 @@ pub unsafe extern "C" fn TRITONSERVER_StringToDataType(
 }
 
 const _: TRITONSERVER_DataTypeByteSize = TRITONSERVER_DataTypeByteSize;
-/// Returns the size of an element; 0 for strings and for an invalid data type.
+/// Returns the size of an element, or 0 for strings and for an invalid data type.
 ///
 /// # Safety
 ///
-/// No requirements of its own; C functions are declared unsafe.
+/// None beyond the declaration: all C functions are declared unsafe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_DataTypeByteSize(datatype: TRITONSERVER_DataType) -> u32 {
     let size = data_type_from_c(datatype).and_then(DataType::byte_size);
@@ -113,7 +113,7 @@ macro_rules! names {
         ///
         /// # Safety
         ///
-        /// No requirements of its own; C functions are declared unsafe.
+        /// None beyond the declaration: all C functions are declared unsafe.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $function(value: $kind) -> *const c_char {
             let name: &'static CStr = match value {
@@ -130,7 +130,7 @@ const _: TRITONSERVER_DataTypeString = TRITONSERVER_DataTypeString;
 ///
 /// # Safety
 ///
-/// No requirements of its own; C functions are declared unsafe.
+/// None beyond the declaration: all C functions are declared unsafe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_DataTypeString(
     datatype: TRITONSERVER_DataType,
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(data_type_to_c(datatype), number);
             assert_eq!(data_type_from_c(number), Some(datatype));
             assert_eq!(name.to_str().unwrap(), datatype.to_string());
-            // SAFETY: the name ends in a zero byte.
+            // SAFETY: the name is NUL-terminated.
             assert_eq!(unsafe { TRITONSERVER_StringToDataType(name.as_ptr()) }, number);
         }
         assert_eq!(data_type_from_c(TRITONSERVER_DataType(99)), None);

@@ -1,4 +1,4 @@
-//! Asks the caller of the C API where an output would be placed, on behalf of a backend.
+//! Queries of where a C API caller would place an output, on behalf of a backend.
 
 use core::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use galatea_stdx::Lock;
 
 use crate::error;
 
-/// A callback of an allocator. It may be set at any time, even while requests that will call it are
-/// in flight.
+/// An allocator callback. It may be set at any time, even while requests that will call it are in
+/// flight.
 #[derive(Debug, Default)]
 pub struct CallbackCell<F>(Lock<F>);
 
 impl<F: Copy> CallbackCell<F> {
-    /// Sets the callback; null removes it.
+    /// Sets the callback. Null removes it.
     pub fn set(&self, callback: F) {
         *self.0.lock("set the callback") = callback;
     }
 
-    /// The most recently set callback.
+    /// Returns the most recently set callback.
     pub fn get(&self) -> F {
         *self.0.lock("read the callback")
     }
 }
 
-/// The callback that reports where an output would be placed.
+/// A callback that reports where an output would be placed.
 pub type QueryCallback = CallbackCell<TRITONSERVER_ResponseAllocatorQueryFn_t>;
 
-/// The callback and its arguments. It travels with the request.
+/// A query callback and its arguments, which accompany the request.
 #[derive(Debug)]
 pub struct OutputQuery {
     callback: Arc<QueryCallback>,
@@ -40,8 +40,8 @@ pub struct OutputQuery {
     userp: *mut c_void,
 }
 
-// SAFETY: its maker promises that the callback can be called from any thread; the
-// pointers are only passed to it.
+// SAFETY: the creator guarantees that the callback can be called on any thread. The pointers are
+// only passed to it.
 unsafe impl Send for OutputQuery {}
 // SAFETY: as above.
 unsafe impl Sync for OutputQuery {}
@@ -49,8 +49,8 @@ unsafe impl Sync for OutputQuery {}
 impl OutputQuery {
     /// # Safety
     ///
-    /// Every callback that is set must accept the allocator and the pointer, from any
-    /// thread, as long as this value exists.
+    /// Every callback that is set must accept the allocator and the pointer on any thread, as long
+    /// as this value exists.
     #[must_use]
     pub const unsafe fn new(
         callback: Arc<QueryCallback>,
@@ -60,12 +60,12 @@ impl OutputQuery {
         Self { callback, allocator, userp }
     }
 
-    /// Calls the callback. `None` if there is none, which is allowed.
+    /// Calls the callback. Returns `None` if no callback is set, which is allowed.
     ///
     /// # Safety
     ///
-    /// `name` and `byte_size` must be null or valid. The other two must be valid for
-    /// reads and writes.
+    /// `name` and `byte_size` must be null or valid. The other two pointers must be valid for reads
+    /// and writes.
     pub unsafe fn call(
         &self,
         name: *const c_char,
@@ -75,7 +75,7 @@ impl OutputQuery {
     ) -> Option<Result<(), Status>> {
         let callback = self.callback.get()?;
         let Self { allocator, userp, .. } = *self;
-        // SAFETY: the promises of this function's caller and of the value's maker.
+        // SAFETY: guaranteed by this function's caller and the value's creator.
         Some(unsafe {
             error::take_c(callback(allocator, userp, name, byte_size, memory_type, memory_type_id))
         })

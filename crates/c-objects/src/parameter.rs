@@ -1,4 +1,4 @@
-//! Parameters, which are named values for loading a model.
+//! Parameters: named values that are passed when a model is loaded.
 
 use core::ffi::{CStr, c_char, c_void};
 
@@ -23,27 +23,27 @@ pub struct ParameterObject {
 }
 crate::object!(ParameterObject as TRITONSERVER_Parameter, kind 3);
 
-/// The value of a parameter.
+/// A parameter's value.
 pub enum ParameterContents {
     /// A value of a simple type.
     Value(ParameterValue),
-    /// The caller's bytes: their address and length.
+    /// Bytes that the caller owns: their address and length.
     Bytes(*const c_void, u64),
 }
 
-// SAFETY: the bytes are only read during the caller's call; the parameter's maker
-// promises that they live as long as it.
+// SAFETY: the bytes are read only during the caller's call, and the parameter's creator guarantees
+// that they live as long as the parameter.
 unsafe impl Send for ParameterContents {}
-// SAFETY: as above; nothing is changed through the address.
+// SAFETY: as above; nothing is modified through the address.
 unsafe impl Sync for ParameterContents {}
 
 const _: TRITONSERVER_ParameterNew = TRITONSERVER_ParameterNew;
-/// Creates a parameter. Returns null for null and for a type without a single value.
+/// Creates a parameter. Returns null if a pointer is null or the type has no single value.
 ///
 /// # Safety
 ///
-/// `name` must be null or a text; `value` null or valid for a read of a value of `type_`:
-/// a text, an `int64_t`, a `bool` or a `double`.
+/// `name` must be null or a string. `value` must be null or valid for a read of a value of `type_`:
+/// a string, an `int64_t`, a `bool` or a `double`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
     name: *const c_char,
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
         if name.is_null() || value.is_null() {
             return core::ptr::null_mut();
         }
-        // SAFETY: the caller promises a value of this type.
+        // SAFETY: the caller guarantees a value of this type.
         let value = unsafe {
             match type_ {
                 TRITONSERVER_PARAMETER_STRING => {
@@ -71,19 +71,19 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
                 _ => return core::ptr::null_mut(),
             }
         };
-        // SAFETY: the caller promises a text.
+        // SAFETY: the caller guarantees a valid string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         handle::into_raw(ParameterObject { name, value: ParameterContents::Value(value) })
     })
 }
 
 const _: TRITONSERVER_ParameterBytesNew = TRITONSERVER_ParameterBytesNew;
-/// Creates a parameter from bytes, which the caller keeps.
+/// Creates a parameter that refers to bytes that the caller keeps.
 ///
 /// # Safety
 ///
-/// `name` must be null or a text; `byte_ptr` must be valid for reads of `size`
-/// bytes as long as the parameter lives.
+/// `name` must be null or a string. `byte_ptr` must be valid for reads of `size` bytes as long as
+/// the parameter lives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
     name: *const c_char,
@@ -94,14 +94,14 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
         if name.is_null() || (byte_ptr.is_null() && size > 0) {
             return core::ptr::null_mut();
         }
-        // SAFETY: the caller promises a text.
+        // SAFETY: the caller guarantees a valid string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         handle::into_raw(ParameterObject { name, value: ParameterContents::Bytes(byte_ptr, size) })
     })
 }
 
 const _: TRITONSERVER_ParameterDelete = TRITONSERVER_ParameterDelete;
-/// Deletes a parameter; null is ignored.
+/// Deletes a parameter. Null is ignored.
 ///
 /// # Safety
 ///

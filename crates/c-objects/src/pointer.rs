@@ -1,25 +1,23 @@
-//! Pointers that C passes: strings and arrays to read, and destinations for results.
+//! Pointers from C: strings and arrays to read, and destinations for results.
 
 use core::ffi::{CStr, c_char};
 
 use galatea_infer::Status;
 
-/// The string behind a pointer.
+/// Returns the string behind a pointer.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the argument, for null and for bytes that are
-/// not UTF-8.
+/// `InvalidArgument`, with the argument's name, if the pointer is null or the bytes aren't UTF-8.
 ///
 /// # Safety
 ///
-/// A pointer that is not null must point to bytes that are NUL-terminated and live as long as the
-/// reference.
+/// A non-null pointer must refer to NUL-terminated bytes that live as long as the reference.
 pub unsafe fn required_text<'a>(pointer: *const c_char, argument: &str) -> Result<&'a str, Status> {
     if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
     }
-    // SAFETY: the caller promises a text that ends in a zero byte.
+    // SAFETY: the caller guarantees a NUL-terminated string.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| Status::invalid_argument(format!("{argument} is not valid UTF-8")))
 }
@@ -28,7 +26,7 @@ pub unsafe fn required_text<'a>(pointer: *const c_char, argument: &str) -> Resul
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the argument, for null.
+/// `InvalidArgument`, with the argument's name, if the pointer is null.
 pub fn check_not_null<T>(pointer: *mut T, argument: &str) -> Result<(), Status> {
     if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
@@ -40,27 +38,28 @@ pub fn check_not_null<T>(pointer: *mut T, argument: &str) -> Result<(), Status> 
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the argument, for null.
+/// `InvalidArgument`, with the argument's name, if the pointer is null.
 ///
 /// # Safety
 ///
-/// A pointer that is not null must be valid for a write of `T`.
+/// A non-null pointer must be valid for a write of `T`.
 pub unsafe fn write<T>(pointer: *mut T, value: T, argument: &str) -> Result<(), Status> {
     check_not_null(pointer, argument)?;
-    // SAFETY: the caller promises that the pointer can be written to.
+    // SAFETY: the caller guarantees that the pointer is valid for a write.
     unsafe { pointer.write(value) };
     Ok(())
 }
 
-/// The elements behind a pointer. They must not be accessed as another type meanwhile.
+/// Returns the elements behind a pointer. They must not be accessed as another type in the
+/// meantime.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` that names the argument, for null with a nonzero count.
+/// `InvalidArgument`, with the argument's name, if the pointer is null and the count is nonzero.
 ///
 /// # Safety
 ///
-/// With a nonzero count, the pointer must be null or valid for reads of `count` elements for as
+/// If the count is nonzero, the pointer must be null or valid for reads of `count` elements for as
 /// long as the reference lives.
 pub unsafe fn slice<'a, T>(
     pointer: *const T,
@@ -73,11 +72,11 @@ pub unsafe fn slice<'a, T>(
     if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
     }
-    // SAFETY: the caller promises `count` readable elements.
+    // SAFETY: the caller guarantees `count` readable elements.
     Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
 }
 
-/// A pointer that C passes to receive a result, with the name of its argument.
+/// A pointer through which C receives a result, together with the argument's name.
 pub struct OutPointer<T> {
     pointer: *mut T,
     argument: &'static str,
@@ -88,7 +87,7 @@ impl<T> OutPointer<T> {
     ///
     /// # Safety
     ///
-    /// A pointer that is not null must be valid for a write of `T` for as long as this value lives.
+    /// A non-null pointer must be valid for a write of `T` for as long as this value lives.
     pub const unsafe fn new(pointer: *mut T, argument: &'static str) -> Self {
         Self { pointer, argument }
     }
@@ -97,9 +96,9 @@ impl<T> OutPointer<T> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` that names the argument, for null.
+    /// `InvalidArgument`, with the argument's name, if the pointer is null.
     pub fn write(self, value: T) -> Result<(), Status> {
-        // SAFETY: the maker of this value promised that the pointer can be written to.
+        // SAFETY: the creator of this value guaranteed that the pointer is valid for a write.
         unsafe { write(self.pointer, value, self.argument) }
     }
 }

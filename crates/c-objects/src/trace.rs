@@ -1,8 +1,8 @@
-//! Traces in the form that C sees.
+//! Traces as C sees them.
 //!
-//! A [`TraceObject`] is one of two kinds: a C program created it with functions of its own, or the
-//! server created it when a backend asked for the trace of a request. Traces of both kinds have
-//! children of their own kind, and accept the names of custom activities.
+//! A [`TraceObject`] is one of two kinds: either a C program created it with its own functions, or
+//! the server created it when a backend requested a request's trace. Traces of both kinds have
+//! children of the same kind and accept custom activity names.
 
 use core::ffi::c_void;
 use std::ffi::CString;
@@ -21,27 +21,26 @@ use crate::handle;
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
-/// The address of a request's trace, if it is a C trace.
+/// The address of a request's trace, for C traces.
 #[derive(Copy, Clone, Debug)]
 pub struct TraceAddress(pub *mut TRITONSERVER_InferenceTrace);
 
-// SAFETY: the header requires that traces can be used by any thread; the address is only
-// passed on.
+// SAFETY: the header requires that any thread can use a trace, and the address is only passed on.
 unsafe impl Send for TraceAddress {}
 // SAFETY: as above.
 unsafe impl Sync for TraceAddress {}
 
-/// A trace of one request.
+/// The trace of one request.
 pub struct TraceObject {
     /// The trace's number.
     pub id: u64,
-    /// The number of the parent trace; 0 means none.
+    /// The parent trace's number, or 0 if there is no parent.
     pub parent_id: u64,
     /// The receiver of the trace's reports.
     pub target: TraceTarget,
-    /// The subject, once it is known.
+    /// The trace's subject, once known.
     pub subject: Lock<OwnedTraceSubject>,
-    /// A string that the caller attaches. The names of custom activities are added to it.
+    /// A string that the caller attaches. Custom activity names are added to it.
     pub context: Lock<CString>,
 }
 crate::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
@@ -51,11 +50,11 @@ crate::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
 pub enum TraceTarget {
     /// The functions of the C program that created the trace.
     Callbacks(TraceCallbacks),
-    /// A trace of the server.
+    /// One of the server's traces.
     Server(Arc<Trace>),
 }
 
-/// The caller's functions. Children inherit them.
+/// The caller's functions, which child traces inherit.
 #[derive(Copy, Clone)]
 pub struct TraceCallbacks {
     /// True if times are reported.
@@ -66,24 +65,24 @@ pub struct TraceCallbacks {
     pub activity: TRITONSERVER_InferenceTraceActivityFn_t,
     /// The function that reports tensors.
     pub tensor_activity: TRITONSERVER_InferenceTraceTensorActivityFn_t,
-    /// The function that returns the trace.
+    /// The function that returns the trace to the caller.
     pub release: TRITONSERVER_InferenceTraceReleaseFn_t,
-    /// The pointer that all of the functions receive.
+    /// The pointer that is passed to all of these functions.
     pub userp: *mut c_void,
 }
 
-/// The subject of a trace, as C strings.
+/// A trace's subject, as C strings.
 pub struct OwnedTraceSubject {
     /// The model's name.
     pub model_name: CString,
-    /// The version that serves the request.
+    /// The model version that serves the request.
     pub model_version: i64,
-    /// The client's identifier for the request.
+    /// The client's request identifier.
     pub request_id: CString,
 }
 
 impl TraceObject {
-    /// Hands a new trace with these functions over to C.
+    /// Hands a new trace with these functions to C.
     pub fn with_callbacks(
         parent_id: u64,
         callbacks: TraceCallbacks,
@@ -102,7 +101,7 @@ impl TraceObject {
         })
     }
 
-    /// Hands one of the server's traces over to C.
+    /// Hands one of the server's traces to C.
     fn of_server(trace: Arc<Trace>) -> *mut TRITONSERVER_InferenceTrace {
         let TraceIdentity { id, parent_id, context, model_name, model_version, request_id } =
             trace.identity();
@@ -116,7 +115,7 @@ impl TraceObject {
         })
     }
 
-    /// Hands a child of this trace over to C; null if it can have none.
+    /// Hands a child of this trace to C. Returns null if this trace can't have children.
     pub fn spawn(&self) -> *mut TRITONSERVER_InferenceTrace {
         match &self.target {
             TraceTarget::Callbacks(callbacks) => Self::with_callbacks(self.id, *callbacks),
@@ -126,7 +125,7 @@ impl TraceObject {
         }
     }
 
-    /// The functions of the C program that created the trace, if it is one.
+    /// The functions of the C program that created the trace, if a C program did.
     #[must_use]
     pub const fn callbacks(&self) -> Option<&TraceCallbacks> {
         match &self.target {
@@ -156,8 +155,8 @@ impl LentTrace {
 
 impl Drop for LentTrace {
     fn drop(&mut self) {
-        // SAFETY: the trace was made here, and C must not use it when its request is released.
-        // If C deleted it against its contract, this changes nothing.
+        // SAFETY: the trace was created here, and C must not use it after its request has been
+        // released. If C deleted it in violation of its contract, this call has no effect.
         drop(unsafe { handle::take::<TraceObject>(self.0.0, "trace") });
     }
 }

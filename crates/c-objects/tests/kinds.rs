@@ -1,14 +1,14 @@
 //! Tests that object kinds have unique numbers across all crates.
 //!
-//! Only this number distinguishes the address of an object from one of another kind. The crates
-//! that define objects don't know each other, so the sources are searched for duplicates.
+//! This number is all that distinguishes the addresses of different kinds of objects. The crates
+//! that define objects don't know each other, so the test searches the sources for duplicates.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Adds the kinds that a file or folder defines, along with their files.
+/// Adds the kinds that a file or folder defines, together with their files.
 fn collect(path: &Path, kinds: &mut BTreeMap<u16, Vec<String>>) {
     if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {

@@ -1,4 +1,4 @@
-//! Tests of the process's log. There is one log per process, so there is one test.
+//! Tests of the process's log. There is only one log per process, so there is only one test.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -10,7 +10,7 @@ use galatea_c_objects::log::{self, Level, Log, Setting};
 use galatea_c_objects::log_functions::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
 use galatea_infer::Status;
 
-/// Records lines under a name. Information can be disabled.
+/// A log that records lines under a name. Its information level can be disabled.
 struct RecordingLog {
     name: &'static str,
     info: Mutex<bool>,
@@ -53,12 +53,12 @@ fn lines() -> Vec<String> {
 }
 
 fn is_enabled(level: TRITONSERVER_LogLevel) -> bool {
-    // SAFETY: the function has no conditions.
+    // SAFETY: the function has no requirements.
     unsafe { TRITONSERVER_LogIsEnabled(level) }
 }
 
 fn message(level: TRITONSERVER_LogLevel) {
-    // SAFETY: the texts end in zero bytes.
+    // SAFETY: the strings are NUL-terminated.
     unsafe {
         take_c(TRITONSERVER_LogMessage(level, c"a.c".as_ptr(), 7, c"hello".as_ptr())).unwrap();
     }

@@ -2,9 +2,9 @@
 //! the functions that plug-ins call.
 //!
 //! This crate has *no* functions of its own, except one that the loader calls and one that makes
-//! the library's functions visible to plug-ins. The functions are in `capi`, `c-objects` and
-//! `backend-plugin`. The linker exports the functions that they declare for C, and a test checks
-//! that these are exactly the functions of the headers.
+//! the library's functions visible to plug-ins. The exported functions are in `capi`, `c-objects`
+//! and `backend-plugin`. The linker exports the functions that these crates declare for C, and a
+//! test checks that they match the functions in the headers exactly.
 
 #![allow(unsafe_code, reason = "the loader calls the first function, and is asked where we are")]
 
@@ -15,10 +15,11 @@ use galatea_capi::{ChosenOptions, ReservedAddress};
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// Called by the loader once it has loaded the library, before any other function of the library.
+/// Called by the loader after loading the library and before any other function of the library
+/// runs.
 #[used]
-// SAFETY: the section holds pointers to functions that the loader calls with arguments
-// that this one ignores; it only stores pointers and can't panic.
+// SAFETY: the section contains pointers to functions that the loader calls with arguments that this
+// function ignores. The function only stores pointers and can't panic.
 #[unsafe(link_section = ".init_array")]
 static FIRST: extern "C" fn() = {
     extern "C" fn first() {
@@ -33,14 +34,15 @@ fn make(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Statu
     galatea::make_for_c(options, reserved)
 }
 
-/// Makes our functions visible to libraries that are loaded later. They are already visible in a
-/// program that is linked to us, but not in one that opens us, as Python does.
+/// Makes this library's functions visible to libraries that are loaded later. They are already
+/// visible in a program that is linked against this library, but not in one that loads it
+/// dynamically, as Python does.
 fn make_visible() -> Result<(), Status> {
     let failed = |why: &str| Status::internal(format!("the library can't show itself: {why}"));
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
     let own = make as *const c_void;
-    // SAFETY: the address is a function's, and the pointer can be written to. All zeros
-    // are a valid value of this type.
+    // SAFETY: the address is a function's address, and the pointer is valid for a write. An
+    // all-zero value of this type is valid.
     let path = unsafe {
         if libc::dladdr(own, found.as_mut_ptr()) == 0 {
             return Err(failed("its path is not known"));
@@ -49,7 +51,7 @@ fn make_visible() -> Result<(), Status> {
     };
     let path = path.to_str().map_err(|_| failed("its path is not UTF-8"))?;
     let flags = RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD;
-    // SAFETY: the library is loaded already, so no initialiser runs.
+    // SAFETY: the library is already loaded, so no initialisers run.
     let library = unsafe { Library::open(Some(path), flags) };
     // The library must stay loaded as long as backends do, which is permanently.
     std::mem::forget(library.map_err(|error| failed(&error.to_string()))?);

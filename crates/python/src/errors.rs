@@ -1,9 +1,9 @@
-//! Converts the server's errors to the package's exceptions.
+//! Converts server errors to the package's exceptions.
 
 use galatea_infer::{Code, Status};
 use pyo3::PyErr;
 
-/// The package's own exceptions, by the names of Triton's.
+/// The package's exceptions, which use the names of Triton's exceptions.
 mod exceptions {
     use pyo3::import_exception;
 

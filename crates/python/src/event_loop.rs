@@ -1,5 +1,5 @@
-//! Wakes asyncio event loops through a file descriptor that the loop watches, because a thread of
-//! the server must not call into Python.
+//! Wakes asyncio event loops through a file descriptor that the loop watches, because a server
+//! thread must not call into Python.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The event that responses have arrived, and the requests of a loop that they belong to.
+/// An event that signals the arrival of responses, and the affected requests of one event loop.
 pub(crate) struct LoopEvent {
     descriptor: OwnedFd,
-    /// The numbers of the requests, until the loop takes them.
+    /// The requests' numbers, until the loop takes them.
     arrived: Lock<Vec<u64>>,
 }
 
 impl LoopEvent {
-    /// Tells the loop about a request's response. Never blocks: a counter that is already nonzero
-    /// wakes the loop as well.
+    /// Notifies the loop of a request's response. Never blocks, because a counter that is already
+    /// nonzero also wakes the loop.
     pub(crate) fn notify(&self, request: u64) {
         let is_first = {
             let mut arrived = self.arrived.lock("tell of a response");
@@ -31,7 +31,7 @@ impl LoopEvent {
     }
 }
 
-/// The event of one loop.
+/// One event loop's event.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct EventLoopWaker {
     pub(crate) event: Arc<LoopEvent>,
@@ -46,14 +46,15 @@ impl EventLoopWaker {
         Ok(Self { event: Arc::new(LoopEvent { descriptor, arrived: Lock::default() }) })
     }
 
-    /// The descriptor that becomes readable.
+    /// The file descriptor that becomes readable when responses arrive.
     fn fileno(&self) -> RawFd {
         self.event.descriptor.as_raw_fd()
     }
 
-    /// Takes the requests for which responses have arrived since the last call.
+    /// Takes the numbers of the requests whose responses have arrived since the last call.
     fn take(&self) -> Vec<u64> {
-        // Reset first, so that a response that arrives now makes the descriptor readable again.
+        // Reset first, so that a response that arrives afterwards makes the descriptor readable
+        // again.
         let _ = rustix::io::read(&self.event.descriptor, &mut [0; 8]);
         std::mem::take(&mut *self.event.arrived.lock("take the responses"))
     }

@@ -1,23 +1,23 @@
-//! The server as a Python module, `galatea._galatea`, which the package `galatea` in the folder
-//! `python` is built on.
+//! The server as a Python module, `galatea._galatea`. The `galatea` package in the `python` folder
+//! is built on it.
 //!
 //! This crate is a door like the C API: requests are calls, and tensors are addresses. The crate
-//! knows the server only as [`ServerRef`](galatea_capi::ServerRef), which answers questions and
-//! executes commands, and as `InferenceService`. The server's program is included, too: the wheel's
-//! commands `galatea` and `tritonserver` are scripts that run it. The crate does *not* define the
+//! knows the server only as [`ServerRef`](galatea_capi::ServerRef), which answers queries and
+//! executes commands, and as `InferenceService`. The server program is also included: the wheel's
+//! `galatea` and `tritonserver` commands are scripts that run it. The crate does *not* define the
 //! user interface: names, options, iterators and tensors are Python code in `python/galatea`.
 //!
 //! # Python's lock
 //!
-//! - A call to the server releases it first. Waiting for a response happens without it.
-//! - The server's threads never run Python. A response goes to a queue in Rust; a Python thread
-//!   waits for it there, or a file descriptor wakes an event loop. Thus no callback delays other
-//!   requests, and no server thread enters an interpreter that is ending.
+//! - A call to the server first releases the lock. Waiting for a response doesn't require the lock.
+//! - The server's threads never run Python code. Responses go to a queue in Rust, where a Python
+//!   thread waits for them or a file descriptor wakes an event loop. No callback therefore delays
+//!   other requests, and no server thread enters an interpreter that is shutting down.
 //!
 //! # Memory
 //!
-//! - Inputs are read in place. The arrays that own them live until the server drops the
-//!   request, and their release never takes Python's lock.
+//! - Inputs are read in place. The arrays that own them live until the server drops the request,
+//!   and releasing them never takes Python's lock.
 //! - Outputs are copied once, so that a program that writes to a tensor changes neither an input
 //!   nor a cached response.
 //!
@@ -40,8 +40,8 @@ use std::process::ExitCode;
 use galatea_c_objects::log::{self, Format, Level, Setting};
 use pyo3::prelude::*;
 
-/// Changes a setting of the process's log, as the option setters in C do. Settings that are `None`
-/// are left unchanged.
+/// Changes the settings of the process's log, as the option setters in C do. Settings that are
+/// `None` are left unchanged.
 #[pyfunction]
 #[pyo3(signature = (*, file=None, info=None, warn=None, error=None, iso8601=None, verbose=None))]
 fn set_log(
@@ -65,7 +65,7 @@ fn set_log(
     py.detach(|| settings.iter().flatten().try_for_each(log::set)).map_err(errors::raise)
 }
 
-/// Writes a line to the log, with its source location in the caller's code. Levels have the numbers
+/// Writes a line to the log with its source location in the caller's code. Level numbers are those
 /// of `TRITONSERVER_LogLevel`.
 #[pyfunction]
 fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
@@ -78,11 +78,12 @@ fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
     py.detach(|| log::write(level, Some((file, line)), text));
 }
 
-/// Runs the program with these arguments, the first of which is its name. Returns its exit status.
+/// Runs the program with these arguments, starting with the program's name. Returns the exit
+/// status.
 #[pyfunction]
 fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
     let done = py.detach(|| galatea::program(arguments.into_iter()));
-    // The number of an exit code can't be read, only compared.
+    // The number in an `ExitCode` can't be read, only compared.
     (0..=u8::MAX).find(|code| ExitCode::from(*code) == done).map_or(1, i32::from)
 }
 

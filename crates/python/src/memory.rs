@@ -1,12 +1,12 @@
-//! Tensor memory: inputs that Python arrays own, and outputs that Python receives.
+//! Tensor memory: inputs that Python arrays own and outputs that Python receives.
 
 use bytes::Bytes;
 use pyo3::prelude::*;
 
 /// Memory that a Python object owns.
 ///
-/// The object is released wherever the value is dropped, mostly on a thread of the server: without
-/// the interpreter lock, PyO3 only queues the release, and performs it when a thread next holds the
+/// The value may be dropped anywhere, usually on a server thread. Without the interpreter lock,
+/// PyO3 only queues the object's release, and performs it the next time that a thread holds the
 /// lock.
 struct BorrowedMemory {
     address: usize,
@@ -17,9 +17,9 @@ struct BorrowedMemory {
 impl AsRef<[u8]> for BorrowedMemory {
     fn as_ref(&self) -> &[u8] {
         let base = std::ptr::with_exposed_provenance(self.address);
-        // SAFETY: `input` gets this address and size from a tensor, whose owner keeps them valid
-        // for reads. As for the memory of inputs in C, the program promises not to change them
-        // until the request is released.
+        // SAFETY: `input` receives this address and size from a tensor, whose owner keeps the
+        // memory valid for reads. As with input memory in C, the program guarantees that it doesn't
+        // change the memory until the request is released.
         unsafe { std::slice::from_raw_parts(base, self.byte_size) }
     }
 }
@@ -32,13 +32,13 @@ pub(crate) fn input(address: usize, byte_size: usize, owner: Py<PyAny>) -> Bytes
     Bytes::from_owner(BorrowedMemory { address, byte_size, _owner: owner })
 }
 
-/// The alignment of outputs, as array libraries prefer it.
+/// The alignment of outputs, which array libraries prefer.
 const ALIGNMENT: usize = 64;
 
-/// A copy of an output's elements, which Python tensors refer to by address.
+/// A copy of an output's elements, which Python tensors access by address.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct OutputMemory {
-    /// The elements, beginning at `start`. The vector never grows, so they stay where they are.
+    /// The elements, beginning at `start`. The vector never grows, so they never move.
     bytes: Vec<u8>,
     start: usize,
 }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use crate::errors::raise;
 
-/// A family of metrics. Kinds have the numbers of `TRITONSERVER_MetricKind`.
+/// A metric family. Kind numbers are those of `TRITONSERVER_MetricKind`.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct MetricFamily(metric::MetricFamily);
 
@@ -22,7 +22,7 @@ impl MetricFamily {
     }
 }
 
-/// A metric of a family.
+/// A metric within a family.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct Metric(metric::Metric);
 

@@ -1,4 +1,4 @@
-//! The replies to one request, on their way from the server's threads to Python.
+//! One request's replies, on their way from the server's threads to Python.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use galatea_stdx::{Condvar, Lock};
 
 use crate::event_loop::LoopEvent;
 
-/// One step of the reply, as Triton's callbacks receive it.
+/// One part of a reply, as Triton's callbacks receive it.
 pub(crate) struct ReplyPart {
-    /// The response or error; `None` if the end comes separately.
+    /// The response or error; `None` if the final flag is sent separately.
     pub(crate) result: Option<Result<InferenceResponse, Status>>,
-    /// True if this is the last step.
+    /// True if this is the last part.
     pub(crate) is_final: bool,
 }
 
-/// A queue between the server and the threads and event loops that wait.
+/// A queue between the server and the threads and event loops that wait for replies.
 #[derive(Default)]
 pub(crate) struct Replies {
     state: Lock<RepliesState>,
@@ -29,9 +29,9 @@ pub(crate) struct Replies {
 
 #[derive(Default)]
 struct RepliesState {
-    /// The parts that the model has sent and the program has not taken yet. Unbounded.
+    /// The parts that the model has sent and the program hasn't taken yet. Unbounded.
     parts: VecDeque<ReplyPart>,
-    /// The event loop that waits for the next part, and its number for the request.
+    /// The event loop that is waiting for the next part, and its number for the request.
     waiting: Option<(Arc<LoopEvent>, u64)>,
 }
 
@@ -54,12 +54,12 @@ impl Replies {
         wake_batch::defer(Waker::from(self.clone()));
     }
 
-    /// Takes the next part, if it has arrived.
+    /// Takes the next part if it has arrived.
     pub(crate) fn take(&self) -> Option<ReplyPart> {
         self.state.lock("take a reply").parts.pop_front()
     }
 
-    /// Takes the next part, waiting for at most this long.
+    /// Takes the next part, waiting for at most this duration.
     pub(crate) fn wait(&self, time_max: Duration) -> Option<ReplyPart> {
         let mut state = self.state.lock("wait for a reply");
         if state.parts.is_empty() {
@@ -68,7 +68,7 @@ impl Replies {
         state.parts.pop_front()
     }
 
-    /// Notifies an event loop once, when a part is available.
+    /// Notifies an event loop once, as soon as a part is available.
     pub(crate) fn notify_loop(&self, event: Arc<LoopEvent>, request: u64) {
         let mut state = self.state.lock("wait for a reply in a loop");
         if state.parts.is_empty() {
@@ -90,8 +90,8 @@ impl Wake for Replies {
     }
 }
 
-/// Passes the server's replies to the queue. If a request fails before its call returns, its reply
-/// goes to the call.
+/// Adds the server's replies to the queue. If a request fails before the call that sends it
+/// returns, the reply goes to that call.
 pub(crate) struct RepliesSink {
     pub(crate) replies: Arc<Replies>,
     pub(crate) call: Arc<HandoverCall>,

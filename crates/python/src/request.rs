@@ -1,4 +1,4 @@
-//! Converts Python values to server requests, and hands their replies back.
+//! Converts Python values to server requests and passes the replies back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +17,19 @@ use crate::memory;
 use crate::replies::{Replies, RepliesSink, ReplyPart};
 use crate::response::{CopiedResponse, Response, Value};
 
-/// The interval at which a thread that waits for a reply checks for signals, such as that of
-/// Ctrl-C.
+/// The interval at which a thread that is waiting for a reply checks for signals such as Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Sequence flags, as in C.
 const SEQUENCE_START: u32 = 1;
 const SEQUENCE_END: u32 = 2;
 
-/// The parts of a request, as keyword arguments.
+/// A request's parts, as keyword arguments.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct RequestValues {
     model_name: String,
-    /// -1 means the newest.
+    /// -1 means the newest version.
     model_version: i64,
     id: String,
     flags: u32,
@@ -48,12 +47,12 @@ enum Correlation {
     Text(String),
 }
 
-/// The name, the type's number in `TRITONSERVER_DataType`, the shape, the address, the size and the
-/// owner.
+/// The name, the data type's number in `TRITONSERVER_DataType`, the shape, the address, the size
+/// and the owner.
 type Input = (String, i32, Vec<i64>, usize, usize, Py<PyAny>);
 
 impl RequestValues {
-    /// The request, with a token that cancels it.
+    /// Converts the values to a request that a token can cancel.
     fn into_request(self, cancel: CancelToken) -> Result<InferenceRequest, Status> {
         let inputs = self.inputs.into_iter().map(|(name, datatype, dims, address, size, owner)| {
             let datatype = DataType::from_config_number(datatype).ok_or_else(|| {
@@ -92,17 +91,18 @@ impl RequestValues {
     }
 }
 
-/// The version that a number means: -1 is the newest.
+/// Converts a version number, where -1 means the newest version.
 pub(crate) fn version(number: i64) -> Option<i64> {
     (number != -1).then_some(number)
 }
 
-/// Hands a request over. As in C, a request that fails before the call returns fails here.
+/// Hands a request to the server. As in C, if the request fails before this call returns, the call
+/// returns the failure.
 pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request, Status> {
     let cancel = CancelToken::new();
     let mut request = values.into_request(cancel.clone())?;
     let pass = Pass::in_process();
-    // As in Triton, a request for a missing model is refused when it is made.
+    // As in Triton, a request for a missing model is rejected when it is created.
     let control = &server.control;
     let model = control.model_for_inference(pass, &request.model_name, request.model_version)?;
     request.found_model = Some(model);
@@ -114,14 +114,14 @@ pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request
     call.end().map_or(Ok(Request { replies, cancel }), Err)
 }
 
-/// A request that the server holds.
+/// A request that the server is processing.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct Request {
     replies: Arc<Replies>,
     cancel: CancelToken,
 }
 
-/// The response or the error, and true if it is the last.
+/// A response or an error, and a flag that is true for the last part.
 type Part = (Option<Response>, Option<PyErr>, bool);
 
 #[pymethods]
@@ -137,7 +137,7 @@ impl Request {
         }
     }
 
-    /// The next response, if it is available.
+    /// Returns the next response if it is available.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Part>> {
         let part = py.detach(|| self.replies.take().map(CopiedPart::new));
         part.map(|part| part.into_python(py)).transpose()
@@ -160,7 +160,7 @@ impl Request {
     }
 }
 
-/// A part whose outputs have already been copied.
+/// A reply part whose outputs have already been copied.
 struct CopiedPart {
     result: Option<Result<CopiedResponse, Status>>,
     is_final: bool,

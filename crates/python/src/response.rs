@@ -1,11 +1,11 @@
-//! A response in the form that Python receives.
+//! Responses as Python receives them.
 
 use galatea_infer::{InferenceResponse, OutputTensor, ParameterValue, Status};
 use pyo3::prelude::*;
 
 use crate::memory::OutputMemory;
 
-/// The type's number in `TRITONSERVER_DataType`, the name, the shape and the elements.
+/// The data type's number in `TRITONSERVER_DataType`, the name, the shape and the elements.
 type OutputTuple = (u32, String, Vec<i64>, Py<OutputMemory>);
 
 /// One response to a request.
@@ -18,7 +18,7 @@ pub(crate) struct Response {
     outputs: Vec<OutputTuple>,
 }
 
-/// The value of a parameter.
+/// A parameter's value.
 #[derive(Clone, IntoPyObject, FromPyObject)]
 pub(crate) enum Value {
     Bool(bool),
@@ -49,7 +49,7 @@ impl From<Value> for ParameterValue {
     }
 }
 
-/// A response whose outputs have already been copied, which needs no interpreter lock.
+/// A response whose outputs have already been copied, so it doesn't require the interpreter lock.
 pub(crate) struct CopiedResponse {
     response: InferenceResponse,
     outputs: Vec<(OutputTensor, OutputMemory)>,

@@ -1,4 +1,4 @@
-//! Servers in this process, and their doors.
+//! Servers in this process and their doors.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::response::Value;
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct Server(Arc<AddressedServer>);
 
-/// A server with the address under which backends know it.
+/// A server and the address that identifies it to backends.
 struct AddressedServer {
     address: ReservedAddress,
     server: InProcessServer,
 }
 
 impl Server {
-    /// Calls the server without the interpreter lock.
+    /// Calls the server without holding the interpreter lock.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -35,13 +35,13 @@ impl Server {
     }
 }
 
-/// Stops a forgotten server on a separate thread, because the thread that drops the last reference
-/// must not wait.
+/// Stops the server on a separate thread, because the thread that drops the last reference must not
+/// wait.
 impl Drop for Server {
     fn drop(&mut self) {
         let made = self.0.clone();
         let stop = move || {
-            // A program that forgets a server does not need to know how it ended.
+            // A program that drops a server without stopping it doesn't need the result.
             let _ = made.address.stop();
         };
         let _ = std::thread::Builder::new().name(String::from("stop")).spawn(stop);
@@ -50,7 +50,7 @@ impl Drop for Server {
 
 #[pymethods]
 impl Server {
-    /// Creates a server and waits until its models are loaded.
+    /// Creates a server and waits until its models have been loaded.
     #[new]
     fn new(
         py: Python<'_>,
@@ -67,7 +67,7 @@ impl Server {
         made.map(|made| Self(Arc::new(made))).map_err(raise)
     }
 
-    /// The address for C calls.
+    /// The server's address for C calls.
     fn address(&self) -> usize {
         self.0.address.address().expose_provenance()
     }
@@ -172,32 +172,32 @@ impl Server {
         self.call(py, |server| Ok((server.metrics)()))
     }
 
-    /// Hands a request over.
+    /// Hands a request to the server.
     fn infer(&self, py: Python<'_>, values: RequestValues) -> PyResult<Request> {
         self.call(py, |server| request::infer(server, values))
     }
 
-    /// Opens the doors that flags of the command line allow.
+    /// Opens the doors that the command-line flags enable.
     fn open(&self, py: Python<'_>, flags: Vec<String>) -> PyResult<Frontend> {
         let opened = py.detach(|| self.0.server.open(&flags)).map_err(raise)?;
         Ok(Frontend(Lock::new(Some(opened))))
     }
 }
 
-/// The value of a load parameter.
+/// A load parameter's value.
 #[derive(FromPyObject)]
 enum LoadParameter {
     Bytes(Vec<u8>),
     Value(Value),
 }
 
-/// Open doors.
+/// A server's open doors.
 #[pyclass(frozen, module = "galatea._galatea")]
 pub(crate) struct Frontend(Lock<Option<galatea::Frontend>>);
 
 #[pymethods]
 impl Frontend {
-    /// The port of the first door.
+    /// The first door's port.
     #[getter]
     fn port(&self) -> Option<u16> {
         self.0.lock("read the port").as_ref().and_then(galatea::Frontend::port)
@@ -212,7 +212,7 @@ impl Frontend {
     }
 }
 
-/// Closes forgotten doors without the interpreter lock.
+/// Closes the doors without holding the interpreter lock.
 impl Drop for Frontend {
     fn drop(&mut self) {
         let open = self.0.get_mut().take();

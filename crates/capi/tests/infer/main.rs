@@ -183,7 +183,7 @@ impl Caller {
         Self::with(model(DataType::Int32))
     }
 
-    /// Creates a caller whose server doesn't respond to requests until told to.
+    /// Creates a caller whose server keeps all requests pending.
     fn holding() -> Self {
         let caller = Self::new();
         caller.fake.holds_all.store(true, Ordering::Relaxed);
@@ -394,8 +394,8 @@ fn memory_is_borrowed_until_the_request_is_released() {
     assert_eq!(caller.events(), [Event::Released]);
 }
 
-/// A callback may wait for the response to another request, so the threads that work on that
-/// request must be woken.
+/// A callback may wait for the response to another request, so the wake-ups of the threads that
+/// work on that request must not stay deferred.
 #[test]
 fn callbacks_run_outside_of_wake_batches() {
     let caller = Caller::holding();
