@@ -1,18 +1,18 @@
-//! Allocation of the parts of a pool.
+//! Allocation of parts of a pool.
 
 use std::collections::BTreeMap;
 
-/// The alignment of every part's beginning and end: the one that copies and computations on a
-/// device prefer, and that `cuMemAlloc` provides.
+/// The alignment of the start and end of each part. It is the alignment that device copies and
+/// computations prefer and that `cuMemAlloc` provides.
 const ALIGNMENT: usize = 256;
 
-/// The free and used parts of a range of bytes. It holds no memory itself.
+/// The free and used parts of a range of bytes. The arena itself contains no memory.
 #[derive(Debug)]
 pub(crate) struct Arena {
     total: usize,
     /// The sum of the requested lengths.
     used: usize,
-    /// Lengths of the free parts, keyed by start. No two of them are adjacent.
+    /// The lengths of the free parts, keyed by start. No two free parts are adjacent.
     free: BTreeMap<usize, usize>,
 }
 
@@ -23,8 +23,7 @@ impl Arena {
         Self { total, used: 0, free }
     }
 
-    /// Allocates a part of at least this length, from the smallest free part that fits, and returns
-    /// its start.
+    /// Allocates at least this length from the smallest free part that fits, and returns the start.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<usize> {
         let wanted = rounded(bytes)?;
         let fitting = self.free.iter().filter(|&(_, &length)| length >= wanted);
@@ -70,7 +69,7 @@ impl Arena {
     }
 }
 
-/// The length of the part that is allocated for a requested length: never empty.
+/// The allocated length for a requested length. It is never zero.
 fn rounded(bytes: usize) -> Option<usize> {
     bytes.max(1).checked_next_multiple_of(ALIGNMENT)
 }

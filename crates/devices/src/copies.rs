@@ -1,14 +1,14 @@
-//! Single copies, for callers that have no stream of their own.
+//! Single copies for callers that don't have their own stream.
 //!
 //! Each copy is done when the function returns. The function waits for the event that follows its
-//! own work, never for work that others have queued on the device.
+//! own work, never for work that other callers have queued on the device.
 
 use std::ops::Deref;
 
 use crate::devices::Shared;
 use crate::{Device, DeviceBuffer, Devices, Error, HostBuffer, Stream};
 
-/// The maximum number of idle streams that are kept; others are destroyed.
+/// The maximum number of idle streams to keep; additional streams are destroyed.
 const IDLE_STREAMS_MAX: usize = 32;
 
 /// A stream of the device, which has one user at a time.
@@ -33,7 +33,7 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// If `to` is too short, or the driver's error.
+    /// Returned if `to` is too short; otherwise the driver's error.
     pub fn to_device<T>(&self, from: T, to: &DeviceBuffer) -> Result<(), Error>
     where
         T: AsRef<[u8]> + Send + 'static,
@@ -43,22 +43,22 @@ impl Devices {
         stream.synchronize()
     }
 
-    /// Copies between two memories of equal length, even of different devices.
+    /// Copies between two memory regions of equal length, which may be on different devices.
     ///
     /// # Errors
     ///
-    /// If the lengths differ, or the driver's error.
+    /// Returned if the lengths differ; otherwise the driver's error.
     pub fn copy(&self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<(), Error> {
         let stream = self.borrow_stream(to.device())?;
         stream.copy(from, to)?;
         stream.synchronize()
     }
 
-    /// Zeroed memory of a device's pool.
+    /// Allocates zeroed memory from a device's pool.
     ///
     /// # Errors
     ///
-    /// [`Error::PoolExhausted`], or the driver's error.
+    /// [`Error::PoolExhausted`] or the driver's error.
     pub fn pooled_zeros(&self, device: &Device, bytes: usize) -> Result<DeviceBuffer, Error> {
         let memory = device.allocate_pooled(bytes)?;
         let stream = self.borrow_stream(device)?;
@@ -97,7 +97,7 @@ impl Drop for BorrowedStream<'_> {
             return;
         }
         drop(idle);
-        // Destroying it waits for its work.
+        // Destroying the stream waits until its work is done.
         drop(stream);
     }
 }

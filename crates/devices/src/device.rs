@@ -12,27 +12,27 @@ use crate::arena::Arena;
 use crate::driver::{self, Code, Driver, Handle, SUCCESS};
 use crate::error::is_sticky;
 
-/// The description of a device.
+/// A device's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// The device's number, by which configurations name it.
+    /// The device number that configurations use.
     pub number: u32,
     /// The product name.
     pub name: String,
-    /// The device's identifier, as metrics show it: `GPU-` and five groups.
+    /// The device's identifier in metrics: `GPU-` and five groups.
     pub uuid: String,
-    /// The device's place on the bus, such as `0000:3b:00.0`.
+    /// The device's PCI bus ID, such as `0000:3b:00.0`.
     pub bus_id: String,
-    /// The NUMA node that the place on the bus belongs to.
+    /// The NUMA node of the device's bus location.
     pub numa_node: Option<u32>,
-    /// The compute capability: major and minor number.
+    /// The compute capability as major and minor number.
     pub capability: (u32, u32),
-    /// The size of the device's memory.
+    /// The size of the device's memory in bytes.
     pub memory_bytes: usize,
 }
 
-/// The use of a device's memory by all processes.
+/// The usage of a device's memory by all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
     /// The number of bytes that can be allocated.
@@ -41,7 +41,7 @@ pub struct MemoryUse {
     pub total: usize,
 }
 
-/// A device of this machine. Clones refer to the same device.
+/// A device in this machine. Clones refer to the same device.
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<State>);
 
@@ -49,16 +49,16 @@ pub(crate) struct State {
     pub(crate) driver: Arc<Driver>,
     pub(crate) raw: c_int,
     pub(crate) info: DeviceInfo,
-    /// The context that all libraries of the process share, once it has been used.
+    /// The context that all libraries in the process share, set on first use.
     context: OnceLock<Context>,
     lost: OnceLock<String>,
     pub(crate) on_lost: OnceLock<Arc<LossHandler>>,
     pub(crate) pool: OnceLock<Pool>,
-    /// The maximum length of growing memory, if one was chosen.
+    /// The maximum length of growable memory, if one was set.
     pub(crate) growth_bytes_max: OnceLock<usize>,
 }
 
-/// A function that is called with the number and the reason when a device is lost.
+/// A function that is called with the device number and the reason when a device is lost.
 pub(crate) type LossHandler = dyn Fn(u32, &str) + Send + Sync;
 
 /// Memory that was allocated at startup.
@@ -69,22 +69,22 @@ pub(crate) struct Pool {
 
 struct Context(Handle);
 
-// SAFETY: A context may be made current on any thread, and on several at a time.
+// SAFETY: A context may be made current on any thread, and on several threads concurrently.
 unsafe impl Send for Context {}
 // SAFETY: As above.
 unsafe impl Sync for Context {}
 
 /// Keeps the device's context current on this thread for as long as the value lives.
 ///
-/// Dropping the value restores the previously current context: other libraries in the process rely
-/// on theirs.
+/// Dropping the value restores the previous context, because other libraries in the process rely on
+/// their own.
 pub(crate) struct CurrentContextGuard<'a>(&'a State);
 
 impl Drop for CurrentContextGuard<'_> {
     fn drop(&mut self) {
         let mut popped = std::ptr::null_mut();
-        // SAFETY: `popped` is written for the duration of the call. The context on top is
-        // the one that was pushed: calls in between push and pop in pairs.
+        // SAFETY: `popped` is valid for the duration of the call. The context on top of the stack
+        // is the one that was pushed, because all calls in between push and pop in pairs.
         unsafe { self.0.driver.cuCtxPopCurrent_v2(&raw mut popped) };
     }
 }
@@ -101,8 +101,8 @@ impl Device {
         let (mut uuid, mut name, mut bus): ([u8; 16], _, _) =
             ([0; 16], [0 as c_char; 256], [0 as c_char; 64]);
         let ordinal = c_int::try_from(number).unwrap_or(c_int::MAX);
-        // SAFETY: Every pointer is to a local of the size that is given or that the function
-        // writes, and `raw` is the device that the first call gives.
+        // SAFETY: Every pointer refers to a local whose size is passed or is the size that the
+        // function writes, and `raw` is the device that the first call returns.
         unsafe {
             ask("cuDeviceGet", driver.cuDeviceGet(&raw mut raw, ordinal))?;
             ask("cuDeviceGetName", driver.cuDeviceGetName(name.as_mut_ptr(), 255, raw))?;
@@ -154,12 +154,13 @@ impl Device {
         self.0.lost.get().is_some()
     }
 
-    /// Declares that the device can't be used any more, as discovered by a library that uses it.
+    /// Declares that the device can't be used any more, as detected by a library that uses the
+    /// device.
     pub fn declare_lost(&self, why: &str) {
         self.0.lose(why);
     }
 
-    /// Calls the handler when the device is lost, or immediately if it already is.
+    /// Calls the handler when the device is lost, or immediately if it has already been lost.
     pub(crate) fn on_lost(&self, handler: Arc<LossHandler>) {
         let handler = self.0.on_lost.get_or_init(|| handler);
         if let Some(why) = self.0.lost.get() {
@@ -167,7 +168,7 @@ impl Device {
         }
     }
 
-    /// The current use of the device's memory.
+    /// The current usage of the device's memory.
     ///
     /// # Errors
     ///
@@ -175,14 +176,14 @@ impl Device {
     pub fn memory(&self) -> Result<MemoryUse, Error> {
         let entered = self.0.make_current()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: Both pointers are to locals; the context is current.
+        // SAFETY: Both pointers refer to locals, and the context is current.
         let code = unsafe { self.0.driver.cuMemGetInfo_v2(&raw mut free, &raw mut total) };
         drop(entered);
         self.0.check("cuMemGetInfo", code)?;
         Ok(MemoryUse { free, total })
     }
 
-    /// Allows work on this device to use the memory of another. Returns true if that is possible.
+    /// Allows work on this device to use another device's memory. Returns true if that is possible.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ impl Device {
     pub fn enable_access_to(&self, peer: &Self) -> Result<bool, Error> {
         let mut can = 0;
         let driver = &self.0.driver;
-        // SAFETY: The pointer is to a local; the devices are the driver's.
+        // SAFETY: The pointer refers to a local, and the devices come from the driver.
         let code = unsafe { driver.cuDeviceCanAccessPeer(&raw mut can, self.0.raw, peer.0.raw) };
         self.0.check("cuDeviceCanAccessPeer", code)?;
         if can == 0 {
@@ -198,7 +199,7 @@ impl Device {
         }
         let other = peer.0.context()?;
         let entered = self.0.make_current()?;
-        // SAFETY: The context of the peer is alive: `peer` holds it.
+        // SAFETY: The peer's context is alive because `peer` keeps it alive.
         let code = unsafe { driver.cuCtxEnablePeerAccess(other, 0) };
         drop(entered);
         if code != driver::PEER_ACCESS_ALREADY_ENABLED {
@@ -225,17 +226,17 @@ impl State {
             return Ok(context.0);
         }
         let mut context = std::ptr::null_mut();
-        // SAFETY: The pointer is to a local; the device is the driver's.
+        // SAFETY: The pointer refers to a local, and the device comes from the driver.
         let code = unsafe { self.driver.cuDevicePrimaryCtxRetain(&raw mut context, self.raw) };
         self.check("cuDevicePrimaryCtxRetain", code)?;
         if self.context.set(Context(context)).is_err() {
-            // SAFETY: It was retained above, and another thread retained it too.
+            // SAFETY: The context was retained above, and another thread has also retained it.
             unsafe { self.driver.cuDevicePrimaryCtxRelease_v2(self.raw) };
         }
         Ok(context)
     }
 
-    /// Converts a result to an error, and marks the device as lost if the result says so.
+    /// Converts a result code to an error, and marks the device as lost if the code indicates that.
     pub(crate) fn check(&self, call: &'static str, code: Code) -> Result<(), Error> {
         if code == SUCCESS {
             return Ok(());
@@ -266,21 +267,22 @@ impl Drop for State {
         if let Some(pool) = self.pool.take()
             && let Ok(entered) = self.make_current()
         {
-            // SAFETY: The pool's memory was allocated once, and all that used it held this
-            // device.
+            // SAFETY: The pool's memory was allocated once, and everything that used it kept this
+            // device alive.
             unsafe { self.driver.cuMemFree_v2(pool.address) };
             drop(entered);
         }
         if self.context.take().is_some() {
-            // SAFETY: It was retained once; all that used it held this device.
+            // SAFETY: The context was retained once, and everything that used it kept this device
+            // alive.
             unsafe { self.driver.cuDevicePrimaryCtxRelease_v2(self.raw) };
         }
     }
 }
 
 impl Pool {
-    /// The pool's arena. A thread that panicked left it intact: each of its steps panics before it
-    /// changes anything.
+    /// The pool's arena. It stays intact even if a thread panics, because each operation panics
+    /// before it changes anything.
     pub(crate) fn arena(&self) -> Guard<'_, Arena> {
         self.arena.lock("arena")
     }
@@ -292,7 +294,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The C string in a buffer whose last byte is 0.
+/// Returns the C string in a buffer whose last byte is 0.
 fn text(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> = buffer.iter().map(|&byte| byte.to_ne_bytes()[0]).collect();
     CStr::from_bytes_until_nul(&bytes)
@@ -311,7 +313,7 @@ fn uuid_text(uuid: [u8; 16]) -> String {
     text
 }
 
-/// The NUMA node of a place on the bus. The system reports -1 if it has none.
+/// Returns the NUMA node of a bus location. The system reports -1 if there is none.
 fn numa_node(places: &Path, bus_id: &str) -> Option<u32> {
     let said = std::fs::read_to_string(places.join(bus_id).join("numa_node")).ok()?;
     said.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! The devices of this machine, and the state that all of them share.
+//! This machine's devices and their shared state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::host::PinnedPool;
 use crate::monitor::{DeviceMonitor, DeviceReading, ReadingError};
 use crate::{Device, Error, HostBuffer, Stream};
 
-/// The tolerance below which two capabilities count as equal, as in Triton.
+/// The tolerance within which two compute capabilities count as equal, as in Triton.
 const CAPABILITY_TOLERANCE: f64 = 0.01;
 
 /// The devices that models may use. Clones refer to the same devices.
@@ -25,11 +25,11 @@ pub(crate) struct Shared {
     devices: Vec<Device>,
     pinned: OnceLock<Arc<PinnedPool>>,
     monitor: Option<DeviceMonitor>,
-    /// Idle streams, for single copies.
+    /// Idle streams for single copies.
     idle_streams: Lock<Vec<Stream>>,
 }
 
-/// The result of a search.
+/// The result of searching for devices.
 #[derive(Debug, Default)]
 pub struct DeviceSearchResult {
     /// The devices that models may use.
@@ -38,7 +38,7 @@ pub struct DeviceSearchResult {
     pub notes: Vec<DeviceNote>,
 }
 
-/// A line for the log.
+/// A log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceNote {
     /// The note's severity.
@@ -50,15 +50,15 @@ pub struct DeviceNote {
 /// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteLevel {
-    /// Everything is in order.
+    /// Everything is working as intended.
     Info,
     /// The server continues with reduced capabilities.
     Warning,
-    /// Something that was requested is missing.
+    /// Something that was requested isn't available.
     Error,
 }
 
-/// The amounts of memory that are allocated at startup.
+/// The amounts of memory to allocate at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
     /// Pinned host memory.
@@ -68,7 +68,7 @@ pub struct PoolSizes {
 }
 
 impl PoolSizes {
-    /// The size of the pool of a device that is not listed.
+    /// The pool size for a device that isn't listed.
     pub const DEVICE_DEFAULT: u64 = 64 << 20;
 }
 
@@ -78,20 +78,20 @@ impl Default for PoolSizes {
     }
 }
 
-/// The location of an address.
+/// The location of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// Host memory.
     Host,
     /// Pinned host memory.
     Pinned,
-    /// Memory of the device with this number.
+    /// The memory of the device with this number.
     Device(u32),
 }
 
 impl Devices {
-    /// Loads the driver and finds the devices with at least this compute capability. Without a
-    /// driver there are none, and no note mentions it.
+    /// Loads the driver and finds the devices that have at least this compute capability. Without a
+    /// driver, there are no devices, and no note reports this.
     #[must_use]
     pub fn find(min_compute_capability: f64) -> DeviceSearchResult {
         let driver = match Driver::load() {
@@ -102,11 +102,11 @@ impl Devices {
                 return DeviceSearchResult::without_devices(NoteLevel::Warning, text);
             }
         };
-        // SAFETY: The function takes a number.
+        // SAFETY: The function only takes a number.
         let code = unsafe { driver.cuInit(0) };
         let mut count = 0;
         let code = if code == SUCCESS {
-            // SAFETY: The pointer is to a local.
+            // SAFETY: The pointer refers to a local.
             unsafe { driver.cuDeviceGetCount(&raw mut count) }
         } else {
             code
@@ -139,7 +139,7 @@ impl Devices {
         DeviceSearchResult { devices: Self(Some(Arc::new(shared))), notes }
     }
 
-    /// Allocates the pools. Called once, before models are loaded.
+    /// Allocates the memory pools. Called once, before models are loaded.
     pub fn allocate_pools(&self, sizes: &PoolSizes) -> Vec<DeviceNote> {
         let Some(shared) = &self.0 else { return Vec::new() };
         let mut notes = vec![shared.allocate_pinned(sizes.pinned)];
@@ -167,27 +167,27 @@ impl Devices {
         notes
     }
 
-    /// Chooses the maximum length of growing memory, by device number. Called once, before models
-    /// are loaded. It is [`GrowableBuffer::BYTES_MAX_DEFAULT`] for other devices.
+    /// Sets the maximum length of growable memory, keyed by device number. Called once, before
+    /// models are loaded. The maximum is [`GrowableBuffer::BYTES_MAX_DEFAULT`] for other devices.
     ///
     /// [`GrowableBuffer::BYTES_MAX_DEFAULT`]: crate::GrowableBuffer::BYTES_MAX_DEFAULT
     pub fn limit_growable_buffers(&self, bytes_max: &BTreeMap<i32, u64>) {
         for device in self.iter() {
             let number = i32::try_from(device.number()).unwrap_or(i32::MAX);
             if let Some(&bytes) = bytes_max.get(&number) {
-                // The first choice is kept.
+                // The first value is kept.
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 let _ = device.0.growth_bytes_max.set(bytes);
             }
         }
     }
 
-    /// Allows work on each device to use the memory of the others.
+    /// Allows work on each device to use the other devices' memory.
     pub fn enable_peer_access(&self) -> Vec<DeviceNote> {
         let devices = self.0.as_ref().map_or(&[][..], |shared| &shared.devices);
         let pairs = devices.iter().flat_map(|host| devices.iter().map(move |peer| (host, peer)));
         let mut others = pairs.filter(|(host, peer)| host.number() != peer.number());
-        // As in Triton, a pair that can't must not prevent the next one.
+        // As in Triton, a pair without peer access must not prevent the next pair.
         let failed = others.by_ref().fold(false, |failed, (host, peer)| {
             !matches!(host.enable_access_to(peer), Ok(true)) || failed
         });
@@ -198,15 +198,16 @@ impl Devices {
         vec![DeviceNote { level: NoteLevel::Warning, text }]
     }
 
-    /// Sets the function that is called with the number and the reason when a device is lost. It is
-    /// called on the thread that notices, which may hold locks; for an already lost device, it is
-    /// called immediately. It may be called twice for a device. Only the first handler counts.
+    /// Sets the function that is called with the device number and the reason when a device is
+    /// lost. The call occurs on the thread that detects the loss, which may hold locks. For a
+    /// device that is already lost, the function is called immediately. It may be called twice for
+    /// the same device. Only the first handler takes effect.
     pub fn on_lost(&self, handler: impl Fn(u32, &str) + Send + Sync + 'static) {
         let handler: Arc<LossHandler> = Arc::new(handler);
         self.iter().for_each(|device| device.on_lost(handler.clone()));
     }
 
-    /// The devices, ordered by number.
+    /// The devices, ordered by device number.
     pub fn iter(&self) -> impl Iterator<Item = &Device> {
         self.0.iter().flat_map(|shared| &shared.devices)
     }
@@ -217,7 +218,7 @@ impl Devices {
         self.0.is_none()
     }
 
-    /// The numbers of the devices, as configurations name them.
+    /// The device numbers, as used in configurations.
     #[must_use]
     pub fn numbers(&self) -> Vec<i32> {
         self.iter().filter_map(|device| i32::try_from(device.number()).ok()).collect()
@@ -227,46 +228,47 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// If there is none, or its compute capability is too low.
+    /// Returned if there is no such device or its compute capability is too low.
     pub fn device(&self, number: i32) -> Result<&Device, Error> {
         let same = |device: &&Device| i64::from(device.number()) == i64::from(number);
         self.iter().find(same).ok_or(Error::NoSuchDevice { number })
     }
 
-    /// Host memory for copies: pinned, unless the pool has no such piece left.
+    /// Returns host memory for copies. It is pinned unless the pool has no suitable region left.
     #[must_use]
     pub fn host_memory(&self, bytes: usize) -> HostBuffer {
         self.pinned_memory(bytes).unwrap_or_else(|| HostBuffer::pageable(bytes))
     }
 
-    /// Pinned memory, if the pool has such a piece left.
+    /// Returns pinned memory if the pool has a suitable region left.
     #[must_use]
     pub fn pinned_memory(&self, bytes: usize) -> Option<HostBuffer> {
         self.0.as_ref()?.pinned.get()?.allocate(bytes)
     }
 
-    /// The bytes in use and the total size of the pool of pinned memory. Both are 0 without a pool.
+    /// The number of bytes in use and the total size of the pinned memory pool. Both are 0 without
+    /// a pool.
     #[must_use]
     pub fn pinned_usage(&self) -> (usize, usize) {
         let pool = self.0.as_ref().and_then(|shared| shared.pinned.get());
         pool.map_or((0, 0), |pool| pool.usage())
     }
 
-    /// The location of an address. Memory that is unknown to the driver belongs to the host.
+    /// The location of memory at an address. Memory that the driver doesn't know is host memory.
     #[must_use]
     pub fn location(&self, address: u64) -> Location {
         self.0.as_ref().map_or(Location::Host, |shared| shared.location(address))
     }
 
-    /// Measures a device; `None` if nothing on this machine can. The measurement may discover that
-    /// the device is lost.
+    /// Measures a device. Returns `None` if this machine has no means to do so. The measurement may
+    /// detect that the device has been lost.
     #[must_use]
     pub fn read(&self, device: &Device) -> Option<Result<DeviceReading, ReadingError>> {
         let monitor = self.0.as_ref()?.monitor.as_ref()?;
         let reading = monitor.read(&device.info().bus_id);
         let error = reading.as_ref().map_or_else(Some, DeviceReading::error_of_lost);
         if let Some(error) = error.filter(|error| error.lost) {
-            // Libraries that use the device directly don't report it.
+            // Libraries that use the device directly don't report the loss themselves.
             device.declare_lost(&error.text);
         }
         Some(reading)
@@ -289,7 +291,7 @@ impl Shared {
                 let address = pool.address();
                 let text =
                     format!("Pinned memory pool is created at '{address:#x}' with size {bytes}");
-                // Pools are allocated once; a second one is dropped.
+                // Pools are allocated once, and a second pool is dropped.
                 let _ = self.pinned.set(Arc::new(pool));
                 DeviceNote::info(text)
             }
@@ -328,7 +330,7 @@ impl Shared {
     }
 }
 
-/// The device with this number, or the reason why models can't use it.
+/// Returns the device with this number, or a note that states why models can't use it.
 fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Device, DeviceNote> {
     let device = Device::describe(driver, number).map_err(|error| {
         let text = format!("unable to get CUDA device properties for GPU ID{number}: {error}");
@@ -339,7 +341,7 @@ fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Devi
     if capability > min_capability || (capability - min_capability).abs() < CAPABILITY_TOLERANCE {
         return Ok(device);
     }
-    // Triton makes this text, but logs it for none of its devices.
+    // Triton generates this message, but doesn't log it for any of its devices.
     Err(DeviceNote::info(format!(
         "gpu {number} has compute capability '{major}.{minor}' which is less than the minimum \
          supported of '{min_capability:.6}'"
@@ -351,7 +353,7 @@ fn allocate_pool(device: &Device, bytes: u64) -> Result<(), Error> {
     let state = &device.0;
     let entered = state.make_current()?;
     let mut address = 0;
-    // SAFETY: The pointer is to a local; the context is current.
+    // SAFETY: The pointer refers to a local, and the context is current.
     let code = unsafe { state.driver.cuMemAlloc_v2(&raw mut address, size) };
     if code == driver::OUT_OF_MEMORY {
         return Err(Error::OutOfMemory { device: device.number(), bytes: size });
@@ -359,7 +361,7 @@ fn allocate_pool(device: &Device, bytes: u64) -> Result<(), Error> {
     state.check("cuMemAlloc", code)?;
     let pool = Pool { address, arena: Lock::new(Arena::new(size)) };
     if state.pool.set(pool).is_err() {
-        // SAFETY: The memory was allocated above, and no one else knows it.
+        // SAFETY: The memory was allocated above, and no other code refers to it.
         let _ = unsafe { state.driver.cuMemFree_v2(address) };
     }
     drop(entered);

@@ -2,41 +2,41 @@
 
 /// The reason why an operation on a device failed.
 ///
-/// The messages are only the driver's, as Triton appends them to its own.
+/// The messages contain only the driver's text, as Triton appends it to its own messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no usable device with this number.
     #[error("invalid device ordinal")]
     NoSuchDevice {
-        /// The number.
+        /// The requested device number.
         number: i32,
     },
     /// The device has no memory left.
     #[error("out of memory")]
     OutOfMemory {
-        /// The number of the device.
+        /// The device number.
         device: u32,
-        /// The number of bytes that were requested.
+        /// The number of requested bytes.
         bytes: usize,
     },
-    /// The pool has no such piece of memory left.
+    /// The pool has no suitable memory left.
     #[error("the pool of GPU {device} has no {bytes} bytes left")]
     PoolExhausted {
-        /// The number of the device.
+        /// The device number.
         device: u32,
-        /// The number of bytes that were requested.
+        /// The number of requested bytes.
         bytes: usize,
     },
     /// A persistent error: the device can't be used any more.
     #[error("GPU {device} is lost: {text}")]
     Lost {
-        /// The number of the device.
+        /// The device number.
         device: u32,
-        /// The driver's text.
+        /// The driver's message.
         text: String,
     },
-    /// A copy between memories of different sizes, or a range beyond the end.
+    /// A copy between memory regions of different sizes, or a range that extends beyond the end.
     #[error("{0}")]
     Range(String),
     /// Any other driver error.
@@ -44,9 +44,9 @@ pub enum Error {
     Driver {
         /// The function that failed.
         call: &'static str,
-        /// The function's result.
+        /// The function's result code.
         code: i32,
-        /// The driver's text for the result.
+        /// The driver's message for the result code.
         text: String,
     },
 }
@@ -59,7 +59,7 @@ impl Error {
     }
 }
 
-/// Returns true if a result means that the context, and thus all work on the device, is gone.
+/// Returns true if a result code means that the context, and thus all work on the device, is lost.
 pub(crate) const fn is_sticky(code: i32) -> bool {
     matches!(
         code,

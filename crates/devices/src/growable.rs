@@ -1,5 +1,5 @@
-//! Device memory that grows in place: its addresses are reserved, and memory is mapped behind them
-//! block by block.
+//! Device memory that grows in place: its addresses are reserved upfront, and memory is mapped to
+//! them block by block.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use galatea_stdx::Lock;
 use crate::driver::{self, Address, Handle, MemAccessDesc, MemAllocationProp, MemLocation};
 use crate::{Device, DeviceBuffer, Error};
 
-/// Memory whose address stays the same while it grows. Clones refer to the same memory.
+/// Memory that keeps its address while it grows. Clones refer to the same memory.
 #[derive(Clone)]
 pub struct GrowableBuffer(Arc<Reserved>);
 
 struct Reserved {
     device: Device,
     address: Address,
-    /// The reserved length, which is a multiple of `block`.
+    /// The reserved length, a multiple of the block size.
     bytes: usize,
     block: usize,
-    /// The pieces of memory behind the addresses, beginning with the first.
+    /// The memory blocks mapped to the reserved addresses, in order from the start.
     blocks: Lock<Vec<Block>>,
 }
 
@@ -29,27 +29,28 @@ struct Block(Handle);
 unsafe impl Send for Block {}
 
 impl Device {
-    /// Memory that may grow up to the length that was chosen for this device. Uses no memory yet.
+    /// Creates memory that may grow to the maximum length set for this device. Allocates no memory
+    /// yet.
     ///
     /// # Errors
     ///
-    /// As for [`Self::reserve`].
+    /// Same as for [`Self::reserve`].
     pub fn growable(&self) -> Result<GrowableBuffer, Error> {
         let chosen = self.0.growth_bytes_max.get().copied();
         self.reserve(chosen.unwrap_or(GrowableBuffer::BYTES_MAX_DEFAULT))
     }
 
-    /// Reserves addresses for memory that grows to at most this length. Uses no memory.
+    /// Reserves addresses for memory that may grow to at most this length. Allocates no memory.
     ///
     /// # Errors
     ///
-    /// The driver's error, even if the device just has no such addresses.
+    /// The driver's error, including the case where the device doesn't support such addresses.
     pub fn reserve(&self, bytes: usize) -> Result<GrowableBuffer, Error> {
         let state = &self.0;
         let what = MemAllocationProp::of_device(state.raw);
         let entered = state.make_current()?;
         let (mut can, mut block, mut address) = (0, 0, 0);
-        // SAFETY: All pointers are to locals.
+        // SAFETY: All pointers refer to locals.
         unsafe {
             let attribute = driver::ATTRIBUTE_VIRTUAL_MEMORY;
             let code = state.driver.cuDeviceGetAttribute(&raw mut can, attribute, state.raw);
@@ -63,7 +64,7 @@ impl Device {
             let text = format!("{bytes} bytes of addresses of GPU {}", self.number());
             return Err(Error::Range(text));
         };
-        // SAFETY: The pointer is to a local.
+        // SAFETY: The pointer refers to a local.
         let code = unsafe { state.driver.cuMemAddressReserve(&raw mut address, whole, 0, 0, 0) };
         drop(entered);
         state.check("cuMemAddressReserve", code)?;
@@ -73,7 +74,7 @@ impl Device {
 }
 
 impl GrowableBuffer {
-    /// The maximum length on a device for which nothing else was chosen.
+    /// The maximum length on a device for which no other maximum was set.
     pub const BYTES_MAX_DEFAULT: usize = 1 << 30;
 
     /// The memory's device.
@@ -88,13 +89,13 @@ impl GrowableBuffer {
         self.0.bytes
     }
 
-    /// Grows the memory to this length if it is shorter, and returns its first bytes. The contents
-    /// are preserved.
+    /// Grows the memory to this length if it is shorter, and returns its leading bytes. The
+    /// contents are preserved.
     ///
     /// # Errors
     ///
-    /// If the length exceeds the reserved one, [`Error::OutOfMemory`], or the driver's error.
-    /// Nothing has changed in that case.
+    /// Returned if the length exceeds the reserved length; otherwise [`Error::OutOfMemory`] or the
+    /// driver's error. The memory is unchanged in all cases.
     pub fn grow(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
         let reserved = &self.0;
         if bytes > reserved.bytes {
@@ -116,7 +117,7 @@ impl GrowableBuffer {
             }
         }
         drop(blocks);
-        // SAFETY: There is memory behind the first bytes; it stays until the last clone of
+        // SAFETY: Memory is mapped to these leading bytes and stays mapped until the last clone of
         // `self` is dropped.
         Ok(unsafe { reserved.device.foreign(reserved.address, bytes, Box::new(self.clone())) })
     }
@@ -127,7 +128,7 @@ impl Reserved {
         self.address + u64::try_from(index * self.block).expect("a length of memory")
     }
 
-    /// Maps memory behind the block with this index.
+    /// Maps memory to the block with this index.
     fn block_at(&self, index: usize) -> Result<Block, Error> {
         let state = &self.device.0;
         let entered = state.make_current()?;
@@ -136,8 +137,8 @@ impl Reserved {
         let access = MemAccessDesc { location, flags: 3 };
         let address = self.address_of(index);
         let mut memory = std::ptr::null_mut();
-        // SAFETY: The pointers are to locals. The addresses are reserved, and nothing is
-        // behind them yet.
+        // SAFETY: The pointers refer to locals. The addresses are reserved, and no memory is mapped
+        // to them yet.
         unsafe {
             let driver = &state.driver;
             let code = driver.cuMemCreate(&raw mut memory, self.block, &raw const what, 0);
@@ -163,7 +164,7 @@ impl Reserved {
 
     fn release(&self, index: usize, block: &Block) {
         let driver = &self.device.0.driver;
-        // SAFETY: The memory is behind these addresses, and is released once.
+        // SAFETY: The memory is mapped to these addresses and is released once.
         unsafe {
             let _ = driver.cuMemUnmap(self.address_of(index), self.block);
             let _ = driver.cuMemRelease(block.0);
@@ -178,7 +179,7 @@ impl Drop for Reserved {
         for (index, block) in blocks.iter().enumerate() {
             self.release(index, block);
         }
-        // SAFETY: The addresses were reserved once, and nothing is behind them.
+        // SAFETY: The addresses were reserved once, and no memory is mapped to them any more.
         let _ = unsafe { self.device.0.driver.cuMemAddressFree(self.address, self.bytes) };
         drop(entered);
     }

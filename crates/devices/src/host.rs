@@ -1,4 +1,4 @@
-//! Host memory that devices copy to and from: pinned, if available.
+//! Host memory for copies to and from devices, pinned if possible.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -12,22 +12,22 @@ use crate::arena::Arena;
 use crate::driver;
 use crate::{Device, Error};
 
-/// Pinned memory that is allocated once.
+/// A pool of pinned memory that is allocated once.
 pub(crate) struct PinnedPool {
     device: Device,
     start: NonNull<u8>,
     arena: Lock<Arena>,
 }
 
-// SAFETY: The pool owns its memory; its parts are handed out once each, under a lock.
+// SAFETY: The pool owns its memory, and hands out each part once, under a lock.
 unsafe impl Send for PinnedPool {}
 // SAFETY: As above.
 unsafe impl Sync for PinnedPool {}
 
-/// Host memory. Copies between it and a device are fast if it is pinned; pageable memory takes its
-/// place when the pool is exhausted.
+/// Host memory. Copies between it and a device are fast if it is pinned. Pageable memory is used
+/// when the pool is exhausted.
 ///
-/// The memory initially holds whatever an earlier owner left in it.
+/// The memory initially contains whatever a previous owner left in it.
 pub struct HostBuffer(Memory);
 
 enum Memory {
@@ -36,13 +36,13 @@ enum Memory {
 }
 
 impl PinnedPool {
-    /// Creates a pool of this size that all devices can copy from and to.
+    /// Creates a pool of this size for copies to and from all devices.
     pub(crate) fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
         let state = &device.0;
         let entered = state.make_current()?;
         let mut start: *mut c_void = std::ptr::null_mut();
         let flags = driver::HOST_ALLOC_PORTABLE;
-        // SAFETY: The pointer is to a local; a context is current.
+        // SAFETY: The pointer refers to a local, and a context is current.
         let code = unsafe { state.driver.cuMemHostAlloc(&raw mut start, bytes, flags) };
         drop(entered);
         if code == driver::OUT_OF_MEMORY {
@@ -63,13 +63,13 @@ impl PinnedPool {
         self.start.as_ptr().addr()
     }
 
-    /// The bytes in use, and the total size.
+    /// The number of bytes in use and the total size.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let arena = self.arena();
         (arena.used(), arena.total())
     }
 
-    /// Allocates a part of the pool, if one is long enough.
+    /// Allocates a part of the pool if a free part is long enough.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Option<HostBuffer> {
         let start = self.arena().allocate(bytes)?;
         Some(HostBuffer(Memory::Pinned { pool: self.clone(), start, bytes }))
@@ -78,17 +78,17 @@ impl PinnedPool {
 
 impl Drop for PinnedPool {
     fn drop(&mut self) {
-        // Without a context, nothing is released: the device is lost, and the process will end
-        // soon.
+        // Without a context, nothing is released: the device has been lost, and the process will
+        // end soon.
         let Ok(entered) = self.device.0.make_current() else { return };
-        // SAFETY: The memory was allocated once, and its parts held the pool.
+        // SAFETY: The memory was allocated once, and its parts kept the pool alive.
         let _ = unsafe { self.device.0.driver.cuMemFreeHost(self.start.as_ptr().cast()) };
         drop(entered);
     }
 }
 
 impl HostBuffer {
-    /// Unpinned memory.
+    /// Allocates pageable memory.
     #[must_use]
     pub fn pageable(bytes: usize) -> Self {
         Self(Memory::Pageable(vec![0; bytes].into_boxed_slice()))
@@ -108,8 +108,8 @@ impl Deref for HostBuffer {
         match &self.0 {
             Memory::Pageable(bytes) => bytes,
             Memory::Pinned { pool, start, bytes } => {
-                // SAFETY: The arena gave this part of the pool's memory to this value
-                // alone; the system had written the memory before the driver gave it.
+                // SAFETY: The arena allocated this part of the pool's memory exclusively to this
+                // value. The operating system initialized the memory before the driver returned it.
                 unsafe { std::slice::from_raw_parts(pool.start.as_ptr().add(*start), *bytes) }
             }
         }

@@ -1,25 +1,25 @@
-//! GPUs: finding them, their memory, copies on streams, and measurements.
+//! GPUs: discovery, memory, copies on streams, and measurements.
 //!
-//! NVIDIA's driver and its monitor are loaded when the server starts. Nothing is linked: on a
-//! machine without them, [`Devices::find`] finds and opens nothing.
+//! NVIDIA's driver and its management library are loaded when the server starts. Nothing is linked
+//! against them: on a machine without them, [`Devices::find`] finds no devices and loads nothing.
 //!
 //! # What it is not
 //!
-//! The crate computes nothing on a device and makes no decisions: other crates choose the device
-//! for each instance. It never waits for a whole device, only for an event or a stream.
+//! The crate performs no computations on a device and makes no decisions: other crates choose the
+//! device for each instance. It never waits for a whole device, only for an event or a stream.
 //!
 //! # The rules of its types
 //!
 //! - Work is queued on a [`Stream`]. A stream belongs to one owner: it can move between threads,
-//!   but two threads can't use it at the same time.
+//!   but two threads can't use it concurrently.
 //! - Memory that queued work reads or writes stays allocated until the work is done, because the
-//!   stream holds it.
-//! - The host receives the memory that a copy writes only when the copy is done
-//!   ([`DownloadBuffers::wait`]), so it can't be read too early.
-//! - `cuMemAlloc` and `cuMemFree` may wait for a device. Memory for requests comes from pools
-//!   ([`Device::allocate_pooled`], [`Devices::host_memory`]), which are created at startup.
+//!   stream keeps it alive.
+//! - The host gets the memory that a copy writes back only when the copy is done
+//!   ([`DownloadBuffers::wait`]), so the memory can't be read too early.
+//! - `cuMemAlloc` and `cuMemFree` may wait for a device. Memory for requests therefore comes from
+//!   pools ([`Device::allocate_pooled`], [`Devices::host_memory`]), which are created at startup.
 //! - A device whose driver reports a persistent error is lost ([`Device::is_lost`]). It stays lost
-//!   until the process ends; the other devices continue.
+//!   until the process ends. The other devices continue to work.
 //!
 //! # Example
 //!

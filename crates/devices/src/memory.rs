@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::driver::{self, IpcMemHandle};
 use crate::{Device, Error};
 
-/// A handle for a device's memory, with which another process opens it.
+/// A device memory handle that lets another process open the memory.
 pub type IpcHandle = [u8; 64];
 
-/// A piece of a device's memory. Clones and slices refer to the same memory, which is released with
-/// the last of them.
+/// A region of device memory. Clones and slices refer to the same memory, which is released when
+/// the last of them is dropped.
 #[derive(Clone)]
 pub struct DeviceBuffer {
     memory: Arc<Memory>,
@@ -27,7 +27,7 @@ struct Memory {
     origin: Origin,
 }
 
-/// The origin of memory, which determines how it is released.
+/// The origin of the memory, which determines how it is released.
 enum Origin {
     Allocated,
     Pool,
@@ -40,7 +40,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`], or the driver's error.
+    /// [`Error::OutOfMemory`] or the driver's error.
     pub fn allocate(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
         DeviceBuffer::allocate(self, bytes)
     }
@@ -58,15 +58,15 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The driver's error: the handle is invalid, or belongs to another device or to this process;
-    /// or the memory is shorter than `bytes`.
+    /// The driver's error. The handle may be invalid, belong to another device or to this process,
+    /// or refer to memory that is shorter than `bytes`.
     pub fn open(&self, handle: &IpcHandle, bytes: usize) -> Result<DeviceBuffer, Error> {
         let state = &self.0;
         let entered = state.make_current()?;
         let mut address = 0;
         let handle = IpcMemHandle { reserved: *handle };
         let flags = driver::IPC_LAZY_PEER_ACCESS;
-        // SAFETY: The pointer is to a local. The driver checks the handle's content.
+        // SAFETY: The pointer refers to a local. The driver checks the handle's contents.
         let code = unsafe { state.driver.cuIpcOpenMemHandle_v2(&raw mut address, handle, flags) };
         drop(entered);
         state.check("cuIpcOpenMemHandle", code)?;
@@ -78,11 +78,11 @@ impl Device {
         Ok(opened)
     }
 
-    /// Wraps memory that another library has allocated on this device and that ends with `owner`.
+    /// Wraps memory that another library has allocated on this device and that `owner` keeps alive.
     ///
     /// # Safety
     ///
-    /// There are `bytes` bytes of this device's memory at `address` until `owner` is dropped.
+    /// There must be `bytes` bytes of this device's memory at `address` until `owner` is dropped.
     pub unsafe fn foreign(
         &self,
         address: u64,
@@ -103,8 +103,8 @@ impl DeviceBuffer {
         let state = &device.0;
         let entered = state.make_current()?;
         let mut address = 0;
-        // SAFETY: The pointer is to a local; the context is current. The driver allocates
-        // no empty memory.
+        // SAFETY: The pointer refers to a local, and the context is current. The driver rejects
+        // empty allocations, so the size is at least 1.
         let code = unsafe { state.driver.cuMemAlloc_v2(&raw mut address, bytes.max(1)) };
         drop(entered);
         if code == driver::OUT_OF_MEMORY {
@@ -128,7 +128,7 @@ impl DeviceBuffer {
         &self.memory.device
     }
 
-    /// The address on the device; it does not refer to memory of this process.
+    /// The device address, which doesn't refer to this process's memory.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
@@ -146,11 +146,11 @@ impl DeviceBuffer {
         self.bytes == 0
     }
 
-    /// A part of the memory.
+    /// Returns a part of the memory.
     ///
     /// # Errors
     ///
-    /// If the range extends beyond the memory.
+    /// Returned if the range extends beyond the memory.
     pub fn slice(&self, range: Range<usize>) -> Result<Self, Error> {
         if range.start > range.end || range.end > self.bytes {
             let Range { start, end } = range;
@@ -164,18 +164,18 @@ impl DeviceBuffer {
         })
     }
 
-    /// A handle with which another process can open the allocation that contains this memory, and
-    /// the offset at which this memory begins.
+    /// Returns a handle that lets another process open the allocation that contains this memory,
+    /// and this memory's offset within the allocation.
     ///
     /// # Errors
     ///
-    /// The driver's error: memory that was itself opened with a handle has none.
+    /// The driver's error. Memory that was itself opened through a handle can't be exported.
     pub fn ipc_handle(&self) -> Result<(IpcHandle, usize), Error> {
         let (base, _) = self.allocation()?;
         let state = &self.memory.device.0;
         let entered = state.make_current()?;
         let mut handle = IpcMemHandle { reserved: [0; 64] };
-        // SAFETY: The pointer is to a local; the memory is alive.
+        // SAFETY: The pointer refers to a local, and the memory is alive.
         let code = unsafe { state.driver.cuIpcGetMemHandle(&raw mut handle, base) };
         drop(entered);
         state.check("cuIpcGetMemHandle", code)?;
@@ -183,12 +183,12 @@ impl DeviceBuffer {
         Ok((handle.reserved, offset))
     }
 
-    /// The start and length of the allocation that this memory is part of.
+    /// The start and length of the allocation that contains this memory.
     fn allocation(&self) -> Result<(u64, usize), Error> {
         let state = &self.memory.device.0;
         let entered = state.make_current()?;
         let (mut base, mut bytes) = (0, 0);
-        // SAFETY: Both pointers are to locals; the memory is alive.
+        // SAFETY: Both pointers refer to locals, and the memory is alive.
         let code = unsafe {
             let address = self.memory.address;
             state.driver.cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, address)
@@ -211,8 +211,8 @@ impl Drop for Memory {
             Origin::Allocated | Origin::Opened => {
                 // A lost device has no memory to release.
                 let Ok(entered) = state.make_current() else { return };
-                // SAFETY: The address is the driver's, and is released once. Work that
-                // uses the memory holds it.
+                // SAFETY: The address came from the driver and is released once. Work that uses the
+                // memory keeps it alive.
                 let _ = unsafe {
                     if matches!(self.origin, Origin::Allocated) {
                         state.driver.cuMemFree_v2(self.address)

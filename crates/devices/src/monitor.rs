@@ -22,33 +22,33 @@ functions! {
     }
 }
 
-/// The reason why something was not measured.
+/// The reason why a value couldn't be measured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct ReadingError {
-    /// True if the device is lost.
+    /// True if the device has been lost.
     pub lost: bool,
-    /// The library's text.
+    /// The library's message.
     pub text: String,
 }
 
 /// The measurements of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceReading {
-    /// The share of time in which the device was computing, in percent.
+    /// The percentage of time during which the device was computing.
     pub utilization_percent: Result<u32, ReadingError>,
-    /// The bytes of the device's memory in use, and their total number.
+    /// The number of bytes of device memory in use and the total number of bytes.
     pub memory_used_and_total: Result<(u64, u64), ReadingError>,
-    /// The power that the device draws, in milliwatts.
+    /// The device's power draw in milliwatts.
     pub power_usage_milliwatts: Result<u32, ReadingError>,
-    /// The power limit of the device, in milliwatts.
+    /// The device's power limit in milliwatts.
     pub power_limit_milliwatts: Result<u32, ReadingError>,
-    /// The energy that the device has used since the driver was loaded, in millijoules.
+    /// The device's energy consumption since the driver was loaded, in millijoules.
     pub energy_millijoules: Result<u64, ReadingError>,
 }
 
 impl DeviceReading {
-    /// The error that means that the device is lost, if there is one.
+    /// The error that indicates that the device has been lost, if any.
     pub(crate) fn error_of_lost(&self) -> Option<&ReadingError> {
         let utilization = self.utilization_percent.as_ref().err();
         let memory = self.memory_used_and_total.as_ref().err();
@@ -56,14 +56,14 @@ impl DeviceReading {
     }
 }
 
-/// The library, ready for use.
+/// The initialized library.
 pub(crate) struct DeviceMonitor(Library);
 
 impl DeviceMonitor {
-    /// Loads the library; `None` if the machine has none.
+    /// Loads the library. Returns `None` if the machine doesn't have it.
     pub(crate) fn load() -> Result<Option<Self>, String> {
         let Some(library) = Library::load()? else { return Ok(None) };
-        // SAFETY: The function takes nothing.
+        // SAFETY: The function takes no arguments.
         let code = unsafe { library.nvmlInit_v2() };
         if code != SUCCESS {
             return Err(format!("nvmlInit: error {code}"));
@@ -71,19 +71,19 @@ impl DeviceMonitor {
         Ok(Some(Self(library)))
     }
 
-    /// Measures the device at this place on the bus.
+    /// Measures the device with this PCI bus ID.
     pub(crate) fn read(&self, bus_id: &str) -> Result<DeviceReading, ReadingError> {
         let library = &self.0;
         let bus_id = CString::new(bus_id).unwrap_or_default();
         let mut device = std::ptr::null_mut();
-        // SAFETY: The text ends with a null byte; the pointer is to a local.
+        // SAFETY: The string is NUL-terminated, and the pointer refers to a local.
         let code =
             unsafe { library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.as_ptr(), &raw mut device) };
         check(code)?;
         let (mut rates, mut memory) = ([0; 2], [0; 3]);
         let (mut usage, mut limit, mut energy) = (0, 0, 0);
-        // SAFETY: Every pointer is to a local of the type that the function writes; the
-        // device is the library's.
+        // SAFETY: Every pointer refers to a local of the type that the function writes, and the
+        // device came from the library.
         let (utilization, memories, usages, limits, energies) = unsafe {
             (
                 library.nvmlDeviceGetUtilizationRates(device, &raw mut rates),
@@ -106,7 +106,7 @@ impl DeviceMonitor {
 
 impl Drop for DeviceMonitor {
     fn drop(&mut self) {
-        // SAFETY: It was initialized once, and nothing of it is used any more.
+        // SAFETY: The library was initialized once, and nothing uses it any more.
         let _ = unsafe { self.0.nvmlShutdown() };
     }
 }

@@ -1,5 +1,5 @@
-//! Streams, which perform work on a device later and in order, and events, with which others wait
-//! for it.
+//! Streams, which perform device work asynchronously and in order, and events, which represent
+//! points in that work and can be waited for.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -12,13 +12,13 @@ use crate::driver::{self, Handle, NOT_READY};
 use crate::host::HostBuffer;
 use crate::{Device, DeviceBuffer, Error};
 
-/// The number of pieces of memory without an event after which the work gets an event of its own,
-/// so that they don't stay allocated until someone records one.
+/// The maximum number of retained values without a following event. Beyond that, an event is
+/// recorded for the work, so that the values don't stay allocated until a caller records one.
 const KEPT_WITHOUT_EVENT_MAX: usize = 64;
 
 /// A queue of work on a device. Its owner uses it from one thread at a time.
 ///
-/// Dropping the stream waits for its work.
+/// Dropping the stream waits until its work is done.
 pub struct Stream {
     device: Device,
     raw: Handle,
@@ -28,16 +28,16 @@ pub struct Stream {
 /// The memory that queued work uses.
 #[derive(Default)]
 struct InFlightMemory {
-    /// The memory of work that no event follows yet.
+    /// The memory of work that isn't followed by an event yet.
     recent: Vec<Box<dyn Any + Send>>,
     /// The memory of work before each event, oldest first.
     before: VecDeque<(StreamEvent, Vec<Box<dyn Any + Send>>)>,
 }
 
-// SAFETY: The driver lets any thread use a stream. What is kept may be dropped by any thread.
+// SAFETY: The driver lets any thread use a stream, and any thread may drop the retained values.
 unsafe impl Send for Stream {}
 
-/// A point in the work of a stream. Clones refer to the same point.
+/// A point in a stream's work. Clones refer to the same point.
 #[derive(Clone)]
 pub struct StreamEvent(Arc<RawEvent>);
 
@@ -46,8 +46,8 @@ struct RawEvent {
     raw: Handle,
 }
 
-// SAFETY: The driver lets any thread query and wait for an event, several at a time. It is
-// recorded once, before it is shared.
+// SAFETY: The driver lets any number of threads query and wait for an event concurrently. The event
+// is recorded once, before it is shared.
 unsafe impl Send for RawEvent {}
 // SAFETY: As above.
 unsafe impl Sync for RawEvent {}
@@ -62,8 +62,8 @@ impl Device {
         self.stream_with_priority(0)
     }
 
-    /// Creates a stream whose work precedes that of streams with a higher number. The driver uses
-    /// the nearest priority that the device has.
+    /// Creates a stream whose work takes precedence over streams with higher priority numbers. The
+    /// driver uses the nearest priority that the device supports.
     ///
     /// # Errors
     ///
@@ -71,10 +71,10 @@ impl Device {
     pub fn stream_with_priority(&self, priority: i32) -> Result<Stream, Error> {
         let entered = self.0.make_current()?;
         let mut raw = std::ptr::null_mut();
-        // As in Triton, the stream synchronizes with the default stream, because libraries that
-        // don't know about streams use that one.
+        // As in Triton, the stream synchronizes with the default stream, because libraries without
+        // support for streams use that one.
         let flags = 0;
-        // SAFETY: The pointer is to a local; the context is current.
+        // SAFETY: The pointer refers to a local, and the context is current.
         let code =
             unsafe { self.0.driver.cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
         drop(entered);
@@ -90,7 +90,7 @@ impl Stream {
         &self.device
     }
 
-    /// The driver's stream, for libraries that queue work on it.
+    /// The driver's stream handle, for libraries that queue work on the stream.
     #[must_use]
     pub const fn raw(&self) -> *mut c_void {
         self.raw
@@ -100,38 +100,38 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// If `to` is too short, or the driver's error.
+    /// Returned if `to` is too short; otherwise the driver's error.
     pub fn upload<T>(&self, from: T, to: &DeviceBuffer) -> Result<(), Error>
     where
         T: AsRef<[u8]> + Send + 'static,
     {
-        // Boxed, because the bytes must not move with their owner.
+        // Boxed, because the bytes must not move together with their owner.
         let from = Box::new(from);
         let bytes = (*from).as_ref();
         fits(bytes.len(), to.len())?;
         let (address, length) = (bytes.as_ptr().addr(), bytes.len());
-        // SAFETY: Both memories have this length; the stream keeps their owners.
+        // SAFETY: Both memory regions have this length, and the stream keeps their owners alive.
         unsafe { self.copy_raw(to.address(), address_of_host(address), length) }?;
         self.keep_until_done(Box::new((from, to.clone())));
         Ok(())
     }
 
-    /// Copies the beginning of `from` to all of `to`, which the host receives back when the copy is
+    /// Copies the beginning of `from` to all of `to`. The host gets `to` back when the copy is
     /// done.
     ///
     /// # Errors
     ///
-    /// If `from` is too short, or the driver's error.
+    /// Returned if `from` is too short; otherwise the driver's error.
     pub fn download(&self, from: &DeviceBuffer, to: HostBuffer) -> Result<DownloadBuffers, Error> {
         self.download_all([(from, to)])
     }
 
-    /// Copies several pieces of memory to the host, which receives all of them back at the same
+    /// Copies several memory regions to the host, which gets all destinations back at the same
     /// time.
     ///
     /// # Errors
     ///
-    /// As for [`Self::download`].
+    /// Same as for [`Self::download`].
     pub fn download_all<'a, I>(&self, copies: I) -> Result<DownloadBuffers, Error>
     where
         I: IntoIterator<Item = (&'a DeviceBuffer, HostBuffer)>,
@@ -146,8 +146,9 @@ impl Stream {
             targets.buffers.push(to);
             let to = targets.buffers.last_mut().expect("it was pushed");
             let (address, length) = (to.as_mut_ptr().addr(), to.len());
-            // SAFETY: Both memories have this length. The stream keeps the source; the
-            // destination is held until the copy is done: see `PendingCopyTargets` and `DownloadBuffers`.
+            // SAFETY: Both memory regions have this length. The stream keeps the source alive, and
+            // `PendingCopyTargets` and `DownloadBuffers` keep the destination alive until the copy
+            // is done.
             unsafe { self.copy_raw(address_of_host(address), from.address(), length) }?;
             self.keep_until_done(Box::new(from.clone()));
         }
@@ -155,17 +156,17 @@ impl Stream {
         Ok(DownloadBuffers { event, buffers: std::mem::take(&mut targets.buffers) })
     }
 
-    /// Copies between two memories of equal length, even of different devices.
+    /// Copies between two memory regions of equal length, which may be on different devices.
     ///
     /// # Errors
     ///
-    /// If the lengths differ, or the driver's error.
+    /// Returned if the lengths differ; otherwise the driver's error.
     pub fn copy(&self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<(), Error> {
         if from.len() != to.len() {
             let text = format!("a copy of {} bytes to {}", from.len(), to.len());
             return Err(Error::Range(text));
         }
-        // SAFETY: Both memories have this length; the stream keeps both.
+        // SAFETY: Both memory regions have this length, and the stream keeps both alive.
         unsafe { self.copy_raw(to.address(), from.address(), from.len()) }?;
         self.keep_until_done(Box::new((from.clone(), to.clone())));
         Ok(())
@@ -182,7 +183,7 @@ impl Stream {
         }
         let state = &self.device.0;
         let entered = state.make_current()?;
-        // SAFETY: The memory has this length, and the stream keeps it.
+        // SAFETY: The memory has this length, and the stream keeps it alive.
         let code = unsafe { state.driver.cuMemsetD8Async(to.address(), value, to.len(), self.raw) };
         drop(entered);
         state.check("cuMemsetD8Async", code)?;
@@ -190,7 +191,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies between two addresses of the host or of devices.
+    /// Copies between two addresses, each on the host or on a device.
     ///
     /// # Errors
     ///
@@ -198,33 +199,33 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// There are `bytes` bytes at both addresses until the copy is done, and until then nothing
-    /// else uses those at `to`, nor writes those at `from`.
+    /// There must be `bytes` bytes at both addresses until the copy is done. Until then, nothing
+    /// else may access the bytes at `to` or write to the bytes at `from`.
     pub unsafe fn copy_raw(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
         let state = &self.device.0;
         let entered = state.make_current()?;
-        // SAFETY: The caller keeps the contract; the stream is alive.
+        // SAFETY: guaranteed by the caller; the stream is alive.
         let code = unsafe { state.driver.cuMemcpyAsync(to, from, bytes, self.raw) };
         drop(entered);
         state.check("cuMemcpyAsync", code)
     }
 
-    /// Holds a value until all currently queued work is done.
+    /// Keeps a value alive until all currently queued work is done.
     pub fn keep_until_done(&self, value: Box<dyn Any + Send>) {
         let mut kept = self.kept.borrow_mut();
         kept.recent.push(value);
         let many = kept.recent.len() >= KEPT_WITHOUT_EVENT_MAX;
         drop(kept);
         if many {
-            // Without an event, the values stay until the stream is waited for.
+            // If recording fails, the values stay alive until the stream is synchronized.
             let _ = self.record();
         }
     }
 
-    /// Records the point after all currently queued work.
+    /// Records an event after all currently queued work.
     ///
     /// # Errors
     ///
@@ -234,7 +235,7 @@ impl Stream {
         let event = StreamEvent::new(&self.device)?;
         let state = &self.device.0;
         let entered = state.make_current()?;
-        // SAFETY: StreamEvent and stream are alive and of one device.
+        // SAFETY: The event and the stream are alive and belong to the same device.
         let code = unsafe { state.driver.cuEventRecord(event.0.raw, self.raw) };
         drop(entered);
         state.check("cuEventRecord", code)?;
@@ -246,8 +247,8 @@ impl Stream {
         Ok(event)
     }
 
-    /// Makes work that is queued from now on wait for a point in another stream. The host doesn't
-    /// wait.
+    /// Makes all work that is queued afterwards wait for an event in another stream. The host
+    /// doesn't wait.
     ///
     /// # Errors
     ///
@@ -255,7 +256,7 @@ impl Stream {
     pub fn wait_for(&self, event: &StreamEvent) -> Result<(), Error> {
         let state = &self.device.0;
         let entered = state.make_current()?;
-        // SAFETY: StreamEvent and stream are alive.
+        // SAFETY: The event and the stream are alive.
         let code = unsafe { state.driver.cuStreamWaitEvent(self.raw, event.0.raw, 0) };
         drop(entered);
         state.check("cuStreamWaitEvent", code)?;
@@ -263,18 +264,18 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until all work of the stream is done. The thread sleeps meanwhile.
+    /// Waits until all of the stream's work is done. The calling thread sleeps in the meantime.
     ///
     /// # Errors
     ///
-    /// The error of failed work, which means that the device is lost.
+    /// The error of failed work, which means that the device has been lost.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.record()?.wait()?;
         self.release_done();
         Ok(())
     }
 
-    /// Drops the values that only finished work used.
+    /// Drops the values that only completed work used.
     fn release_done(&self) {
         loop {
             let mut kept = self.kept.borrow_mut();
@@ -284,7 +285,7 @@ impl Stream {
                 return;
             }
             let done = kept.before.pop_front();
-            // The dropped values may use this stream.
+            // Dropping these values may use this stream.
             drop(kept);
             drop(done);
         }
@@ -295,8 +296,8 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let state = &self.device.0;
         if let Ok(entered) = state.make_current() {
-            // SAFETY: The stream is alive, and is destroyed once. What its work uses is
-            // dropped after it.
+            // SAFETY: The stream is alive and is destroyed once. The memory that its work uses is
+            // dropped afterwards.
             unsafe {
                 let _ = state.driver.cuStreamSynchronize(self.raw);
                 let _ = state.driver.cuStreamDestroy_v2(self.raw);
@@ -310,18 +311,18 @@ impl StreamEvent {
     fn new(device: &Device) -> Result<Self, Error> {
         let entered = device.0.make_current()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: The pointer is to a local; the context is current.
+        // SAFETY: The pointer refers to a local, and the context is current.
         let code = unsafe { device.0.driver.cuEventCreate(&raw mut raw, driver::EVENT_FLAGS) };
         drop(entered);
         device.0.check("cuEventCreate", code)?;
         Ok(Self(Arc::new(RawEvent { device: device.clone(), raw })))
     }
 
-    /// Returns true if the work before the event is done.
+    /// Returns true if the work that precedes the event is done.
     ///
     /// # Errors
     ///
-    /// If the work failed, which means that the device is lost.
+    /// Returned if the work failed, which means that the device has been lost.
     pub fn is_done(&self) -> Result<bool, Error> {
         let state = &self.0.device.0;
         let entered = state.make_current()?;
@@ -334,11 +335,12 @@ impl StreamEvent {
         state.check("cuEventQuery", code).map(|()| true)
     }
 
-    /// Waits until the work before the event is done. The thread sleeps meanwhile.
+    /// Waits until the work that precedes the event is done. The calling thread sleeps in the
+    /// meantime.
     ///
     /// # Errors
     ///
-    /// If the work failed, which means that the device is lost.
+    /// Returned if the work failed, which means that the device has been lost.
     pub fn wait(&self) -> Result<(), Error> {
         let state = &self.0.device.0;
         let entered = state.make_current()?;
@@ -348,7 +350,7 @@ impl StreamEvent {
         state.check("cuEventSynchronize", code)
     }
 
-    /// The driver's event, for libraries that wait for it.
+    /// The driver's event handle, for libraries that wait for the event.
     #[must_use]
     pub fn raw(&self) -> *mut c_void {
         self.0.raw
@@ -359,14 +361,15 @@ impl Drop for RawEvent {
     fn drop(&mut self) {
         let state = &self.device.0;
         if let Ok(entered) = state.make_current() {
-            // SAFETY: The event is destroyed once; the driver keeps what work still needs.
+            // SAFETY: The event is destroyed once, and the driver keeps it for any work that still
+            // needs it.
             let _ = unsafe { state.driver.cuEventDestroy_v2(self.raw) };
             drop(entered);
         }
     }
 }
 
-/// Host memory that copies write to. It is not accessible before they are done.
+/// Host memory that copies write to. It becomes accessible only after the copies are done.
 ///
 /// Dropping the value waits for the copies.
 #[must_use = "the memory is given back by `wait`"]
@@ -380,12 +383,12 @@ impl DownloadBuffers {
     ///
     /// # Errors
     ///
-    /// If the device is lost.
+    /// Returned if the device has been lost.
     pub fn is_done(&self) -> Result<bool, Error> {
         self.event.is_done()
     }
 
-    /// The event after the copies.
+    /// The event that follows the copies.
     #[must_use]
     pub const fn event(&self) -> &StreamEvent {
         &self.event
@@ -395,11 +398,11 @@ impl DownloadBuffers {
     ///
     /// # Errors
     ///
-    /// If the device is lost.
+    /// Returned if the device has been lost.
     ///
     /// # Panics
     ///
-    /// If there is not exactly one copy.
+    /// Panics unless there is exactly one copy.
     pub fn wait(self) -> Result<HostBuffer, Error> {
         let [one] = <[HostBuffer; 1]>::try_from(self.wait_all()?).expect("one copy");
         Ok(one)
@@ -409,7 +412,7 @@ impl DownloadBuffers {
     ///
     /// # Errors
     ///
-    /// If the device is lost.
+    /// Returned if the device has been lost.
     pub fn wait_all(mut self) -> Result<Vec<HostBuffer>, Error> {
         self.event.wait()?;
         Ok(std::mem::take(&mut self.buffers))
@@ -419,13 +422,14 @@ impl DownloadBuffers {
 impl Drop for DownloadBuffers {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
-            // An error means that the device is lost, so nothing writes any more.
+            // An error means that the device has been lost, so nothing writes to the memory any
+            // more.
             let _ = self.event.wait();
         }
     }
 }
 
-/// The destinations of copies that no event follows yet.
+/// The destinations of copies that aren't followed by an event yet.
 struct PendingCopyTargets<'a> {
     buffers: Vec<HostBuffer>,
     stream: &'a Stream,
@@ -434,7 +438,7 @@ struct PendingCopyTargets<'a> {
 impl Drop for PendingCopyTargets<'_> {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
-            // A copy was refused after others had already been queued.
+            // A copy failed after others had already been queued.
             let state = &self.stream.device.0;
             if let Ok(entered) = state.make_current() {
                 // SAFETY: The stream is alive.
@@ -445,7 +449,7 @@ impl Drop for PendingCopyTargets<'_> {
     }
 }
 
-/// The address of host memory on a device: host and devices share one address space.
+/// A host address as a device address: the host and the devices share one address space.
 fn address_of_host(address: usize) -> u64 {
     u64::try_from(address).expect("an address has 64 bits")
 }

@@ -9,26 +9,26 @@ use galatea_tensor::{
 
 use crate::{Device, DeviceBuffer, Devices, Error};
 
-/// An immutable tensor in a device's memory.
+/// An immutable tensor in device memory.
 struct DeviceTensor {
     devices: Devices,
     memory: DeviceBuffer,
 }
 
 impl Device {
-    /// The memory of a tensor on this device, for copies. It stays allocated as long as the result
-    /// lives.
+    /// The memory of a tensor on this device, for copies. It stays allocated as long as the
+    /// returned buffer lives.
     #[must_use]
     pub fn memory_of(&self, region: &DeviceRegion) -> DeviceBuffer {
         let owner = Box::new(region.owner.clone());
-        // SAFETY: A region names memory of its device that its owner keeps allocated.
+        // SAFETY: A region refers to memory of its device that the region's owner keeps allocated.
         unsafe { self.foreign(region.address, region.byte_size, owner) }
     }
 }
 
 impl Devices {
-    /// A tensor in this memory, which must not change any more. All work that writes to it must be
-    /// done.
+    /// Creates a tensor in this memory, which must not change any more. All work that writes to the
+    /// memory must be done.
     #[must_use]
     pub fn tensor(&self, memory: DeviceBuffer) -> Buffer {
         let byte_size = memory.len();
@@ -40,18 +40,18 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// If there is no such device.
+    /// Returned if there is no such device.
     pub fn memory_of(&self, region: &DeviceRegion) -> Result<DeviceBuffer, Error> {
         let number = i32::try_from(region.device).unwrap_or(i32::MAX);
         Ok(self.device(number)?.memory_of(region))
     }
 
-    /// Copies a tensor to the beginning of `to`, directly between devices if it is on one. `failed`
-    /// converts a device's error.
+    /// Copies a tensor to the beginning of `to`, directly between devices if the tensor is on one.
+    /// `failed` converts device errors.
     ///
     /// # Errors
     ///
-    /// If `to` is too short, a device fails, or the tensor's memory has been taken away.
+    /// Returned if `to` is too short, a device fails, or the tensor's memory has been removed.
     pub fn put(
         &self,
         tensor: &Buffer,

@@ -1,8 +1,8 @@
 //! Regions in GPU memory.
 //!
-//! A client allocates the memory and registers the driver's handle for it. The server's driver
-//! opens the handle once, and closes it when the region has been unregistered and no request uses
-//! it any more.
+//! A client allocates the memory and registers the driver's handle for it. The server opens the
+//! handle once through its own driver, and closes it when the region has been unregistered and no
+//! request uses it any more.
 
 use std::any::Any;
 
@@ -12,20 +12,20 @@ use galatea_devices::{DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, ForeignError, ForeignMemory, MemoryKind};
 
-/// A client's memory that a handle has opened.
+/// A client's memory that was opened through a handle.
 pub(crate) struct CudaMemory {
     devices: Devices,
     memory: DeviceBuffer,
-    /// The region's name, for errors.
+    /// The region's name, for error messages.
     name: String,
 }
 
-/// The error for a handle that opens nothing.
+/// The error for an invalid handle.
 pub(crate) fn refused() -> Status {
     Status::invalid_argument("failed to register shared memory region: invalid args")
 }
 
-/// The status for the client, and the driver's error, if the driver was called.
+/// The client's status and, if the driver was called, the driver's error.
 pub(crate) struct HandleRefusal {
     pub(crate) status: Status,
     pub(crate) cause: Option<Error>,
@@ -42,8 +42,8 @@ impl CudaMemory {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there is no such GPU, if the driver refuses the handle, or if the
-    /// memory is shorter than the region. As in Triton, the message doesn't say which.
+    /// `InvalidArgument` if there is no such GPU, the driver rejects the handle, or the memory is
+    /// shorter than the region. As in Triton, the message doesn't distinguish these cases.
     pub(crate) fn open(
         devices: &Devices,
         region: &CudaRegion,

@@ -1,17 +1,16 @@
-//! Checks the keys that a client may name.
+//! Checks the keys that clients specify.
 
 use galatea_infer::Status;
 
-/// The prefix of the names of the regions between Triton's server and the processes of its Python
-/// backend.
+/// The name prefix of the regions that Triton's server shares with its Python backend's processes.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
 
-/// Checks the key of a region. The system refuses names that contain a slash, so no key points
-/// outside its directory.
+/// Checks a region's key. The system rejects names that contain a slash, so a key can't refer to
+/// anything outside its directory.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for a key that consists only of slashes, and for one with the reserved prefix.
+/// `InvalidArgument` if the key consists only of slashes or has the reserved prefix.
 pub(crate) fn check_key(name: &str, key: &str) -> Result<(), Status> {
     let object = key.trim_start_matches('/');
     if object.is_empty() {

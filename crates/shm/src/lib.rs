@@ -1,38 +1,37 @@
-//! Regions of shared memory that clients register for their tensors.
+//! Shared memory regions that clients register for their tensors.
 //!
-//! [`SharedRegions`] opens and maps them, and hands out parts of them as
-//! [`ForeignRegion`](galatea_tensor::ForeignRegion)s, which keep their mapping. An unregistered
+//! [`SharedRegions`] opens and maps regions, and hands out parts of them as
+//! [`ForeignRegion`](galatea_tensor::ForeignRegion)s, which keep the mapping alive. An unregistered
 //! region stays mapped for as long as a request uses it. As in Triton, it is listed and keeps its
 //! name until then.
 //!
 //! # What a client may do, and why it does no harm
 //!
-//! A client has its region mapped as well. It may write to the region, and shorten the underlying
-//! object, at any moment.
+//! A client also maps its region. It may write to the region or shorten the underlying object at
+//! any time.
 //!
-//! - **Writes.** Nothing in the server borrows a region as a slice, and nothing reads a value in it
-//!   twice. The contents leave a region through a single copy, which runs in assembly (`copy`), so
-//!   that the compiler assumes nothing about it. Everything that is checked (lengths of strings,
-//!   booleans, shapes) is checked in that copy, and backends compute with it. The exception is data
-//!   that a backend repeats unread: it is copied once, from region to region.
-//! - **Shortening.** The kernel raises SIGBUS in a thread that touches a page that no longer
-//!   exists. Only the copy touches regions. The SIGBUS handler makes the copy end early if the
-//!   fault is at exactly that instruction, and passes on every other fault. Only that request
-//!   fails.
+//! - **Writes.** The server never borrows a region as a slice and never reads a value in a region
+//!   twice. The contents leave a region through a single copy (`copy`), which is implemented in
+//!   assembly so that the compiler assumes nothing about the memory. All checks (string lengths,
+//!   booleans, shapes) apply to that copy, and backends compute with it. The exception is data that
+//!   a backend returns without reading it: it is copied once, from region to region.
+//! - **Shortening.** The kernel raises SIGBUS in a thread that accesses a page that no longer
+//!   exists. Only the copy accesses regions. The SIGBUS handler ends the copy early if the fault is
+//!   at exactly that instruction, and passes on all other faults. Only the affected request fails.
 //!
-//! Backends never compute in a region itself: a kernel that finds an index within bounds, or sorts
-//! by a value, would read it again after the client has changed it.
+//! Backends never compute directly on a region: a kernel that checks an index against its bounds,
+//! or sorts by a value, would read it again after the client has changed it.
 //!
 //! # Memory of GPUs
 //!
-//! A region may also be in the memory of a GPU (`cuda`). Its contents are copied in and out as
-//! well; each copy has a stream to itself and is waited for with an event of its own.
+//! A region may also be in GPU memory (`cuda`). Its contents are also copied in and out. Each copy
+//! has exclusive use of a stream and is waited for with its own event.
 //!
 //! # What it is not
 //!
-//! The crate knows no protocol, and nothing about the memory of Triton's stub processes, whose
-//! names it refuses (`key`). Unnamed memory that the server shares with its own workers is copied
-//! in the same way ([`SharedMemory`]).
+//! The crate doesn't know any protocol, nor the memory of Triton's stub processes, whose names it
+//! rejects (`key`). Anonymous memory that the server shares with its own workers is copied in the
+//! same way ([`SharedMemory`]).
 
 #![deny(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The mapping of a region.
+//! The memory mapping of a region.
 
 use std::any::Any;
 use std::io;
@@ -15,30 +15,31 @@ use rustix::shm::OFlags;
 
 use crate::copy::{self, copy};
 
-/// The mapping of a region: a constant address and length.
+/// A region's memory mapping, which has a constant address and length.
 ///
-/// The contents change when others write, and pages disappear when they shorten the object.
+/// The contents change when other processes write to them, and pages disappear when other processes
+/// shorten the object.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     byte_size: usize,
-    /// The region's name, for errors.
+    /// The region's name, for error messages.
     name: String,
 }
 
-// SAFETY: the mapping belongs to no thread, and its fields never change.
+// SAFETY: the mapping isn't tied to a thread, and its fields never change.
 #[expect(unsafe_code, reason = "an address is not Send by itself")]
 unsafe impl Send for Mapping {}
 
-// SAFETY: its content is reached by copies alone, which allow for others that write.
+// SAFETY: the contents are accessed only through copies, which tolerate concurrent writes.
 #[expect(unsafe_code, reason = "an address is not Sync by itself")]
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Opens and maps the object of a region.
+    /// Opens and maps a region's object.
     ///
     /// # Errors
     ///
-    /// `Internal` if the object does not exist; `InvalidArgument` if it is shorter than the region
+    /// `Internal` if the object doesn't exist; `InvalidArgument` if it is shorter than the region
     /// or can't be mapped.
     pub(crate) fn open(region: &SystemRegion) -> Result<Self, Status> {
         let SystemRegion { name, key, offset, byte_size } = region;
@@ -54,7 +55,7 @@ impl Mapping {
         }
         let byte_size = usize::try_from(*byte_size).map_err(|_| refused("invalid args"))?;
         let failed = |error: io::Error| {
-            // Triton's text lacks a space here.
+            // Triton's message also lacks a space here.
             refused(&format!("unable to process address space{}", error_text(&error)))
         };
         Self::new(&object, *offset, byte_size, name.clone()).map_err(failed)
@@ -72,15 +73,15 @@ impl Mapping {
         Ok(Self { start, byte_size, name })
     }
 
-    /// Asks the system to leave the contents out of process dumps.
+    /// Asks the system to exclude the contents from core dumps.
     pub(crate) fn leave_out_of_dumps(&self) {
         let advice = rustix::mm::Advice::LinuxDontDump;
-        // SAFETY: the mapping is this value's own, and its content stays as it is.
+        // SAFETY: the mapping belongs to this value, and the call doesn't change its contents.
         #[expect(unsafe_code, reason = "the region is known by its address")]
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.byte_size, advice) };
     }
 
-    /// Copies a part out of the mapping.
+    /// Copies a part of the mapping to a new vector.
     pub(crate) fn copy_out(
         &self,
         offset: usize,
@@ -89,8 +90,8 @@ impl Mapping {
         let from = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
         let mut copied = Vec::new();
         copied.try_reserve_exact(byte_size).map_err(|_| ForeignError::NoMemory(byte_size))?;
-        // SAFETY: the vector has room for these bytes, and no borrow of it exists. The part is
-        // within the mapping. After a copy without a fault all of the bytes are written.
+        // SAFETY: the vector has capacity for these bytes and isn't borrowed. The part lies within
+        // the mapping. After a copy without a fault, all bytes have been written.
         #[expect(unsafe_code, reason = "the region is known by its address")]
         unsafe {
             copy(copied.as_mut_ptr(), from, byte_size).map_err(|_| self.lost())?;
@@ -102,13 +103,13 @@ impl Mapping {
     /// Copies bytes into the mapping.
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignError> {
         let to = self.part(offset, bytes.len()).ok_or_else(|| self.lost())?;
-        // SAFETY: the part is within the mapping, which is never borrowed.
+        // SAFETY: the part lies within the mapping, which is never borrowed.
         #[expect(unsafe_code, reason = "the region is known by its address")]
         let copied = unsafe { copy(to, bytes.as_ptr(), bytes.len()) };
         copied.map_err(|_| self.lost())
     }
 
-    /// The address of a part; `None` if it extends beyond the region.
+    /// Returns a part's address, or `None` if the part extends beyond the region.
     pub(crate) fn part(&self, offset: usize, byte_size: usize) -> Option<*mut u8> {
         let end = offset.checked_add(byte_size)?;
         (end <= self.byte_size).then(|| self.start.as_ptr().wrapping_add(offset))
@@ -139,12 +140,12 @@ impl ForeignMemory for Mapping {
             return self.write(offset, &own);
         };
         let from = mapping.part(foreign.offset, byte_size).ok_or_else(|| mapping.lost())?;
-        // SAFETY: both parts are within their mappings, which are never borrowed. If they overlap,
-        // the bytes are any, and they are the client's.
+        // SAFETY: both parts lie within their mappings, which are never borrowed. If they overlap,
+        // the resulting bytes are arbitrary, but they are the client's own.
         #[expect(unsafe_code, reason = "the regions are known by their addresses")]
         let copied = unsafe { copy(to, from, byte_size) };
         copied.map_err(|_| {
-            // Either side may have been shortened.
+            // Either object may have been shortened.
             if mapping.name == self.name { self.lost() } else { either_lost(mapping, self) }
         })
     }
@@ -156,7 +157,7 @@ impl ForeignMemory for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and every copy borrows the value.
+        // SAFETY: the mapping belongs to this value, and every copy borrows the value.
         #[expect(unsafe_code, reason = "unmapping ends the validity of addresses")]
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.byte_size) };
     }
@@ -170,8 +171,8 @@ fn either_lost(from: &Mapping, to: &Mapping) -> ForeignError {
     ))
 }
 
-/// Opens a shared memory object. A key that contains a slash names none. As in the C library, links
-/// are not followed, and nothing waits for the other end of a pipe.
+/// Opens a shared memory object. A key that contains a slash is invalid. As in the C library, links
+/// aren't followed, and opening a pipe doesn't block.
 fn open_object(key: &str) -> Result<OwnedFd, Status> {
     let more = (fs::OFlags::NOFOLLOW | fs::OFlags::CLOEXEC | fs::OFlags::NONBLOCK).bits();
     let flags = OFlags::RDWR | OFlags::from_bits_retain(more);
@@ -179,7 +180,7 @@ fn open_object(key: &str) -> Result<OwnedFd, Status> {
         .map_err(|_| Status::internal(format!("Unable to open shared memory region: '{key}'")))
 }
 
-/// The length of an object, which must be a regular file.
+/// Returns an object's length. The object must be a regular file.
 fn object_length(object: &OwnedFd, key: &str) -> Result<u64, Status> {
     let invalid = || Status::internal(format!("Invalid shared memory region: '{key}'"));
     let status = fstat(object).map_err(|_| invalid())?;
@@ -198,7 +199,7 @@ fn map(object: &impl AsFd, offset: u64, byte_size: usize) -> io::Result<NonNull<
     NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// The system's text for an error, without the number that the standard library appends.
+/// The system's message for an error, without the number that the standard library appends.
 fn error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -206,11 +207,11 @@ fn error_text(error: &io::Error) -> String {
 
 #[cfg(test)]
 impl Mapping {
-    /// Reads as machines of other architectures do.
+    /// Reads in the way that other architectures do.
     pub(crate) fn read_by_kernel(&self, offset: usize, byte_size: usize) -> Option<Vec<u8>> {
         let from = self.part(offset, byte_size).unwrap();
         let mut copied = vec![0; byte_size];
-        // SAFETY: the vector has room for these bytes, and the part is within the mapping.
+        // SAFETY: the vector has capacity for these bytes, and the part lies within the mapping.
         #[expect(unsafe_code, reason = "the region is known by its address")]
         let result = unsafe { copy::kernel_copy(copied.as_mut_ptr(), from, byte_size) };
         result.ok().map(|()| copied)
@@ -218,7 +219,7 @@ impl Mapping {
 
     /// Reads without any protection.
     pub(crate) fn touch(&self) -> u8 {
-        // SAFETY: the address is that of the mapping. The read may end the process.
+        // SAFETY: the address lies within the mapping. The read may end the process.
         #[expect(unsafe_code, reason = "the region is known by its address")]
         unsafe {
             self.start.as_ptr().read_volatile()

@@ -8,21 +8,22 @@ use rustix::fd::AsFd;
 
 use crate::mapping::Mapping;
 
-/// The beginning of a memory object that another process has mapped, too.
+/// The leading part of a memory object that another process has also mapped.
 ///
-/// That process may write to the memory at any moment, so it is only copied, like clients' regions.
-/// Clones share a mapping.
+/// That process may write to the memory at any time, so the memory is accessed only through copies,
+/// like clients' regions. Clones share the mapping.
 #[derive(Clone)]
 pub struct SharedMemory {
     mapping: Arc<Mapping>,
 }
 
 impl SharedMemory {
-    /// Maps the first bytes of an object that is at least this long. `name` is for errors.
+    /// Maps the first bytes of an object that is at least this long. `name` is used in error
+    /// messages.
     ///
     /// # Errors
     ///
-    /// If the system refuses, for example because address space is limited.
+    /// Returned if the system refuses, for example because the address space is limited.
     pub fn map(object: &impl AsFd, byte_size: usize, name: &str) -> io::Result<Self> {
         let mapping = Mapping::new(object, 0, byte_size, name.to_owned())?;
         mapping.leave_out_of_dumps();
@@ -39,7 +40,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// If the part no longer exists, or there is no memory for the copy.
+    /// Returned if the part no longer exists or there isn't enough memory for the copy.
     pub fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
         self.mapping.copy_out(offset, byte_size)
     }
@@ -48,7 +49,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// If the part no longer exists.
+    /// Returned if the part no longer exists.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignError> {
         self.mapping.copy_in(offset, bytes)
     }

@@ -1,4 +1,4 @@
-//! The regions, by name.
+//! The registered regions, keyed by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,16 @@ use crate::cuda::CudaMemory;
 use crate::key::check_key;
 use crate::mapping::Mapping;
 
-/// The maximum number of regions of shared memory that clients may register.
+/// The maximum number of shared-memory regions that clients may register.
 ///
-/// Each region is a mapping, of which Linux allows a process 65,530. Clients use one for each
-/// tensor, or for each of their own in-flight requests.
+/// Each region is a mapping, and Linux allows a process 65,530 mappings. Clients use one region per
+/// tensor, or one per in-flight request of their own.
 pub(crate) const REGIONS_MAX: usize = 16_384;
-/// The maximum length of a region's name, in bytes. Names are compared, and repeated in messages.
+/// The maximum length of a region's name in bytes. Names are compared, and are repeated in
+/// messages.
 pub(crate) const REGION_NAME_BYTES_MAX: usize = 4096;
 
-/// The function that logs errors.
+/// A function that logs errors.
 type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The regions that clients have registered.
@@ -33,18 +34,18 @@ pub struct SharedRegions {
     log_error: Option<ErrorLog>,
 }
 
-/// A region of either kind. Both kinds share one set of names.
+/// A region of either kind. Both kinds share one namespace.
 enum RegisteredRegion {
     System { region: SystemRegion, mapping: RegionHold<Mapping> },
     Cuda { region: CudaRegion, memory: RegionHold<CudaMemory> },
 }
 
-/// A hold on a region's memory. It goes from `Kept` to `Lent`, never back.
+/// A reference to a region's memory. It changes from `Kept` to `Lent`, but never back.
 enum RegionHold<T> {
     /// The region is registered.
     Kept(Arc<T>),
-    /// The region was unregistered while requests were using it. As in Triton, it is listed, can be
-    /// found and keeps its name until the last of them has ended.
+    /// The region was unregistered while requests were using it. As in Triton, it is still listed,
+    /// can be found, and keeps its name until the last of these requests has ended.
     Lent(Weak<T>),
 }
 
@@ -63,7 +64,8 @@ impl<T> RegionHold<T> {
         }
     }
 
-    /// Leaves the memory to the requests that use it. Returns the hold that was kept so far.
+    /// Leaves the memory to the requests that use it. Returns the reference that has been kept so
+    /// far.
     fn lend(&mut self) -> Option<Arc<T>> {
         let Self::Kept(memory) = self else { return None };
         let weak = Arc::downgrade(memory);
@@ -89,7 +91,7 @@ impl RegisteredRegion {
         }
     }
 
-    /// Returns true if the region was unregistered and no request uses it any more.
+    /// Returns true if the region has been unregistered and no request uses it any more.
     fn is_over(&self) -> bool {
         match self {
             Self::System { mapping, .. } => mapping.is_over(),
@@ -97,7 +99,7 @@ impl RegisteredRegion {
         }
     }
 
-    /// The memory; `None` if it is gone.
+    /// The memory; `None` if it no longer exists.
     fn memory(&self) -> Option<(Arc<dyn ForeignMemory>, u64)> {
         match self {
             Self::System { region, mapping } => Some((mapping.get()?, region.byte_size)),
@@ -105,7 +107,8 @@ impl RegisteredRegion {
         }
     }
 
-    /// Leaves the memory to the requests that use it. Returns the hold that was kept so far.
+    /// Leaves the memory to the requests that use it. Returns the reference that has been kept so
+    /// far.
     fn lend(&mut self) -> Option<Arc<dyn ForeignMemory>> {
         match self {
             Self::System { mapping, .. } => Some(mapping.lend()?),
@@ -128,20 +131,21 @@ impl fmt::Debug for SharedRegions {
 }
 
 impl SharedRegions {
-    /// Creates a registry without regions; later ones may be in the memory of these devices.
+    /// Creates an empty registry. Regions that are registered later may be in these devices'
+    /// memory.
     #[must_use]
     pub fn new(devices: Devices) -> Self {
         Self { devices, ..Self::default() }
     }
 
-    /// Adds a log that is told why a GPU's driver refuses a handle: as in Triton, the client's
-    /// error does not say so.
+    /// Adds a log that receives the reason why a GPU driver rejects a handle. As in Triton, the
+    /// client's error doesn't contain this reason.
     #[must_use]
     pub fn logging_to(self, log_error: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { log_error: Some(Box::new(log_error)), ..self }
     }
 
-    /// Registers the memory that `open` opens, under a name that must be free.
+    /// Registers the memory that `open` opens under a name that must not be in use.
     fn insert(
         &self,
         name: &str,
@@ -164,7 +168,7 @@ impl SharedRegions {
         Ok(())
     }
 
-    /// Checks that a name is free, and that there is room for another region.
+    /// Checks that a name is free and that there is capacity for another region.
     fn check_name(
         regions: &mut BTreeMap<String, RegisteredRegion>,
         name: &str,
@@ -188,7 +192,7 @@ impl SharedRegions {
         Ok(())
     }
 
-    /// The regions of this kind: the one with this name, or all if the name is empty.
+    /// The regions of this kind: the one with this name, or all of them if the name is empty.
     fn shown<T: Clone>(
         &self,
         kind: RegionKind,
@@ -286,7 +290,7 @@ impl RegionControl for SharedRegions {
             meant.and_then(RegisteredRegion::lend).into_iter().collect()
         };
         drop(regions);
-        // Unmapping a large region takes time. Regions that no request uses are gone after this.
+        // Unmapping a large region takes time. This removes the regions that no request uses.
         drop(lent);
         Ok(())
     }
@@ -314,7 +318,7 @@ impl RegionControl for SharedRegions {
     }
 }
 
-/// Checks that a part is within a region of this size.
+/// Checks that a part lies within a region of this size.
 fn check_part(name: &str, size: u64, offset: u64, byte_size: u64) -> Result<(), Status> {
     if offset >= size {
         return Err(invalid_part("offset", name));

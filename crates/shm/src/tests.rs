@@ -1,4 +1,4 @@
-//! Tests with real system objects.
+//! Tests that use real system objects.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::{SharedMemory, SharedRegions};
 
 const PAGE: u64 = 4096;
 
-/// A shared memory object, in the form that a client has. Unlinked when dropped.
+/// A shared memory object as a client creates it. Dropping the value unlinks the object.
 struct Object {
     key: String,
     file: OwnedFd,
@@ -96,14 +96,14 @@ fn content_goes_in_and_out() {
     assert_eq!(part.copy().unwrap().host().unwrap()[..], *b"abc");
     find(&regions, "r", PAGE, 4).write(&Buffer::from_vec(b"defg".to_vec())).unwrap();
     assert_eq!(object.get(2 * PAGE, 4), b"defg");
-    // Copies from one region to another, and within one.
+    // Copies between regions and within a region.
     let other = Object::new(PAGE);
     register(&regions, "other", &other.key, 0, PAGE).unwrap();
     find(&regions, "other", 7, 3).write(&Buffer::from_foreign(part.clone())).unwrap();
     assert_eq!(other.get(7, 3), b"abc");
     find(&regions, "r", 100, 3).write(&Buffer::from_foreign(part)).unwrap();
     assert_eq!(object.get(PAGE + 100, 3), b"abc");
-    // Copies nothing at all.
+    // An empty copy succeeds.
     assert!(find(&regions, "r", 0, 0).copy().unwrap().is_empty());
 }
 
@@ -125,7 +125,7 @@ fn a_shortened_object_fails_its_own_requests() {
         let text = to.write(&Buffer::from_foreign(from.clone())).unwrap_err().to_string();
         assert!(text.contains("'r'") && text.contains("'other'"), "{text}");
     }
-    // Memory that was taken away can come back.
+    // Memory that was removed can be restored.
     object.resize(64 * PAGE);
     assert!(whole.copy().is_ok());
 }
@@ -179,7 +179,7 @@ fn an_unregistered_region_stays_until_its_requests_have_ended() {
     let twice = "shared memory region 'r' already in manager";
     let again = || register(&regions, "r", &second.key, 0, PAGE);
     check_refused(again(), Code::AlreadyExists, twice);
-    // A request that arrives meanwhile may use the region, too, and keeps it alive.
+    // A request that arrives in the meantime may also use the region and keeps it alive.
     let later = find(&regions, "r", 1, 1);
     used.write(&Buffer::from_vec(vec![1])).unwrap();
     drop(used);
@@ -192,7 +192,7 @@ fn an_unregistered_region_stays_until_its_requests_have_ended() {
     again().unwrap();
     find(&regions, "r", 0, 1).write(&Buffer::from_vec(vec![2])).unwrap();
     assert_eq!((first.get(0, 1), second.get(0, 1)), (vec![1], vec![2]));
-    // An unknown name is no error.
+    // An unknown name isn't an error.
     unregister(&regions, "x");
     assert_eq!(names(&regions), ["r"]);
     unregister(&regions, "");
@@ -220,7 +220,7 @@ fn regions_are_listed_by_name() {
     let other =
         "The region named 'b' is registered as system shared memory, not CUDA shared memory";
     check_refused(cuda("b"), Code::NotFound, other);
-    // There is no region of the other kind to unregister.
+    // The other kind has no region to unregister.
     regions.unregister(Pass::in_process(), RegionKind::Cuda, "b").unwrap();
     regions.unregister(Pass::in_process(), RegionKind::Cuda, "").unwrap();
     assert_eq!(names(&regions), ["a", "b", "c"]);
@@ -354,7 +354,7 @@ fn the_kernel_copies_as_well() {
     assert_eq!(mapping.read_by_kernel(0, 8192), None);
 }
 
-/// Dies from SIGBUS; the next test starts it.
+/// Dies from SIGBUS. The next test runs this one in a child process.
 #[test]
 #[ignore = "ends its process"]
 fn a_fault_elsewhere() {

@@ -1,8 +1,8 @@
-//! NVIDIA's driver, whose functions are looked up by name when it is loaded.
+//! NVIDIA's driver, whose functions are looked up by name when the driver is loaded.
 //!
-//! The declarations are written by hand, and results are plain numbers. A crate with generated
-//! declarations would make results an enumeration, in which a newer driver's result would be an
-//! invalid value.
+//! The declarations are written by hand, and result codes are plain numbers. A crate with generated
+//! declarations would represent result codes as an enum, in which an unknown code from a newer
+//! driver would be an invalid value.
 
 mod table;
 
@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 pub(crate) use table::functions;
 
-/// A function's result; 0 means success.
+/// A function's result code; 0 means success.
 pub(crate) type Code = c_int;
 
 pub(crate) const SUCCESS: Code = 0;
@@ -29,15 +29,15 @@ pub(crate) const POINTER_DEVICE: c_int = 9;
 pub(crate) const MEMORY_TYPE_HOST: c_uint = 1;
 pub(crate) const MEMORY_TYPE_DEVICE: c_uint = 2;
 
-/// Memory that is pinned for all devices.
+/// Makes the memory pinned for all devices.
 pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
-/// Makes a waiting thread sleep, and disables timing.
+/// Makes a waiting thread sleep and disables timing.
 pub(crate) const EVENT_FLAGS: c_uint = 1 | 2;
 pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint = 1;
 
-/// An address on a device.
+/// A device address.
 pub(crate) type Address = c_ulonglong;
-/// An opaque context, stream, event or piece of memory.
+/// An opaque handle to a context, stream, event or memory allocation.
 pub(crate) type Handle = *mut c_void;
 
 /// A memory handle for other processes.
@@ -47,7 +47,7 @@ pub(crate) struct IpcMemHandle {
     pub(crate) reserved: [u8; 64],
 }
 
-/// A location of memory; kind 1 is a device.
+/// A memory location; kind 1 is a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct MemLocation {
@@ -55,7 +55,7 @@ pub(crate) struct MemLocation {
     pub(crate) number: c_int,
 }
 
-/// The kind of memory to create; kind 1, the only one, is pinned.
+/// The properties of memory to create. Kind 1, the only one, is pinned.
 #[repr(C)]
 pub(crate) struct MemAllocationProp {
     pub(crate) kind: c_int,
@@ -66,7 +66,7 @@ pub(crate) struct MemAllocationProp {
 }
 
 impl MemAllocationProp {
-    /// Describes memory of a device.
+    /// Describes memory on a device.
     pub(crate) const fn of_device(number: c_int) -> Self {
         Self {
             kind: 1,
@@ -78,7 +78,7 @@ impl MemAllocationProp {
     }
 }
 
-/// An access right to memory; flags 3 mean reading and writing.
+/// Access permissions for memory. Flags of 3 permit reading and writing.
 #[repr(C)]
 pub(crate) struct MemAccessDesc {
     pub(crate) location: MemLocation,
@@ -136,15 +136,15 @@ functions! {
 }
 
 impl Driver {
-    /// The driver's text for a result.
+    /// The driver's message for a result code.
     pub(crate) fn text(&self, code: Code) -> String {
         let mut text = std::ptr::null();
-        // SAFETY: `text` is written for the duration of the call.
+        // SAFETY: `text` is valid for the duration of the call.
         let known = unsafe { self.cuGetErrorString(code, &raw mut text) } == SUCCESS;
         if !known || text.is_null() {
             return format!("unrecognized error code {code}");
         }
-        // SAFETY: The driver gives a text that ends with a null byte and lasts forever.
+        // SAFETY: The driver returns a NUL-terminated string that is never freed.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }

@@ -1,7 +1,7 @@
 //! Tables of a library's functions.
 
 /// Declares a table of functions. Each function is looked up when the library is loaded, so a
-/// library that lacks one is refused as a whole, and no call can fail for that reason.
+/// library that lacks any of them is rejected as a whole, and no call can fail for that reason.
 macro_rules! functions {
     (
         $(#[$about:meta])*
@@ -14,28 +14,28 @@ macro_rules! functions {
         pub(crate) struct $table {
             $($function: unsafe extern "C" fn($($kind),*) -> std::ffi::c_int,)*
             /// The functions exist for as long as the library is loaded, which is forever, because
-            /// its threads and handlers can't be withdrawn.
+            /// its threads and handlers can't be removed.
             _library: std::mem::ManuallyDrop<libloading::Library>,
         }
 
         #[allow(non_snake_case, reason = "the functions have their names in C")]
         impl $table {
-            /// Loads the library; `None` if the machine has none.
+            /// Loads the library. Returns `None` if the machine doesn't have it.
             ///
             /// # Errors
             ///
-            /// If the library lacks a function.
+            /// Returned if the library lacks a function.
             pub(crate) fn load() -> Result<Option<Self>, String> {
-                // SAFETY: The library is NVIDIA's or takes its place; what it does when it
-                // is loaded is the choice of who installed it.
+                // SAFETY: The library is NVIDIA's or a replacement for it, and the person who
+                // installed it is responsible for what it does when it is loaded.
                 let Ok(library) = (unsafe { libloading::Library::new($library) }) else {
                     return Ok(None);
                 };
                 let library = std::mem::ManuallyDrop::new(library);
                 $(
                     let name = concat!(stringify!($function), "\0");
-                    // SAFETY: NVIDIA documents the function with these arguments and result, and
-                    // keeps the ABI of a name forever.
+                    // SAFETY: NVIDIA documents the function with these arguments and this result,
+                    // and never changes the ABI of a function name.
                     let $function = *unsafe { library.get(name.as_bytes()) }.map_err(|_| {
                         concat!($library, " has no function ", stringify!($function)).to_owned()
                     })?;
@@ -44,14 +44,14 @@ macro_rules! functions {
             }
 
             $(
-                /// Calls the function of this name.
+                /// Calls the function with this name.
                 ///
                 /// # Safety
                 ///
-                /// As documented by NVIDIA: pointers are valid for the call, handles and
-                /// addresses are the driver's and alive.
+                /// As documented by NVIDIA: pointers must be valid for the call, and handles and
+                /// addresses must come from the driver and be alive.
                 pub(crate) unsafe fn $function(&self, $($argument: $kind),*) -> std::ffi::c_int {
-                    // SAFETY: The caller keeps the contract.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { (self.$function)($($argument),*) }
                 }
             )*

@@ -1,4 +1,4 @@
-//! Copies on streams.
+//! Tests of copies on streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use galatea_devices::{Error, HostBuffer};
 
 use crate::support::{Violations, devices, expecting, with_stand_in};
 
-/// Bytes that report when their memory is dropped.
+/// Bytes that record when their memory is dropped.
 struct Told(Vec<u8>, Arc<AtomicBool>);
 
 impl AsRef<[u8]> for Told {
@@ -57,8 +57,8 @@ fn work_is_done_later_and_holds_what_it_uses() {
         stream.upload(Told(vec![5; 4], dropped.clone()), &memory).unwrap();
         let event = stream.record().unwrap();
         assert_eq!((event.is_done(), dropped.load(Ordering::SeqCst)), (Ok(false), false));
-        // The memory is released only after it has been copied; otherwise, the stand-in would
-        // complain.
+        // The memory is released only after it has been copied. Otherwise, the stand-in would
+        // report an error.
         let download = stream.download(&memory, devices.host_memory(4)).unwrap();
         drop(memory);
         event.wait().unwrap();
@@ -128,8 +128,8 @@ fn copies_stay_within_memory() {
     });
 }
 
-/// Demonstrates the value of the stand-in's checks: it detects misuse that this crate's types
-/// forbid.
+/// Demonstrates the value of the stand-in's checks, which detect misuse that this crate's types
+/// prevent.
 #[test]
 fn the_stand_in_sees_a_stream_that_two_threads_share() {
     let test = "copies::the_stand_in_sees_a_stream_that_two_threads_share";
@@ -181,7 +181,7 @@ fn single_copies_share_streams_and_are_done_when_they_return() {
                         devices.to_device(vec![value, round, 0, 0], &first).unwrap();
                         assert_eq!(devices.to_host(&first).unwrap()[..], [value, round, 0, 0]);
                         devices.copy(&first, &second).unwrap();
-                        // Another stream doesn't wait for the one that copies.
+                        // The other stream doesn't wait for the stream that is copying.
                         let other = second.device().stream().unwrap();
                         let copied = other.download(&second, devices.host_memory(4)).unwrap();
                         assert_eq!(copied.wait().unwrap()[..], [value, round, 0, 0]);

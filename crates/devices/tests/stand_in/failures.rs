@@ -1,4 +1,4 @@
-//! Driver failures and lost devices.
+//! Tests of driver failures and lost devices.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use galatea_devices::{Devices, Error};
 
 use crate::support::{devices, lose, with_stand_in};
 
-/// A loss handler, and the messages that it receives.
+/// Installs a loss handler and returns the messages that it receives.
 fn listen(devices: &Devices) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let told = heard.clone();
@@ -56,7 +56,7 @@ fn a_failure_that_goes_away_is_that_of_one_call() {
         assert!(matches!(error, Error::Driver { call: "cuMemcpyAsync", code: 1, .. }));
         assert_eq!(error.to_string(), "invalid argument");
         stream.record().unwrap();
-        // The copy is queued, and the event that should follow it fails.
+        // The copy is queued, but recording the event that should follow it fails.
         assert!(stream.download(&memory, devices.host_memory(4)).is_err());
         let read = stream.download(&memory, devices.host_memory(4)).unwrap().wait().unwrap();
         assert_eq!((&read[..], device.is_lost()), (&[1; 4][..], false));
@@ -82,7 +82,7 @@ fn a_lost_device_says_so_and_others_go_on() {
         assert_eq!(error.to_string(), "GPU 0 is lost: unspecified launch failure");
         assert!(lost.is_lost() && !good.is_lost());
         assert_eq!(second.unwrap()[..], [3; 4]);
-        // Every later call returns the same error, without calling the driver.
+        // Every later call returns the same error without calling the driver.
         assert_eq!(lost.allocate(1).unwrap_err(), error);
         assert_eq!(lost.stream().unwrap_err(), error);
         assert_eq!(lost.memory().unwrap_err(), error);

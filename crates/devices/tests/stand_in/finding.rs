@@ -1,4 +1,4 @@
-//! The devices that are found, and the notes about them.
+//! Tests of the devices that are found and the notes about them.
 
 use galatea_devices::{DeviceNote, DeviceSearchResult, Devices, NoteLevel, PoolSizes};
 
@@ -10,7 +10,7 @@ fn texts(notes: Vec<DeviceNote>) -> Vec<(NoteLevel, String)> {
 
 #[test]
 fn without_a_driver_there_is_nothing() {
-    // No stand-in is in the library path of this process.
+    // This process's library path doesn't contain a stand-in.
     let DeviceSearchResult { devices, notes } = Devices::find(0.0);
     if devices.is_empty() {
         assert_eq!(notes, []);

@@ -1,8 +1,8 @@
-//! The crate against a driver that stands in for NVIDIA's (tests/devices): devices simulated in
-//! memory, work that is done late, failures and lost devices.
+//! Tests of the crate with a stand-in for NVIDIA's driver (tests/devices), which simulates devices
+//! in memory, performs work late, and causes failures and device losses.
 //!
-//! Each test runs in a process of its own with the environment that it needs. It fails if the
-//! stand-in saw a rule broken or something left behind.
+//! Each test runs in its own process with the environment that it requires. A test fails if the
+//! stand-in detects a violated rule or a leaked resource.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![allow(clippy::disallowed_methods, reason = "a test's process knows itself by a variable")]

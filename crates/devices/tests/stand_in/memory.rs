@@ -1,4 +1,4 @@
-//! Memory: its size, its owners, its use in other processes, and its growth.
+//! Tests of memory: its size, owners, growth, and use in other processes.
 
 use std::fs;
 use std::process::Command;

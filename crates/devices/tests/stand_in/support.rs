@@ -1,4 +1,4 @@
-//! Runs a test in a process that finds the stand-in.
+//! Runs tests in processes that find the stand-in driver.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,23 +6,23 @@ use std::process::Command;
 
 use galatea_devices::{DeviceSearchResult, Devices, PoolSizes};
 
-/// The variable that names the test's directory, in the test's process.
+/// The environment variable that contains the test's directory, in the test's process.
 const DIRECTORY: &str = "STAND_IN_DIRECTORY";
 
-/// The expected complaints of the stand-in in a test.
+/// The errors that the stand-in is expected to report in a test.
 pub(crate) enum Violations {
     None,
-    /// One line that contains this text, and no other.
+    /// A single line, which contains this string.
     One(&'static str),
 }
 
-/// Runs `body` in a process with the stand-in and these variables.
+/// Runs `body` in a process with the stand-in and these environment variables.
 pub(crate) fn with_stand_in(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
     let _ = expecting(&Violations::None, test, variables, body);
 }
 
-/// Like [`with_stand_in`], for a test in which the stand-in complains. Returns how often the test
-/// called each function, in the process that doesn't run it.
+/// Like [`with_stand_in`], but for a test in which the stand-in reports errors. In the process that
+/// doesn't run the test, returns how often the test called each function.
 pub(crate) fn expecting(
     violations: &Violations,
     test: &str,
@@ -67,7 +67,7 @@ fn build(directory: &Path, name: &str) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The stand-in's devices, with pools of the usual size.
+/// The stand-in's devices with pools of the usual size.
 pub(crate) fn devices() -> Devices {
     let DeviceSearchResult { devices, notes } = Devices::find(0.0);
     assert_eq!(notes, []);
