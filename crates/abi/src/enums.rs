@@ -113,7 +113,7 @@ enumerations! {
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2,
     }
-    /// How a request is released, as a bit mask.
+    /// The way in which a request is released, as a bit mask.
     TRITONSERVER_RequestReleaseFlag {
         TRITONSERVER_REQUEST_RELEASE_ALL = 1,
         TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2,
@@ -122,7 +122,7 @@ enumerations! {
     TRITONSERVER_ResponseCompleteFlag {
         TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1,
     }
-    /// The model control mode, which determines what decides which models are loaded.
+    /// The model control mode, which determines how models are loaded and unloaded.
     TRITONSERVER_ModelControlMode {
         TRITONSERVER_MODEL_CONTROL_NONE = 0,
         TRITONSERVER_MODEL_CONTROL_POLL = 1,
@@ -133,7 +133,7 @@ enumerations! {
         TRITONSERVER_RATE_LIMIT_OFF = 0,
         TRITONSERVER_RATE_LIMIT_EXEC_COUNT = 1,
     }
-    /// How a model supports batching, as a bit mask.
+    /// A model's support for batching, as a bit mask.
     TRITONSERVER_ModelBatchFlag {
         TRITONSERVER_BATCH_UNKNOWN = 1,
         TRITONSERVER_BATCH_FIRST_DIM = 2,

@@ -32,7 +32,7 @@ pub use fingerprint::BackendFingerprint;
 pub use galatea_infer::LogLevel;
 pub use shared_library::is_library_truncated;
 
-/// How the engine may call a backend's instances.
+/// The ways in which the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExecutionPolicy {
     /// An execution takes time, so each instance gets its own thread.
@@ -238,7 +238,7 @@ pub enum ResponseOutcome {
     Cancelled,
 }
 
-/// How the engine may create a model's instances.
+/// The ways in which the engine may create a model's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InstanceCreation {
     /// One at a time.

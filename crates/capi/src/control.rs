@@ -326,7 +326,7 @@ const _: TRITONSERVER_MetricsFormatted = TRITONSERVER_MetricsFormatted;
 ///
 /// # Safety
 ///
-/// `metrics` must be null or metrics, and the out pointers must be null or valid for writes.
+/// `metrics` must be null or refer to metrics, and the out pointers must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
     metrics: *mut TRITONSERVER_Metrics,
@@ -353,7 +353,7 @@ const _: TRITONSERVER_MetricsDelete = TRITONSERVER_MetricsDelete;
 ///
 /// # Safety
 ///
-/// `metrics` must be null or metrics that are not in use.
+/// `metrics` must be null or refer to metrics that are not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(
     metrics: *mut TRITONSERVER_Metrics,

@@ -29,9 +29,9 @@
 //!
 //! # What it is not
 //!
-//! The crate doesn't know any protocol, nor the memory of Triton's stub processes, whose names it
-//! rejects (`key`). Anonymous memory that the server shares with its own workers is copied in the
-//! same way ([`SharedMemory`]).
+//! The crate knows no protocol, and doesn't handle the memory of Triton's stub processes, whose
+//! names it rejects (`key`). Anonymous memory that the server shares with its own workers is copied
+//! in the same way ([`SharedMemory`]).
 
 #![deny(
     clippy::unwrap_used,

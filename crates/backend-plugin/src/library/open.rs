@@ -176,7 +176,7 @@ impl BackendEntryPoints {
     };
 
     fn of(library: &Library, path: &Path) -> Result<Self, Status> {
-        // SAFETY: by its name, each function has the type that the header gives it.
+        // SAFETY: each function has the type that the header declares for its name.
         unsafe {
             let execute = function(library, c"TRITONBACKEND_ModelInstanceExecute").ok_or_else(|| {
                 Status::not_found(format!(
