@@ -326,7 +326,8 @@ const _: TRITONSERVER_MetricsFormatted = TRITONSERVER_MetricsFormatted;
 ///
 /// # Safety
 ///
-/// `metrics` must be null or refer to metrics, and the out pointers must be null or valid for writes.
+/// `metrics` must be null or refer to metrics, and the out pointers must be null or valid for
+/// writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
     metrics: *mut TRITONSERVER_Metrics,
