@@ -1,5 +1,5 @@
-//! Exports the program's functions, so that backends in libraries find them, and names the commit
-//! that the program is made from.
+//! Exports the program's functions, so that backend libraries can find them, and records the commit
+//! from which the program is built.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,13 +9,13 @@ fn main() {
     println!("cargo::rustc-link-arg-bins=-rdynamic");
     println!("cargo::rerun-if-env-changed=GALATEA_COMMIT");
     println!("cargo::rerun-if-changed=build.rs");
-    // Builds from an archive, without git, name it in the variable, or don't name it.
+    // Builds from an archive, without git, specify the commit in the variable or not at all.
     if std::env::var_os("GALATEA_COMMIT").is_some() {
         return;
     }
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return };
     println!("cargo::rustc-env=GALATEA_COMMIT={commit}");
-    // Each commit, and each change of the branch, adds a line there.
+    // Each commit and each branch switch adds a line to this log.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
         && Path::new(&log).exists()
     {
@@ -23,7 +23,7 @@ fn main() {
     }
 }
 
-/// The first line that git prints; none without git or a repository.
+/// The first line of git's output; `None` without git or a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

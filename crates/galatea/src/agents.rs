@@ -1,9 +1,9 @@
-//! Repository agents, asked before a model is defined.
+//! Repository agents, called before a model is defined.
 //!
-//! The agents may refuse the model or move it to another directory, so they come before
-//! its configuration counts: the model is defined from what they leave. The engine knows
-//! them only as [`ModelAgents`], three calls that report what happens to the model, and a
-//! drop that ends them.
+//! The agents may refuse the model or move it to another directory, so they run before its
+//! configuration takes effect: the model is defined from what they leave. The engine sees them only
+//! as [`ModelAgents`]: three calls report what happens to the model, and dropping the value ends
+//! the agents.
 
 use std::path::Path;
 
@@ -14,20 +14,20 @@ use galatea_infer::Status;
 use galatea_pbtxt::read_config;
 use galatea_repository::{ModelDirectory, ModelSource, ScanOptions};
 
-/// The agents of a model, which allow the load.
+/// The agents of a model, after they have approved the load.
 pub(crate) struct AgentApproval {
-    /// The model where they moved it; `None` if they left it where it was.
+    /// The model at its new location; `None` if the agents didn't move it.
     pub(crate) moved_to: Option<ModelSource>,
     /// The agents.
     pub(crate) agents: Box<dyn ModelAgents>,
 }
 
-/// Asks a model's agents; `None` if it has none.
+/// Calls a model's agents; returns `None` if it has none.
 ///
 /// # Errors
 ///
-/// Why an agent refuses the load, or why the directory that they moved the model to can't
-/// be read.
+/// Returns the reason why an agent refuses the load, or why the directory to which the agents moved
+/// the model can't be read.
 pub(crate) fn visit_agents(
     agents: &Agents,
     source: &ModelSource,
@@ -38,7 +38,7 @@ pub(crate) fn visit_agents(
     if named.is_empty() {
         return Ok(None);
     }
-    // They may read any file.
+    // Agents may read any file.
     source.directory.fetch()?;
     let name = &source.name;
     let location = source.directory.path();
@@ -60,7 +60,7 @@ pub(crate) fn visit_agents(
     Ok(Some(AgentApproval { moved_to, agents }))
 }
 
-/// The configuration in a directory as JSON; an empty one if there is none, as in Triton.
+/// The configuration in a directory, as JSON. As in Triton, it is empty if the directory has none.
 fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
     let source = ModelSource::at(name, path, options).ok();
     let draft = source
@@ -69,8 +69,8 @@ fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
     draft.unwrap_or_default().to_json()
 }
 
-/// Agents with the directory that they found the model in. A temporary directory is
-/// removed with its last user, and they may have moved the model to a path inside of it.
+/// The agents, with the directory in which they found the model. A temporary directory is removed
+/// with its last user, and the agents may have moved the model to a path inside it.
 struct ChainWithDirectory {
     chain: AgentChain,
     /// Dropped after the agents.

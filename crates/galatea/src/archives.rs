@@ -1,4 +1,4 @@
-//! The archives of models that SageMaker puts on the disk.
+//! Model archives that SageMaker places on disk.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,10 +8,10 @@ use galatea_control::{ArchiveInspector, ArchiveLayout};
 use galatea_infer::{Pass, api};
 use galatea_pbtxt::CONFIG_TEXT_BYTES_MAX;
 
-/// The name of a model's configuration.
+/// The file name of a model's configuration.
 const CONFIGURATION: &str = "config.pbtxt";
 
-/// Reads the layout of archives. Their paths were checked before.
+/// A reader of archive layouts. The paths have already been checked.
 #[derive(Debug)]
 pub(crate) struct DiskArchives;
 
@@ -21,9 +21,9 @@ impl ArchiveInspector for DiskArchives {
     }
 }
 
-/// As in Triton, an archive with a configuration is a model. Otherwise its ensemble is the
-/// model that is meant, or the last of the others. They are taken by their names, because the
-/// order of a directory's entries is by chance.
+/// As in Triton, an archive with a configuration is a model. Otherwise the intended model is the
+/// ensemble in the archive, or else the last of the other models. Entries are sorted by name,
+/// because directory order is arbitrary.
 fn layout(archive: &Path) -> ArchiveLayout {
     if archive.join(CONFIGURATION).exists() {
         return ArchiveLayout::Model;
@@ -42,9 +42,9 @@ fn layout(archive: &Path) -> ArchiveLayout {
     ArchiveLayout::Repository(ensemble.or_else(|| names.pop()).unwrap_or_default())
 }
 
-/// Returns true if a configuration has the platform of ensembles, in Triton's spelling.
+/// Returns true if a configuration specifies the ensemble platform, in Triton's spelling.
 fn is_ensemble(path: &Path) -> bool {
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     if !path.is_file() {
         return false;
     }

@@ -5,10 +5,11 @@ use std::path::Path;
 use galatea_backend_plugin::Plugins;
 use galatea_config::nearest;
 
-/// More entries of the directory of backends are not looked at.
+/// The maximum number of backend-directory entries to examine.
 const ENTRIES_MAX: usize = 1000;
 
-/// Names a backend that was probably meant, and the library that a backend of this name needs.
+/// Suggests a backend that was probably meant, and names the library that a backend with this name
+/// needs.
 pub(crate) fn advice(name: &str, built_in: &[&str], directory: &Path) -> String {
     let mut known: Vec<String> = built_in.iter().map(|&one| one.to_owned()).collect();
     known.extend(installed(directory));

@@ -1,5 +1,5 @@
-//! Finds the backend of each model: a built-in one, which is created when the first model
-//! asks for it, or a library.
+//! Finds the backend for each model: either a library or a built-in backend, which is created when
+//! the first model requests it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -37,13 +37,12 @@ const IDENTITY: &str = "identity";
 const PYTHON: &str = "python";
 const TOKEN_COUNTER: &str = "token_counter";
 
-/// Built-in backends that give way to a library of the same name in the directory of
-/// backends. `onnxruntime` does not give way: this server has it built in even if Triton's
-/// whole directory of backends was copied.
+/// Built-in backends that give way to a library of the same name in the backend directory.
+/// `onnxruntime` does not: this server uses its built-in version even if Triton's whole backend
+/// directory was copied.
 const REPLACEABLE: [&str; 3] = [FIL, IDENTITY, TOKEN_COUNTER];
 
-/// The settings that the backend `onnxruntime` reads; no other backend that is
-/// built in has any.
+/// The settings that the `onnxruntime` backend reads. No other built-in backend has settings.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
     "default-max-batch-size",
     "enable-global-threadpool",
@@ -53,9 +52,9 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
 
 const BUILT_IN: [&str; 6] = [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, PYTHON, TOKEN_COUNTER];
 
-/// The file of a backend that is written in Python.
+/// The file that implements a Python-based backend.
 const PYTHON_FILE: &str = "model.py";
-/// The environment of such a backend.
+/// The packed environment of a Python-based backend.
 const PYTHON_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
 
 /// Backends by name.
@@ -65,7 +64,7 @@ pub(crate) struct Backends {
     allocator: Option<AllocatorTuning>,
     log: LogSink,
     built_in: Lock<BTreeMap<String, BuiltInBackend>>,
-    /// The replaced backends that the log has mentioned.
+    /// The replaced backends that have already been logged.
     replaced: Lock<BTreeSet<String>>,
     plugins: Arc<Plugins>,
     python: Arc<PythonAccess>,
@@ -74,21 +73,21 @@ pub(crate) struct Backends {
     ledger: Arc<Ledger>,
 }
 
-/// A built-in backend that was created.
+/// A built-in backend that has been created.
 struct BuiltInBackend {
     backend: Arc<dyn Backend>,
-    /// The library that executes its models, if it needs one.
+    /// The library that executes the backend's models, if it needs one.
     library: Option<PathBuf>,
 }
 
-/// A backend that a model uses, for the log.
+/// A backend in use by a model, for the log.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BackendInUse {
     pub(crate) name: String,
-    /// Its library, or the one that a built-in backend uses.
+    /// The backend's library, or the library that a built-in backend uses.
     pub(crate) library: Option<PathBuf>,
     pub(crate) is_built_in: bool,
-    /// Its settings as backends read them.
+    /// The settings, in the form that backends read.
     pub(crate) config: String,
 }
 
@@ -96,17 +95,18 @@ pub(crate) struct BackendInUse {
 pub(crate) struct BackendRequest<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
-    /// The library that the configuration names, if it does.
+    /// The library that the configuration specifies; empty if none.
     pub(crate) runtime: &'a str,
-    /// The model's directories, which may hold libraries. `None` if a client sent the files,
-    /// because a client must not bring code.
+    /// The model's directories, which may contain libraries. `None` if a client sent the files,
+    /// because clients must not bring code.
     pub(crate) directories: Option<&'a [&'a Path]>,
-    /// A parameter of the configuration.
+    /// Looks up a parameter of the configuration.
     pub(crate) parameter: &'a dyn Fn(&str) -> Option<&'a str>,
 }
 
 impl Backends {
-    /// Creates no backend yet. Libraries will know the server by the reserved address.
+    /// Creates the registry without any backend. Libraries will identify the server by the reserved
+    /// address.
     pub(crate) fn new(
         settings: Arc<Settings>,
         environment: Environment,
@@ -135,15 +135,15 @@ impl Backends {
         }
     }
 
-    /// Charges the memory that backends take for requests to a ledger with a limit.
+    /// Charges the memory that backends allocate for requests to a ledger with a limit.
     pub(crate) fn charging(self, ledger: Arc<Ledger>) -> Self {
         Self { ledger, ..self }
     }
 
-    /// The backend that a model asks for, in this order: a library beside the model or one
-    /// that its configuration names; a built-in backend that is not replaceable; a library in
-    /// the directory of backends; a replaceable built-in backend. If there is none, loading
-    /// a model with it fails with the reason.
+    /// Finds the backend that a model requests, in this order: a library next to the model or named
+    /// by its configuration; a built-in backend that is not replaceable; a library in the backend
+    /// directory; a replaceable built-in backend. If none is found, every load with the returned
+    /// backend fails with the reason.
     pub(crate) fn get(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let name = request.backend;
         if self.is_in_sandbox(request) {
@@ -154,7 +154,7 @@ impl Backends {
             None => (SearchScope::BackendDirectory, false),
         };
         let is_built_in = BUILT_IN.contains(&name);
-        // The usual name of the library means the same as no name.
+        // The default library name is equivalent to no name.
         let names_another =
             !request.runtime.is_empty() && request.runtime != format!("libtriton_{name}.so");
         let runtime = request.runtime;
@@ -177,7 +177,7 @@ impl Backends {
         if name == ENSEMBLE { built_in } else { self.plugins.wrap_with_strategies(built_in, scope) }
     }
 
-    /// The advice for a model whose backend is found nowhere.
+    /// The advice for a model whose backend can't be found.
     pub(crate) fn advice(&self, request: &BackendRequest<'_>) -> Option<String> {
         let (name, directory) = (request.backend, &self.settings.backend_directory);
         let beside = request.directories.unwrap_or_default();
@@ -198,12 +198,12 @@ impl Backends {
         }
         let settings = python::confinement(&self.own_settings(name), &self.own_settings(PYTHON));
         let confinement = settings.and_then(|settings| settings.tightened(request.parameter));
-        // A load with a wrong value fails there.
+        // A load with an invalid value fails later, when the backend reads it.
         confinement.map_or(true, |confinement| confinement.sandbox)
     }
 
-    /// The same as `get` for models in the sandbox. They may write in their version's directory,
-    /// so a library there does not count; and one that they ask for would not be held by it.
+    /// Same as `get`, for sandboxed models. Such models may write to their version directory, so a
+    /// library there is ignored. The sandbox would not confine a library that they request.
     fn get_in_sandbox(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let (name, runtime) = (request.backend, request.runtime);
         let usual = ["", PYTHON_FILE, &format!("libtriton_{name}.so")].contains(&runtime);
@@ -228,7 +228,7 @@ impl Backends {
         }
     }
 
-    /// Logs once that a library replaces a built-in backend.
+    /// Logs that a library replaces a built-in backend, once per backend.
     fn log_replaced_once(&self, name: &str) {
         let mut replaced = self.replaced.lock("log a replaced backend once");
         if replaced.insert(name.to_owned()) {
@@ -249,7 +249,7 @@ impl Backends {
         name: &str,
         create: impl FnOnce(&Self) -> Result<BuiltInBackend, Status>,
     ) -> Arc<dyn Backend> {
-        // Held while a backend is created, so that each is created once.
+        // The lock is held during creation, so that each backend is created only once.
         let mut built_in = self.built_in.lock("find or create a backend");
         if let Some(known) = built_in.get(name) {
             return known.backend.clone();
@@ -260,13 +260,12 @@ impl Backends {
                 built_in.insert(name.to_owned(), new);
                 backend
             }
-            // A failure is not kept: the next attempt may succeed, and names come from clients.
+            // Failures are not cached: the next attempt may succeed, and names come from clients.
             Err(reason) => Arc::new(UnavailableBackend { reason }),
         }
     }
 
-    /// The backends that models use, without that of ensembles, which users don't see as a
-    /// backend.
+    /// The backends in use, except the one for ensembles, which users don't see as a backend.
     pub(crate) fn in_use(&self) -> Vec<BackendInUse> {
         let built_in = self.built_in.lock("list the backends");
         let created = built_in.iter().map(|(name, one)| (name.clone(), one.library.clone(), true));
@@ -301,7 +300,7 @@ impl Backends {
         settings_for(backend, &self.settings.backend_settings)
     }
 
-    /// The backend for models in Python, or one that is written in Python itself.
+    /// Creates the backend for Python models, or a Python-based backend.
     fn python(
         &self,
         name: &str,
@@ -328,13 +327,13 @@ impl Backends {
         Ok(BuiltInBackend { backend, library: None })
     }
 
-    /// The backend with this name, if it is written in Python and Galatea executes it.
+    /// Finds the backend with this name, if it is Python-based and Galatea executes it.
     fn written_in_python(&self, name: &str) -> Option<PythonBasedBackend> {
         let uses_library = python::uses_library(&self.own_settings(PYTHON));
         if uses_library { None } else { self.script(name) }
     }
 
-    /// The script that makes a backend one that is written in Python.
+    /// Finds the script that makes a backend Python-based.
     fn script(&self, name: &str) -> Option<PythonBasedBackend> {
         let directory = self.settings.backend_directory.join(name);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
@@ -358,7 +357,7 @@ impl Backends {
         let path = found.map_err(Status::not_found)?;
         let log = self.log.clone();
         let options = BackendOptions {
-            // The processors that the process may use: its affinity and the quota of its group.
+            // The processors that the process may use, given its affinity and its cgroup quota.
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
@@ -373,7 +372,7 @@ impl Backends {
     }
 }
 
-/// The settings of plug-ins: their own, and those that Triton sets for all of them.
+/// The settings of plug-ins: their own, and those that Triton sets for every plug-in.
 fn plugin_settings(
     settings: &Arc<Settings>,
     reserved: &ReservedAddress,
@@ -381,7 +380,7 @@ fn plugin_settings(
     devices: Devices,
 ) -> PluginSettings {
     let all = settings.clone();
-    // Triton's, where no GPU is used, is that of its build.
+    // Without GPUs, Triton reports the minimum of its build.
     let min_capability = settings.gpus.shown_minimum(!support.gpus.is_empty(), 6.0);
     let server = galatea_backend_plugin::ServerPointer::default();
     server.set(reserved.address());
@@ -407,7 +406,7 @@ fn plugin_settings(
     }
 }
 
-/// The settings of one backend. Its own settings override those for all backends.
+/// The settings of one backend. Backend-specific settings override those for all backends.
 fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, String> {
     let pairs = |wanted: &str| {
         let chosen: Vec<(String, String)> = settings
@@ -428,7 +427,7 @@ fn is_replaced(name: &str, settings: &Settings) -> bool {
     is_replaceable && Plugins::is_installed(name, &settings.backend_directory)
 }
 
-/// The settings for built-in backends that don't read them.
+/// The settings that were specified for built-in backends that don't read them.
 pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSetting> {
     settings.backend_settings.iter().filter(|setting| match setting.backend.as_str() {
         ONNXRUNTIME => !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str()),
@@ -439,7 +438,7 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
     })
 }
 
-/// Takes the place of a backend that could not be created; every load fails with the reason.
+/// Stands in for a backend that could not be created; every load fails with the reason.
 struct UnavailableBackend {
     reason: Status,
 }

@@ -1,4 +1,4 @@
-//! The tables that the log shows once the models are loaded.
+//! The tables that are logged once the models are loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,17 +11,16 @@ use galatea_telemetry::{Logger, Table};
 use crate::backends::BackendInUse;
 use crate::flags::Settings;
 
-/// The parts that the server uses.
+/// The components shown in the banner.
 pub(crate) struct BannerContents<'a> {
     pub(crate) agents: &'a BTreeSet<(String, PathBuf)>,
     pub(crate) backends: &'a [BackendInUse],
     pub(crate) devices: &'a Devices,
-    /// Number and name of each GPU that metrics show.
+    /// The number and name of each GPU that metrics show.
     pub(crate) measured_gpus: Vec<(u32, String)>,
 }
 
-/// Logs the repository agents and backends in use, the state of the models, and the options
-/// of the server.
+/// Logs the repository agents and backends in use, the state of the models, and the server options.
 pub(crate) fn log_summary(
     logger: &Logger,
     control: &dyn ServerControl,
@@ -82,7 +81,7 @@ fn status(entry: &RepositoryEntry) -> Option<String> {
     })
 }
 
-/// The options, in Triton's order. Options without a meaning here are left out.
+/// The options, in Triton's order. Options that have no meaning here are left out.
 fn options(metadata: &ServerMetadata, settings: &Settings, gpus: &[i32]) -> Table {
     let mut table = Table::for_console(["Option", "Value"]);
     let number = |on: bool| String::from(if on { "1" } else { "0" });
@@ -114,7 +113,7 @@ fn options(metadata: &ServerMetadata, settings: &Settings, gpus: &[i32]) -> Tabl
     table
 }
 
-/// The pools that were set, and those of the other GPUs.
+/// The memory pools that were configured, and the defaults for the other GPUs.
 fn pools(settings: &Settings, gpus: &[i32]) -> BTreeMap<i32, u64> {
     let mut pools = settings.gpus.pools.devices.clone();
     for gpu in gpus {

@@ -1,4 +1,4 @@
-//! Lines that C code writes to the log.
+//! Log lines written by C code.
 
 use core::any::Any;
 
@@ -8,7 +8,7 @@ use galatea_telemetry::{LogFormat, LogOptions, Logger, SourcePosition};
 
 use crate::environment::Environment;
 
-/// Lets C code write to this log, unless another log was installed before.
+/// Lets C code write to this log, unless another log is already installed.
 pub(crate) fn use_for_c(logger: Logger) {
     install(Box::new(CLog(logger)));
 }
@@ -19,7 +19,7 @@ pub(crate) fn of_process() -> Option<Logger> {
     log.downcast_ref::<CLog>().map(|log| log.0.clone())
 }
 
-/// The first log of a process that creates servers for C: on the console.
+/// The initial log of a process that creates servers for C: it writes to the console.
 #[must_use]
 pub fn console_log() -> Box<dyn Log> {
     let quote = Environment::read().quote_log_messages;

@@ -1,4 +1,4 @@
-//! The response cache that the settings ask for.
+//! The response cache that the settings specify.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use serde_json::{Map, Value};
 
 use crate::flags::Settings;
 
-/// The cache that is built in.
+/// The name of the built-in cache.
 pub(crate) const LOCAL: &str = "local";
 const SIZE: &str = "size";
 
-/// Makes the cache, if one is asked for. A library wins over the cache that is built in.
+/// Creates the cache, if one is requested. A library takes precedence over the built-in cache.
 ///
 /// # Errors
 ///
-/// The mistake in its configuration, or the failure of its library.
+/// Returns an error if the cache's configuration is invalid or its library fails.
 pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>, Status> {
     let Some(chosen) = &settings.cache else { return Ok(None) };
     if chosen.names_others {
@@ -34,11 +34,11 @@ pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>
     Ok(Some(Arc::new(PluginCache::open(directory, &chosen.name, &chosen.config)?)))
 }
 
-/// The size in the local cache's configuration: a text or a number. As in Triton, what follows
-/// the digits of a text is not read, and other settings are ignored.
+/// The size in the local cache's configuration: a string or a number. As in Triton, anything after
+/// the digits of a string is ignored, and so are other settings.
 fn local_byte_size(config: &str) -> Result<usize, Status> {
     let failed = |reason: &str| format!("Failed to initialize LocalCache: {reason}");
-    // As in Triton, what is no object has no size.
+    // As in Triton, a value that isn't an object has no size.
     let settings: Map<String, Value> = serde_json::from_str(config).unwrap_or_default();
     let value = settings.get(SIZE).ok_or_else(|| {
         Status::invalid_argument(failed("config didn't contain a valid 'size' field."))
@@ -51,7 +51,7 @@ fn local_byte_size(config: &str) -> Result<usize, Status> {
     };
     let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
     let byte_size: u64 = digits[..end].parse().map_err(|_| Status::internal(failed("stoull")))?;
-    // A negative number is a very large one in Triton.
+    // Triton treats a negative number as a very large one.
     let byte_size = usize::try_from(byte_size)
         .ok()
         .filter(|size| !is_negative && isize::try_from(*size).is_ok());

@@ -14,11 +14,11 @@ use galatea_repository::{
 
 use crate::definer::{ModelDefiner, OVERRIDE};
 
-/// Repositories, and what is needed to load models from them.
+/// The repositories, with everything needed to load models from them.
 pub(crate) struct RepositoryCatalog {
     /// The repositories.
     pub(crate) repository: Repository,
-    /// Writes files that come with a load.
+    /// Writes the files that come with a load request.
     pub(crate) overlays: Overlays,
     /// The files to look for in a model's directory.
     pub(crate) options: ScanOptions,
@@ -78,7 +78,7 @@ fn register_status(error: &RegisterError) -> Status {
 }
 
 impl RepositoryCatalog {
-    /// A model that consists of a client's files alone.
+    /// Finds a model that consists only of a client's files.
     fn find_overlay(
         &self,
         name: &str,
@@ -94,7 +94,7 @@ impl RepositoryCatalog {
         if let Err(status) = self.definer.model_code.check_files(files) {
             return problem(status.to_string());
         }
-        // What is wrong with it is told when the model is defined.
+        // Errors in the configuration are reported when the model is defined.
         let text = ConfigDraft::from_json(OVERRIDE, &json).map(|draft| draft.to_pbtxt());
         match self.overlays.model(name, text.ok().as_deref(), files) {
             Ok(source) => {

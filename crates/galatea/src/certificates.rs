@@ -1,4 +1,4 @@
-//! The files of TLS: read at the start, and looked at again while the server runs.
+//! TLS files: read at startup and checked for changes while the server runs.
 
 use std::convert::Infallible;
 use std::fs::OpenOptions;
@@ -18,10 +18,11 @@ use rustix::fs::OFlags;
 
 use crate::flags::tls::{TlsFlags, TlsSettings};
 
-/// The pause between two looks at the files. A change is taken at the second look that sees it.
+/// The interval between checks of the files. A change takes effect at the second check that sees
+/// it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The longest file. Chains and collections of roots are shorter.
+/// The maximum size of a file. Certificate chains and root bundles are smaller.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The certificates of one endpoint.
@@ -32,7 +33,7 @@ pub(crate) struct Certificates {
     logger: Logger,
 }
 
-/// The paths of the files, and their use.
+/// The file paths and what the files are used for.
 struct CertificatePaths {
     flags: TlsFlags,
     certificate: PathBuf,
@@ -42,8 +43,7 @@ struct CertificatePaths {
     protocol: ApplicationProtocol,
 }
 
-/// The first reading of a file, which may be one that can be read only once, such as a pipe; or a
-/// later one.
+/// The first read of a file, which may be readable only once, such as a pipe; or a later read.
 #[derive(Copy, Clone)]
 enum FileReading {
     First,
@@ -51,7 +51,7 @@ enum FileReading {
 }
 
 impl Certificates {
-    /// Reads the files that the settings name. The error names flag and file.
+    /// Reads the files that the settings name. The error names the flag and the file.
     pub(crate) fn open(
         settings: &TlsSettings,
         flags: TlsFlags,
@@ -74,7 +74,7 @@ impl Certificates {
         self.tls.clone()
     }
 
-    /// Looks at the files, and serves what they hold if it has changed.
+    /// Checks the files and serves their contents if they have changed.
     fn look(&mut self) {
         let Self { source, tls, reload, logger } = self;
         let flag = source.flags.certificate;
@@ -97,14 +97,14 @@ impl Certificates {
     }
 }
 
-/// Follows changes of the files.
+/// Watches the files for changes.
 pub(crate) async fn reload_changed(mut certificates: Vec<Certificates>) -> Infallible {
     let Some(logger) = certificates.first().map(|first| first.logger.clone()) else {
         return std::future::pending().await;
     };
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
-        // A file may be on a disk that doesn't answer; signals must not wait for it.
+        // A file may be on an unresponsive disk; signals must not wait for it.
         let looking = tokio::task::spawn_blocking(move || {
             certificates.iter_mut().for_each(Certificates::look);
             certificates
@@ -146,7 +146,7 @@ impl CertificatePaths {
         })
     }
 
-    /// A sentence about a file.
+    /// Builds a message about a file.
     fn about(&self, file: TlsFileRole, what: &str) -> String {
         let (flag, path) = match file {
             TlsFileRole::Certificate => (self.flags.certificate, Some(&self.certificate)),
@@ -187,7 +187,7 @@ fn read(path: &Path, reading: FileReading) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true);
     if matches!(reading, FileReading::Again) {
-        // The open of a named pipe would wait for a writer, and end the following for good.
+        // Opening a named pipe would wait for a writer and stop the watching for good.
         options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     }
     let file = options.open(path)?;
@@ -202,8 +202,8 @@ fn read(path: &Path, reading: FileReading) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Logs failed handshakes in the verbose log, each kind once: clients can cause as many of
-/// them as they want.
+/// Logs failed handshakes in the verbose log, each kind only once, because clients can cause any
+/// number of them.
 fn reporter(flags: TlsFlags, logger: Logger) -> impl Fn(&HandshakeFailure) {
     let logged = AtomicU32::new(0);
     move |failure| {

@@ -1,4 +1,4 @@
-//! Processes that backends started.
+//! Processes started by backends.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use galatea_telemetry::Logger;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Kills the processes that this one started and that still run. A server that ends before
-/// its models are unloaded needs it: the backends will not end their processes.
+/// Kills the child processes that are still running. A server that exits before its models are
+/// unloaded needs this, because the backends will not end their own processes.
 pub(crate) fn kill_all(logger: &Logger) {
     for child in descendants() {
         let result = match kill_process(child, Signal::KILL) {
@@ -19,8 +19,8 @@ pub(crate) fn kill_all(logger: &Logger) {
     }
 }
 
-/// This process's children, and theirs. Those that end leave the system's lists, so all are
-/// found before one is killed.
+/// All descendants of this process. Processes that end disappear from the system's lists, so all
+/// are found before any is killed.
 fn descendants() -> Vec<Pid> {
     let mut found = children(Path::new("/proc/self/task"));
     let mut next = 0;
@@ -32,7 +32,7 @@ fn descendants() -> Vec<Pid> {
     found
 }
 
-/// The children of all threads. It is empty if the kernel doesn't report them.
+/// The children of all threads. The list is empty if the kernel doesn't report them.
 fn children(threads: &Path) -> Vec<Pid> {
     let mut found = Vec::new();
     for thread in fs::read_dir(threads).into_iter().flatten().flatten() {

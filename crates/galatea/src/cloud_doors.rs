@@ -14,11 +14,12 @@ use crate::doors::{DoorSetup, failed};
 use crate::environment::VertexAiVariables;
 use crate::error_paths::DoorServices;
 
-/// The model of requests without one, if the environment names none, as in Triton.
+/// The model for requests that specify none, if the environment doesn't specify one either. Same as
+/// in Triton.
 const UNSPECIFIED_MODEL: &str = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME";
 
 impl DoorSetup<'_> {
-    /// Opens the endpoints of clouds that are allowed. The connections count as those of HTTP.
+    /// Opens the enabled cloud endpoints. Their connections count as HTTP connections.
     pub(crate) fn clouds(&self, connections: &DoorOptions) -> Result<Vec<RunningDoor>, Status> {
         let sagemaker = self.sagemaker(connections.clone())?;
         let vertex_ai = self.vertex_ai(connections.clone())?;
@@ -70,7 +71,7 @@ impl DoorSetup<'_> {
         self.start(name, "Vertex AI HTTPService", &door.address, door, start)
     }
 
-    /// The model of requests that name none: that of the flag, or the only one.
+    /// The model for requests that specify none: the one from the flag, or the only model.
     fn vertex_ai_model(&self) -> Result<String, String> {
         let index = self.server.repository_index(Pass::in_process(), true);
         let ready = index.map_err(|status| status.to_string())?;
@@ -96,7 +97,7 @@ impl DoorSetup<'_> {
     }
 }
 
-/// The paths of requests and of health checks. The texts are Triton's, the misprint too.
+/// The paths for inference requests and health checks. The messages are Triton's, including a typo.
 fn routes(variables: &VertexAiVariables) -> Result<[PathPattern; 2], String> {
     if variables.predict_route.is_empty() {
         return Err(String::from("API_PREDICT_ROUTE is not defined for Vertex AI endpoint"));

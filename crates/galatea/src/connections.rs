@@ -1,4 +1,4 @@
-//! The limits on connections.
+//! Connection limits.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,20 +6,20 @@ use std::time::Instant;
 use galatea_door::{ConnectionLimit, DoorOptions, Timeouts};
 use rustix::process::{Resource, getrlimit};
 
-/// The maximum number of connections to the metrics endpoint, which no other limit
-/// includes: a few scrapers hold one each.
+/// The maximum number of connections to the metrics endpoint. No other limit includes them: a few
+/// scrapers hold one connection each.
 const METRICS_CONNECTIONS_MAX: usize = 128;
 
-/// The limits of connections.
+/// The connection limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionSettings {
-    /// The number of HTTP and gRPC connections that may be open; `None` is what the system allows.
+    /// The maximum number of open HTTP and gRPC connections; `None` means what the system allows.
     pub(crate) max: Option<usize>,
-    /// The number of them that may be HTTP connections.
+    /// The maximum number of HTTP connections among them.
     pub(crate) http_max: Option<usize>,
-    /// The number of them that may be gRPC connections.
+    /// The maximum number of gRPC connections among them.
     pub(crate) grpc_max: Option<usize>,
-    /// The time that HTTP clients may take.
+    /// The timeouts for HTTP clients.
     pub(crate) timeouts: Timeouts,
 }
 
@@ -30,16 +30,17 @@ impl Default for ConnectionSettings {
     }
 }
 
-/// The options of each door.
+/// The connection options of each door.
 pub(crate) struct ConnectionOptions {
-    /// Those of the clouds too: their connections count as HTTP connections.
+    /// The options of the HTTP door and the cloud doors, whose connections count as HTTP
+    /// connections.
     pub(crate) http: DoorOptions,
     pub(crate) grpc: DoorOptions,
     pub(crate) metrics: DoorOptions,
 }
 
 impl ConnectionOptions {
-    /// The options that these settings ask for.
+    /// Builds the options from the settings.
     pub(crate) fn new(settings: &ConnectionSettings) -> Self {
         let all = ConnectionLimit::new(settings.max.unwrap_or_else(default_max));
         let epoch = Instant::now();
@@ -52,27 +53,27 @@ impl ConnectionOptions {
         Self {
             http: options(shared(settings.http_max)),
             grpc: options(shared(settings.grpc_max)),
-            // Metrics tell why clients are refused, so their connections don't count.
+            // Metrics show why clients are refused, so metrics connections don't count.
             metrics: options(vec![ConnectionLimit::new(METRICS_CONNECTIONS_MAX)]),
         }
     }
 }
 
-/// The descriptors that are kept for refusals, for models that are loaded later, and for what
-/// they do.
+/// The file descriptors reserved for refusals, and for models that are loaded later and the files
+/// they open.
 const KEPT_FILES: u64 = 24;
 
-/// The number of connections by default, so that files are left for models.
+/// The default number of connections, which leaves file descriptors for models.
 fn default_max() -> usize {
     usize::try_from(share_of(files_max(), open_files())).unwrap_or(usize::MAX)
 }
 
-/// The number of files that the process may open.
+/// The maximum number of files that the process may open.
 fn files_max() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The number of files that the process has opened, as far as the system tells.
+/// The number of files that the process has open, as far as the system reports it.
 fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }
@@ -81,7 +82,7 @@ fn share_of(files: u64, open: u64) -> u64 {
     files.saturating_sub((files / 8).max(open.saturating_add(KEPT_FILES))).max(1)
 }
 
-/// The number of refused clients that are told why at once, at each of the doors.
+/// The maximum number of refused clients per door that are sent a reason at the same time.
 fn refused_max(files: u64) -> usize {
     usize::try_from((files / 16).clamp(1, 64)).unwrap_or(1)
 }

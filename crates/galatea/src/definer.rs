@@ -1,6 +1,6 @@
-//! From what a scan found to the definition of a model.
+//! Builds model definitions from scan results.
 //!
-//! A server that loads a model and `galatea check` define it in the same way.
+//! A loading server and `galatea check` define models in the same way.
 
 use std::fmt;
 use std::path::Path;
@@ -21,31 +21,31 @@ use crate::backends::{BackendRequest, Backends};
 use crate::model_code::ModelCodePermission;
 use crate::op_libraries;
 
-/// The name of a configuration that comes with a load, for messages.
+/// The name that messages use for a configuration sent with a load request.
 pub(crate) const OVERRIDE: &str = "load parameter 'config'";
 
 /// The platform of ensembles.
 const ENSEMBLE: &str = "ensemble";
 
-/// Defines models: reads their configurations and finds their backends.
+/// The component that defines models: it reads their configurations and finds their backends.
 pub(crate) struct ModelDefiner {
-    /// True if backends may fill in what a configuration leaves out.
+    /// True if backends may complete configurations.
     pub(crate) auto_complete: bool,
-    /// The files to look for in a directory that agents moved a model to.
+    /// The files to look for in a directory to which agents moved a model.
     pub(crate) options: ScanOptions,
-    /// If a request to load may bring code.
+    /// The permission for load requests to bring code.
     pub(crate) model_code: ModelCodePermission,
     /// The libraries of repository agents.
     pub(crate) agents: Arc<Agents>,
     /// The backends.
     pub(crate) backends: Arc<Backends>,
-    /// The features that configurations may ask for, before their backend is known.
+    /// The features that configurations may request, before their backend is known.
     pub(crate) support: SupportedFeatures,
     /// The log, for warnings.
     pub(crate) logger: Logger,
 }
 
-/// Why a model can't be defined.
+/// The reason why a model can't be defined.
 #[derive(Debug)]
 pub(crate) enum DefineError {
     /// Its configuration is invalid.
@@ -72,8 +72,8 @@ impl fmt::Display for DefineError {
 impl ModelDefiner {
     /// Defines a model. `config` replaces its configuration.
     ///
-    /// Its repository agents are asked first, because they may refuse the load, or move
-    /// the model to another directory. As in Triton, its configuration stays the same.
+    /// Its repository agents are called first, because they may refuse the load or move the model
+    /// to another directory. As in Triton, the configuration stays the same.
     pub(crate) fn define(
         &self,
         source: &ModelSource,
@@ -85,7 +85,7 @@ impl ModelDefiner {
             Some(json) => ConfigDraft::from_json(OVERRIDE, json)?,
             None => self.draft(source)?,
         };
-        // Before agents act on it.
+        // This check comes before agents act on the model.
         let without_code = self.model_code.check_of(overrides, || self.draft(source).ok());
         if let Some(load) = &without_code {
             load.check_named(&draft)?;
@@ -110,7 +110,7 @@ impl ModelDefiner {
         }
         let mut support = self.support.clone();
         if backend_name(&draft).is_empty() {
-            // No backend will check the configuration, so it is checked here.
+            // No backend will check this configuration, so check it here.
             draft.clone().finish(&support)?;
         }
         let versions = self.versions(source, &draft);
@@ -136,7 +136,7 @@ impl ModelDefiner {
         Ok(definition)
     }
 
-    /// The advice for a model whose backend is found nowhere.
+    /// The advice for a model whose backend can't be found.
     pub(crate) fn advice(&self, definition: &ModelDefinition) -> Option<String> {
         let (draft, versions) = (&definition.draft, &definition.versions);
         let own = std::iter::once(versions.first()?.model_path());
@@ -150,8 +150,8 @@ impl ModelDefiner {
         })
     }
 
-    /// Defines a model, and judges its configuration as Triton does when it reads a
-    /// repository: before it looks for versions and for models that an ensemble needs.
+    /// Defines a model and validates its configuration as Triton does when it reads a repository:
+    /// before it looks for versions or for the models that an ensemble needs.
     pub(crate) fn define_and_judge(
         &self,
         source: &ModelSource,
@@ -163,7 +163,7 @@ impl ModelDefiner {
         Ok(definition)
     }
 
-    /// The mistakes that Triton finds in a configuration when it reads a repository.
+    /// Checks for the mistakes that Triton finds in a configuration when it reads a repository.
     pub(crate) fn judge(&self, definition: &ModelDefinition) -> Result<(), ConfigErrors> {
         let completion = if self.auto_complete {
             BackendCompletion::ByBackend
@@ -225,7 +225,7 @@ impl ModelDefiner {
     }
 }
 
-/// The name of the backend. Ensembles have a platform and no backend.
+/// The name of the backend. Ensembles have a platform but no backend.
 fn backend_name(draft: &ConfigDraft) -> &str {
     if draft.platform() == ENSEMBLE { ENSEMBLE } else { draft.backend() }
 }

@@ -1,4 +1,4 @@
-//! The endpoints: opened when the models are there, closed in order.
+//! The endpoints: opened once the models are loaded, and closed in order.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -33,7 +33,7 @@ use crate::memory;
 use crate::shutdown::PATIENCE_SECS;
 use crate::workers::Workers;
 
-/// The parts that opening endpoints needs.
+/// The parts needed to open endpoints.
 pub(crate) struct DoorSetup<'a> {
     /// The doors to open, and their addresses.
     pub(crate) settings: &'a Settings,
@@ -41,44 +41,44 @@ pub(crate) struct DoorSetup<'a> {
     pub(crate) workers: &'a Workers,
     /// The server.
     pub(crate) server: &'a Arc<Server>,
-    /// The server as requests reach it.
+    /// The server as seen by requests.
     pub(crate) served: DoorServices,
-    /// The memory of requests and responses.
+    /// The memory accounting for requests and responses.
     pub(crate) ledger: &'a Arc<Ledger>,
-    /// The memory that clients share.
+    /// The shared-memory regions of clients.
     pub(crate) regions: Arc<dyn RegionControl>,
-    /// Delays for Triton's own tests.
+    /// Response delays for Triton's own tests.
     pub(crate) grpc_delays: TestDelays,
-    /// The settings that clouds give the server.
+    /// The settings that cloud platforms pass to the server.
     pub(crate) clouds: &'a CloudVariables,
-    /// The traces of requests.
+    /// The request tracer.
     pub(crate) tracer: &'a Arc<Tracer>,
     /// The GPUs.
     pub(crate) devices: &'a Devices,
     /// The source of the metrics.
     pub(crate) metrics: Arc<MetricsExporter>,
-    /// The log, which tells that they are open.
+    /// The log, which reports the open endpoints.
     pub(crate) logger: &'a Logger,
 }
 
-/// The parts that all doors of a server share, also those that open later.
+/// The parts shared by all of a server's doors, including those opened later.
 pub(crate) struct SharedByDoors {
-    /// The memory of requests and responses.
+    /// The memory accounting for requests and responses.
     pub(crate) ledger: Arc<Ledger>,
-    /// The memory that clients share.
+    /// The shared-memory regions of clients.
     pub(crate) regions: Arc<dyn RegionControl>,
-    /// The traces of requests.
+    /// The request tracer.
     pub(crate) tracer: Arc<Tracer>,
 }
 
-/// The address at which clients on this machine find an endpoint.
+/// The address at which clients on this machine can reach an endpoint.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     socket: SocketAddr,
     has_tls: bool,
 }
 
-/// The addresses of the endpoints that are open.
+/// The addresses of the open endpoints.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) http: Option<Address>,
@@ -87,7 +87,7 @@ pub(crate) struct Addresses {
 }
 
 impl Address {
-    /// The host and the port.
+    /// The address as host and port.
     pub(crate) fn local(&self) -> String {
         if self.socket.ip().is_unspecified() {
             format!("localhost:{}", self.socket.port())
@@ -96,38 +96,38 @@ impl Address {
         }
     }
 
-    /// The same as a URL.
+    /// The address as a URL.
     pub(crate) fn url(&self) -> String {
         format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.local())
     }
 }
 
-/// The views of the server at the HTTP endpoint, beside Triton's endpoints.
+/// The views of the server that the HTTP endpoint offers in addition to Triton's endpoints.
 struct ServerViews {
     dashboard: Option<Dashboard>,
     recorder: Option<TrafficRecorder>,
 }
 
-/// Endpoints that listen; they close when this is dropped.
+/// The open endpoints. Dropping this value closes them.
 pub(crate) struct OpenDoors {
     grpc: Option<galatea_grpc::RunningDoor>,
     http: Option<RunningDoor>,
-    /// The page at the HTTP endpoint, whose streams end before the endpoint does.
+    /// The dashboard at the HTTP endpoint. Its streams end before the endpoint does.
     dashboard: Option<Dashboard>,
-    /// Records traffic, until the endpoint ends.
+    /// Records traffic until the endpoint closes.
     recorder: Option<TrafficRecorder>,
-    /// Those of the clouds.
+    /// The cloud doors.
     clouds: Vec<RunningDoor>,
-    /// Open until the end, so that the stop itself can be measured.
+    /// The metrics door, which stays open until the end so that the stop itself can be measured.
     metrics: Option<RunningDoor>,
-    /// The certificates of those that speak TLS.
+    /// The certificates of the endpoints that use TLS.
     certificates: Vec<Certificates>,
 }
 
 impl DoorSetup<'_> {
-    /// Opens those that are allowed.
+    /// Opens the enabled endpoints.
     ///
-    /// The error is the line that ends the program.
+    /// The error is the message with which the program ends.
     pub(crate) fn open(&self) -> Result<OpenDoors, Status> {
         let settings = self.settings;
         let options = ConnectionOptions::new(&settings.connections);
@@ -200,7 +200,7 @@ impl DoorSetup<'_> {
         self.start("HTTP service", "HTTPService", &door.address, door, start)
     }
 
-    /// The options that the doors for HTTP have in common: the same rules and limits hold at each.
+    /// The options that all HTTP doors share: the same rules and limits apply to each.
     pub(crate) fn http_options(&self, connections: DoorOptions) -> HttpOptions {
         HttpOptions {
             door: connections,
@@ -237,7 +237,7 @@ impl DoorSetup<'_> {
         self.start("Metrics service", "Metrics Service", address, door, start)
     }
 
-    /// Reads the certificates of an endpoint, if it is allowed and speaks TLS.
+    /// Reads the certificates of an endpoint, if it is enabled and uses TLS.
     fn tls(
         &self,
         name: &str,
@@ -256,7 +256,7 @@ impl DoorSetup<'_> {
         Ok(Some(tls))
     }
 
-    /// Binds and starts one endpoint, if it is allowed.
+    /// Binds and starts one endpoint, if it is enabled.
     pub(crate) fn start<D>(
         &self,
         name: &str,
@@ -276,19 +276,19 @@ impl DoorSetup<'_> {
     }
 }
 
-/// Why an endpoint can't be opened, as a line for the log.
+/// The error, as a log line, for an endpoint that can't be opened.
 pub(crate) fn failed(name: &str, status: &Status) -> Status {
     let (code, reason) = (status.code(), status.message());
     Status::new(code, format!("failed to start {name}: {} - {reason}", code.label()))
 }
 
 impl OpenDoors {
-    /// The certificates whose files are to be followed.
+    /// Takes the certificates whose files are to be watched.
     pub(crate) fn take_certificates(&mut self) -> Vec<Certificates> {
         std::mem::take(&mut self.certificates)
     }
 
-    /// The addresses at which they listen, by the settings that they were opened with.
+    /// The addresses of the endpoints, according to the settings with which they were opened.
     pub(crate) fn addresses(&self, settings: &Settings) -> Addresses {
         let address = |socket, door: &DoorSettings| Address { socket, has_tls: door.tls.is_on() };
         let http = self.http.as_ref().map(RunningDoor::address);
@@ -301,19 +301,19 @@ impl OpenDoors {
         }
     }
 
-    /// The port of the first that is open.
+    /// The port of the first open endpoint.
     pub(crate) fn port(&self) -> Option<u16> {
         let http = [&self.http, &self.metrics].into_iter().flatten().map(RunningDoor::address);
         let grpc = self.grpc.iter().map(|door| door.address());
         http.chain(grpc).next().map(|address| address.port())
     }
 
-    /// Ends the service, first over HTTP, then over gRPC. No new connections are made. Those
-    /// that are open have until the timeout; over gRPC, only as long as they have calls.
-    /// Returns the seconds that remain.
+    /// Stops serving, first over HTTP, then over gRPC. No new connections are accepted. Open
+    /// connections have until the timeout; gRPC connections last only as long as they have calls.
+    /// Returns the number of seconds that remain.
     pub(crate) async fn stop(&self, timeout_secs: u32, logger: &Logger) -> u32 {
         let mut remaining = timeout_secs;
-        // As in Triton, the stop doesn't wait for connections of clouds, which stay open.
+        // As in Triton, the stop doesn't wait for cloud connections, which stay open.
         self.clouds.iter().for_each(RunningDoor::begin_drain);
         self.dashboard.iter().for_each(Dashboard::end);
         self.recorder.iter().for_each(TrafficRecorder::end);
@@ -330,8 +330,8 @@ impl OpenDoors {
         remaining
     }
 
-    /// Closes the HTTP connections that are left. Requests of theirs that are executed are
-    /// cancelled. Those of clouds have a second for responses that aren't written yet.
+    /// Closes the remaining HTTP connections and cancels their executing requests. Cloud
+    /// connections get a second to write pending responses.
     pub(crate) async fn close_http(&self) {
         if let Some(http) = &self.http {
             http.close();
@@ -346,24 +346,24 @@ impl OpenDoors {
         }
     }
 
-    /// Closes the gRPC connections that are left. Calls of theirs end as cancelled; they have a
-    /// second for that.
+    /// Closes the remaining gRPC connections. Their calls end as cancelled; they have a second for
+    /// that.
     pub(crate) async fn close_grpc(&self) {
         let Some(grpc) = &self.grpc else { return };
         grpc.close();
         let _ = tokio::time::timeout(Duration::from_secs(1), grpc.drained()).await;
     }
 
-    /// Waits until all responses are written, once every request has its response, and returns true
-    /// if they are. They have a second for that, also after the timeout.
+    /// Waits up to a second, even after the timeout, for all responses to be written, once every
+    /// request has its response. Returns true if all were written.
     pub(crate) async fn have_written(&self) -> bool {
         let Some(grpc) = &self.grpc else { return true };
         tokio::time::timeout(Duration::from_secs(1), grpc.drained()).await.is_ok()
     }
 }
 
-/// Waits until a door has no connection, second by second, and logs each second. Connections
-/// that are all idle are closed: no request is lost with them. Returns the remaining seconds.
+/// Waits until a door has no connections, logging once a second. If all connections are idle, they
+/// are closed, which loses no request. Returns the number of seconds that remain.
 async fn wait_for_connections(
     logger: &Logger,
     timeout_secs: u32,
@@ -386,8 +386,8 @@ async fn wait_for_connections(
     0
 }
 
-/// The page, under the names of this machine and those of the settings. Addresses, and the name
-/// `localhost`, are those of every server.
+/// Creates the dashboard, served under this machine's names and the names in the settings.
+/// Addresses and the name `localhost` work for every server.
 fn dashboard(
     settings: &Settings,
     server: Arc<Server>,
@@ -396,18 +396,18 @@ fn dashboard(
 ) -> Dashboard {
     let machine = host_name();
     let given = settings.dashboard_hosts.iter().cloned();
-    // The endpoint may listen at a name that the machine does not call itself.
+    // The endpoint may listen on a name other than the machine's own host name.
     let listens = [settings.http.address.clone(), machine];
     Dashboard::new(server, ledger, AllowedHosts::new(given.chain(listens)), devices)
 }
 
-/// The name that this machine calls itself; empty if the system doesn't tell.
+/// The host name of this machine; empty if the system doesn't report one.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }
 
-/// Logs requests over HTTP if the verbose log is on.
+/// Logs HTTP requests if verbose logging is on.
 fn request_log(logger: Logger) -> RequestLog {
     let asked = logger.clone();
     let is_on = move || asked.enabled(LogLevel::Verbose(1));

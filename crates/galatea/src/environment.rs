@@ -12,7 +12,7 @@ use galatea_tools::console::Colours;
 /// The environment variables of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
-    /// True if messages in the log are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0` turns it off.
+    /// True if log messages are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0` turns quoting off.
     pub(crate) quote_log_messages: bool,
     /// `TRITONSERVER_DELAY_SCHEDULER`: schedulers wait until this number
     /// of requests is queued, so that tests get the batches they expect.
@@ -20,39 +20,39 @@ pub(crate) struct Environment {
     /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers also wait until
     /// this number of requests is in their backlog.
     pub(crate) backlog_delay_scheduler: u32,
-    /// `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC` and the variables like it, with which
-    /// Triton's own tests delay responses over gRPC.
+    /// `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC` and similar variables, with which Triton's own
+    /// tests delay gRPC responses.
     pub(crate) grpc_delays: TestDelays,
     /// `TRITON_PARALLEL_INSTANCE_LOADING`: whether a model's instances are created in parallel,
-    /// whatever its backend declares.
+    /// regardless of what its backend declares.
     pub(crate) parallel_instance_loading: Option<bool>,
     /// `TRITON_SERVER_CPU_ONLY`: whether the server uses no GPU.
     pub(crate) cpu_only: bool,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
-    /// `LD_LIBRARY_PATH`, which the environments of models in Python extend.
+    /// `LD_LIBRARY_PATH`, which the environments of Python models extend.
     pub(crate) library_path: Option<OsString>,
     /// `VIRTUAL_ENV`.
     pub(crate) virtual_environment: Option<PathBuf>,
-    /// The settings that clouds give the server.
+    /// The settings that cloud platforms pass to the server.
     pub(crate) clouds: CloudVariables,
-    /// The limits by which spans are gathered.
+    /// The limits for batching spans.
     pub(crate) span_batches: SpanBatchVariables,
-    /// The collector of spans, and the attributes that all of them have.
+    /// The span collector, and the attributes that all spans share.
     pub(crate) collector: CollectorVariables,
     /// The parts of the environment that repositories in buckets need.
     pub(crate) buckets: BucketEnvironment,
-    /// `TMPDIR`, where files of clients' models are kept while they are loaded.
+    /// `TMPDIR`, the directory that holds the files of clients' models while they are loaded.
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
-    /// The folders of `PATH`.
+    /// The directories in `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
     /// The colours that commands may use on terminals: `NO_COLOR` and `TERM=dumb` forbid them.
     pub(crate) colours: Colours,
 }
 
-/// The variables `OTEL_BSP_*` that Triton reads, by the names of their settings.
+/// The `OTEL_BSP_*` variables that Triton reads, keyed by setting name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpanBatchVariables(Vec<(&'static str, String)>);
 
@@ -68,16 +68,16 @@ impl SpanBatchVariables {
         Self(set.filter_map(|(name, variable)| Some((name, text(variable)?))).collect())
     }
 
-    /// The value for the setting of this name.
+    /// The value of the setting with this name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// The variables of OpenTelemetry that its libraries read in Triton.
+/// The OpenTelemetry variables that OpenTelemetry's libraries read in Triton.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CollectorVariables {
-    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or made of `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or else derived from `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub(crate) url: Option<String>,
     /// `OTEL_EXPORTER_OTLP_TRACES_HEADERS` or `OTEL_EXPORTER_OTLP_HEADERS`.
     pub(crate) headers: Vec<(String, String)>,
@@ -96,7 +96,7 @@ pub(crate) struct CollectorVariables {
 impl CollectorVariables {
     fn of(text: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| text(name).filter(|value| !value.is_empty());
-        // The variable for traces comes before that for all signals.
+        // The traces variable takes precedence over the one for all signals.
         let of_traces = |name: &str| {
             set(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}"))
                 .or_else(|| set(&format!("OTEL_EXPORTER_OTLP_{name}")))
@@ -122,12 +122,12 @@ impl CollectorVariables {
     }
 }
 
-/// The variables of clouds.
+/// The variables of cloud platforms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CloudVariables {
-    /// The settings that Triton's container for SageMaker gives the server.
+    /// The settings that Triton's SageMaker container passes to the server.
     pub(crate) sagemaker: SageMakerVariables,
-    /// The settings that Vertex AI gives the containers that it starts.
+    /// The settings that Vertex AI passes to the containers that it starts.
     pub(crate) vertex_ai: VertexAiVariables,
 }
 
@@ -152,8 +152,8 @@ impl CloudVariables {
     }
 }
 
-/// A duration as OpenTelemetry writes it: digits, and a unit unless it is milliseconds. Others,
-/// and no time at all, count as if nothing were said.
+/// Parses a duration in OpenTelemetry's format: digits followed by a unit, which defaults to
+/// milliseconds. Anything else, or a zero duration, is treated as unset.
 fn duration(text: &str) -> Option<Duration> {
     let text = text.trim_start();
     let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
@@ -174,20 +174,20 @@ fn duration(text: &str) -> Option<Duration> {
 /// Variables that Vertex AI sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VertexAiVariables {
-    /// `AIP_MODE=PREDICTION`: its endpoint is to be on, and HTTP and gRPC are off unless flags
+    /// `AIP_MODE=PREDICTION`: the Vertex AI endpoint is on, and HTTP and gRPC are off unless flags
     /// turn them on.
     pub(crate) is_prediction: bool,
-    /// `AIP_STORAGE_URI`: the repository of a server that no flag gives one.
+    /// `AIP_STORAGE_URI`: the model repository, unless a flag specifies one.
     pub(crate) repository: Option<PathBuf>,
-    /// `AIP_HTTP_PORT`: its port, unless a flag gives one.
+    /// `AIP_HTTP_PORT`: the endpoint's port, unless a flag specifies one.
     pub(crate) http_port: Option<String>,
-    /// `AIP_PREDICT_ROUTE`: the path of requests. Empty if it is not set, as in Triton.
+    /// `AIP_PREDICT_ROUTE`: the path for inference requests. As in Triton, empty if unset.
     pub(crate) predict_route: String,
-    /// `AIP_HEALTH_ROUTE`: the path of health checks, in the same way.
+    /// `AIP_HEALTH_ROUTE`: the path for health checks. As in Triton, empty if unset.
     pub(crate) health_route: String,
 }
 
-/// Variables that Triton's container for SageMaker sets.
+/// Variables that Triton's SageMaker container sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SageMakerVariables {
     /// `SAGEMAKER_TRITON_PING_MODE`.
@@ -199,7 +199,7 @@ pub(crate) struct SageMakerVariables {
 }
 
 impl Environment {
-    /// The places in which the libraries of runtimes are searched for.
+    /// The places to search for runtime libraries.
     pub(crate) fn search_places(&self) -> SearchPlaces<'_> {
         SearchPlaces {
             virtual_environment: self.virtual_environment.as_deref(),
@@ -208,7 +208,7 @@ impl Environment {
         }
     }
 
-    /// The environment of this process.
+    /// Reads the environment of this process.
     #[allow(clippy::disallowed_methods, reason = "the one place where it is read")]
     pub(crate) fn read() -> Self {
         Self::of(|name| std::env::var_os(name))
@@ -216,7 +216,7 @@ impl Environment {
 
     fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
-        // A text that is no number counts as if the variable were unset, as in Triton.
+        // As in Triton, a value that isn't a number is treated as unset.
         let count = |name: &str| text(name).and_then(|value| value.parse().ok()).unwrap_or(0);
         let milliseconds = |names: &[&str]| {
             let numbers = names.iter().filter_map(|name| text(name));
@@ -251,7 +251,7 @@ impl Environment {
             parallel_instance_loading: text("TRITON_PARALLEL_INSTANCE_LOADING")
                 .filter(|value| !value.is_empty())
                 .map(|value| value == "1"),
-            // As in Triton any value will do.
+            // As in Triton, any value works.
             cpu_only: variable("TRITON_SERVER_CPU_ONLY").is_some(),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             library_path: variable("LD_LIBRARY_PATH"),
@@ -281,7 +281,7 @@ impl Environment {
     }
 }
 
-/// The digits at the beginning of a text, as C reads a number; 0 if it has none, or too many.
+/// The number at the start of the text, as C would parse it; 0 if it has no digits or too many.
 fn leading_number(text: &str) -> u64 {
     let text = text.trim_start();
     let text = text.strip_prefix('+').unwrap_or(text);
@@ -363,7 +363,7 @@ mod tests {
         ])
         .clouds;
         let VertexAiVariables { is_prediction, repository, http_port, .. } = clouds.vertex_ai;
-        // As in Triton, an empty number is one all the same, and no repository is none.
+        // As in Triton, an empty port is still passed on, but an empty repository counts as none.
         assert_eq!((is_prediction, repository, http_port), (true, None, Some(String::new())));
         assert_eq!(clouds.vertex_ai.predict_route, "/p");
         assert_eq!(clouds.vertex_ai.health_route, "");

@@ -1,4 +1,5 @@
-//! Network doors of a server in a program's own process: opened and closed by the program.
+//! Network doors of a server that runs in a program's own process. The program opens and closes
+//! them.
 
 use galatea_infer::Status;
 use tokio::runtime::Handle;
@@ -12,27 +13,28 @@ use crate::startup::poll_gauges;
 use crate::workers::Workers;
 use crate::{make, tracing};
 
-/// Open doors, with the threads that serve them. They close when this is dropped: connections
-/// end, and requests of theirs that are executed are cancelled.
+/// Open doors and the threads that serve them. Dropping this value closes them: connections end,
+/// and their executing requests are cancelled.
 pub struct Frontend {
-    // Dropped before the threads that serve them.
+    // This field is dropped before the threads that serve the doors.
     doors: OpenDoors,
     workers: Workers,
 }
 
 impl Frontend {
-    /// The port of its first door, which the system chose if it was given as 0.
+    /// The port of the first door; the system chose it if 0 was specified.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.doors.port()
     }
 }
 
-/// Clients learn that their calls over gRPC are cancelled before the threads end that tell them.
+/// Clients are notified that their gRPC calls are cancelled before the threads that notify them
+/// end.
 impl Drop for Frontend {
     fn drop(&mut self) {
-        // A thread of a runtime, where a callback of the program may drop this, must not wait for
-        // one.
+        // A callback of the program may drop this value on a runtime thread, which must not wait
+        // for another runtime.
         let may_wait = Handle::try_current().is_err();
         if let Some(worker) = self.workers.handles().first().filter(|_| may_wait) {
             worker.block_on(self.doors.close_grpc());
@@ -41,11 +43,11 @@ impl Drop for Frontend {
 }
 
 impl InProcessServer {
-    /// Opens the doors that flags of the command line allow.
+    /// Opens the doors that command-line flags enable.
     ///
     /// # Errors
     ///
-    /// If a flag is wrong or an address can't be listened at.
+    /// Returns an error if a flag is invalid or an address can't be listened on.
     pub fn open(&self, flags: &[String]) -> Result<Frontend, Status> {
         let settings = parse(flags)?;
         let shared = self.shared_by_doors()?;
@@ -81,7 +83,7 @@ impl InProcessServer {
         let (settings, collector) = (&self.settings, &self.environment.collector);
         let tracer = tracing::make(&settings.trace, collector, &self.server, &self.logger)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        // Of two threads that open doors at a time, one keeps its part.
+        // If two threads open doors at the same time, only one thread's part is kept.
         Ok(self.shared.get_or_init(|| SharedByDoors {
             ledger: self.ledger.clone(),
             regions: make::regions(settings, &self.devices, &self.logger),

@@ -1,7 +1,6 @@
-//! GPUs: which the server may use, their pools and limits.
+//! GPUs that the server may use, with their pools and limits.
 //!
-//! Without any the server is what it was before there was this module: nothing is loaded,
-//! logged or shown.
+//! Without GPUs, this module has no effect: nothing is loaded, logged or shown.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ pub(crate) fn find(settings: &Settings, environment: &Environment) -> DeviceSear
     Devices::find(settings.gpus.minimum())
 }
 
-/// Allocates the pools, before models are loaded.
+/// Allocates the pools before models are loaded.
 pub(crate) fn prepare(devices: &Devices, settings: &Settings, logger: &Logger) {
     log(&devices.allocate_pools(&settings.gpus.pools), logger);
     if settings.gpus.peer_access {
@@ -31,7 +30,7 @@ pub(crate) fn prepare(devices: &Devices, settings: &Settings, logger: &Logger) {
     devices.limit_growable_buffers(&settings.gpus.growing_bytes);
 }
 
-/// Logs what was noticed.
+/// Logs the device notes.
 pub(crate) fn log(notes: &[DeviceNote], logger: &Logger) {
     for DeviceNote { level, text } in notes {
         match level {
@@ -42,7 +41,7 @@ pub(crate) fn log(notes: &[DeviceNote], logger: &Logger) {
     }
 }
 
-/// The features that configurations may ask for on a server with these devices.
+/// The features that configurations may request on a server with these devices.
 pub(crate) fn support(devices: &Devices, settings: &Settings) -> SupportedFeatures {
     let mut support = SupportedFeatures::default();
     if devices.is_empty() {
@@ -60,7 +59,7 @@ pub(crate) fn support(devices: &Devices, settings: &Settings) -> SupportedFeatur
     support
 }
 
-/// Refuses instances on GPUs whose memory is used beyond its limit.
+/// Refuses instances on GPUs whose memory use exceeds the limit.
 pub(crate) fn memory_check(devices: &Devices, settings: &Settings) -> Option<GpuMemoryCheck> {
     if devices.is_empty() {
         return None;

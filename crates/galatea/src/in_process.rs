@@ -1,6 +1,6 @@
-//! Servers that a program makes in its own process, through the functions of C or the package
-//! for Python: the same server, without signals, and without network doors until it opens some
-//! (`frontend`).
+//! Servers that a program creates in its own process, through the C API or the Python package. They
+//! are the same server, but without signal handling, and without network doors until the program
+//! opens some (`frontend`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ use crate::environment::{Environment, SpanBatchVariables, VertexAiVariables};
 use crate::flags::{self, CacheFlag, CacheSettings, ServerCommand, Settings};
 use crate::{c_log, make, memory};
 
-/// A server of this process.
+/// A server that runs in this process.
 pub struct InProcessServer {
     pub(crate) server: Arc<Server>,
     pub(crate) settings: Arc<Settings>,
@@ -25,26 +25,26 @@ pub struct InProcessServer {
     pub(crate) devices: Devices,
     pub(crate) exporter: Arc<MetricsExporter>,
     pub(crate) logger: Logger,
-    /// The memory of requests, responses and padded batches.
+    /// The memory accounting for requests, responses and padded batches.
     pub(crate) ledger: Arc<Ledger>,
-    /// The parts that its doors share, from the first of them on.
+    /// The parts that the server's doors share, set when the first door opens.
     pub(crate) shared: OnceLock<SharedByDoors>,
 }
 
-/// Makes a server for `TRITONSERVER_ServerNew`, settled at the reserved address.
+/// Creates a server at the reserved address, for `TRITONSERVER_ServerNew`.
 ///
 /// # Errors
 ///
-/// If an option is wrong or models could not be loaded.
+/// Returns an error if an option is invalid or models could not be loaded.
 pub fn make_for_c(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Status> {
     make_in_process(options, reserved).map(drop)
 }
 
-/// Makes a server of this process, settled at the reserved address.
+/// Creates a server in this process, at the reserved address.
 ///
 /// # Errors
 ///
-/// If an option is wrong or models could not be loaded.
+/// Returns an error if an option is invalid or models could not be loaded.
 pub fn make_in_process(
     options: &ChosenOptions,
     reserved: &ReservedAddress,
@@ -73,8 +73,8 @@ pub fn make_in_process(
     if made.is_err()
         && let Some(running) = reserved.running()
     {
-        // Models that were loaded are unloaded in order. The caller gets the reason for the
-        // failure, not the result of the stop.
+        // Unloads the models that did load, in order. The caller gets the reason for the failure,
+        // not the result of the stop.
         let _ = (running.stop)(None);
     }
     let shared = OnceLock::new();
@@ -90,7 +90,7 @@ pub fn make_in_process(
     })
 }
 
-/// Most options are flags of the command line.
+/// Reads the options, most of which are command-line flags.
 fn read(options: &ChosenOptions) -> Result<Settings, Status> {
     let mut settings = parse(&options.flags)?;
     if let Some((name, config)) = &options.cache {
@@ -109,7 +109,7 @@ fn read(options: &ChosenOptions) -> Result<Settings, Status> {
     Ok(settings)
 }
 
-/// Reads flags as the command line's.
+/// Parses flags as on the command line.
 pub(crate) fn parse(flags: &[String]) -> Result<Settings, Status> {
     let (vertex_ai, span_batches) = (VertexAiVariables::default(), SpanBatchVariables::default());
     match flags::parse(flags.iter().cloned(), &vertex_ai, &span_batches) {

@@ -1,4 +1,4 @@
-//! The metric of the backend `identity`, with Triton's name and text.
+//! The metric of the `identity` backend, with Triton's name and help text.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use galatea_infer::Status;
 const NAME: &str = "input_byte_size_counter";
 const HELP: &str = "Cumulative input byte size of all requests received by the model";
 
-/// The family of the counters.
+/// The counter family.
 pub(crate) struct InputBytes(MetricFamily);
 
 impl InputBytes {
     /// # Errors
     ///
-    /// `InvalidArgument` if a plug-in or a program has a metric of this name and another kind.
+    /// Returns `InvalidArgument` if a plug-in or program has a metric with this name but another
+    /// kind.
     pub(crate) fn new() -> Result<Self, Status> {
         MetricFamily::new(MetricKind::Counter, NAME, HELP).map(Self)
     }
@@ -34,7 +35,7 @@ struct Bytes(Metric);
 impl InputCounter for Bytes {
     #[allow(clippy::cast_precision_loss, reason = "a sum of sizes is exact up to 2^53 bytes")]
     fn add(&self, bytes: usize) {
-        // A counter refuses negative values alone.
+        // A counter rejects only negative values.
         let _ = self.0.increment(bytes as f64);
     }
 }

@@ -1,17 +1,17 @@
-//! The whole server: reads the command line and the environment, wires the parts, and
-//! stops them in order after a signal.
+//! The complete server: it reads the command line and the environment, wires the parts together,
+//! and stops them in order after a signal.
 //!
-//! Three programs use it: the executable, which only calls [`program`], the library
-//! `libtritonserver.so`, whose functions create servers with [`make_for_c`], and the package
-//! for Python, whose objects create them with [`make_in_process`].
+//! It has three users: the executable, which only calls [`program`]; the library
+//! `libtritonserver.so`, which creates servers with [`make_for_c`]; and the Python package, which
+//! creates them with [`make_in_process`].
 //!
-//! It is the only crate that knows all the others, and the only one that reads environment
-//! variables. It holds no protocol, no scheduling and no inference.
+//! This is the only crate that depends on all the others, and the only one that reads environment
+//! variables. It contains no protocol, scheduling or inference code.
 //!
-//! Read the files in this order: `lib` (`program`), `flags`, `startup`, `make` (models),
-//! `doors`, `shutdown`. `commands` has what the program does beside serving repositories, with
-//! `galatea-tools` for all that needs no server in this process. From C
-//! and Python the order is `in_process`, `flags`, `make`, `frontend`.
+//! Read the files in this order: `lib` (`program`), `flags`, `startup`, `make` (models), `doors`,
+//! `shutdown`. `commands` implements everything that the program does apart from serving
+//! repositories; `galatea-tools` covers the commands that need no server in this process. For C and
+//! Python, read `in_process`, `flags`, `make`, then `frontend`.
 
 #![forbid(unsafe_code)]
 
@@ -64,10 +64,10 @@ pub use c_log::console_log;
 pub use frontend::Frontend;
 pub use in_process::{InProcessServer, make_for_c, make_in_process};
 
-/// Under this name the program is Triton's: it has no commands.
+/// The program name under which Galatea behaves like Triton's program and has no commands.
 const TRITON: &str = "tritonserver";
 
-/// Runs the program with the arguments of its command line, of which the first is its name.
+/// Runs the program with its command-line arguments, the first of which is the program name.
 #[must_use]
 pub fn program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let allocator = AllocatorTuning::configure();

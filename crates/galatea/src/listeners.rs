@@ -1,4 +1,4 @@
-//! Binding to addresses.
+//! Binds listeners to addresses.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -8,15 +8,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::flags::DoorSettings;
 
-/// The number of connections that may wait to be accepted.
+/// The maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A listener with the address for the log.
+/// A listener, with its address for the log.
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// The socket, in non-blocking mode.
     pub(crate) socket: TcpListener,
-    /// The address as it was written, with the port that it got.
+    /// The address as configured, with the port that was assigned.
     pub(crate) display_address: String,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn bind(address: &str, door: &DoorSettings) -> Result<Listener, Statu
         .and_then(|socket| Ok((socket.local_addr()?.port(), socket)));
     match bound {
         Ok((port, socket)) => Ok(Listener { socket, display_address: display(port) }),
-        // Triton's text, with its space at the end.
+        // Triton's message, including its trailing space.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             Err(Status::unavailable(format!("Socket '{}' already in use ", display(door.port))))
         }
@@ -49,7 +49,7 @@ fn resolve(address: &str, port: u16) -> io::Result<SocketAddr> {
 
 fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A server that starts again must not wait for its old connections.
+    // A restarted server must not wait for its old connections.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(reuse_port)?;
     socket.bind(&address.into())?;

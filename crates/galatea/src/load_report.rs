@@ -1,14 +1,13 @@
-//! The load of the server, as language models report it in their metrics.
+//! The server load, as reported by language models in their metrics.
 
 use galatea_codec_http::OrcaLoadReport;
 use galatea_telemetry::{CustomFamily, SeriesValue};
 
-/// The gauges of TensorRT-LLM's cache of keys and values, which the label
-/// `kv_cache_block_type` tells apart.
+/// The gauges of TensorRT-LLM's KV cache, distinguished by the label `kv_cache_block_type`.
 const FAMILY: &str = "nv_trt_llm_kv_cache_block_metrics";
 
-/// The report that these families allow; `None` unless all three gauges of the cache are there.
-/// Of several models, the last one counts, as in Triton.
+/// Builds the report from these families; `None` unless all three cache gauges are present. With
+/// several models, the last one wins, as in Triton.
 pub(crate) fn load_report(families: &[CustomFamily]) -> Option<OrcaLoadReport> {
     let family = families.iter().find(|family| family.name == FAMILY)?;
     let gauge = |wanted: &str| {

@@ -1,4 +1,4 @@
-//! The server as a program; what it does is in the library of this name.
+//! The server executable; the implementation is in the library of the same name.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! From settings to a server with its models, for the program and for C alike.
+//! Builds a server with its models from the settings, for both the program and the C API.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,17 +33,17 @@ use crate::{backends, banner, c_log, cache, gpus};
 /// The value of `--load-model` that means all models.
 const ALL_MODELS: &str = "*";
 
-/// The version that the server reports: the release of Triton that it is compatible with, and
-/// Galatea's own as build metadata. Tools that compare versions see Triton's.
+/// The version that the server reports: the Triton release that it is compatible with, with
+/// Galatea's own version as build metadata. Tools that compare versions see Triton's.
 const SERVER_VERSION: &str = concat!("2.73.0+galatea.", env!("CARGO_PKG_VERSION"));
 
-/// The parts that a server is made of.
+/// The parts from which a server is built.
 pub(crate) struct ServerParts<'a> {
-    /// The settings of the command line.
+    /// The command-line settings.
     pub(crate) settings: &'a Arc<Settings>,
-    /// The process's surroundings.
+    /// The process environment.
     pub(crate) environment: Environment,
-    /// The way to repositories in buckets.
+    /// Access to repositories in buckets.
     pub(crate) buckets: &'a Arc<BucketConnector>,
     /// The process's allocator; `None` if the process belongs to a host program.
     pub(crate) allocator: Option<AllocatorTuning>,
@@ -51,17 +51,17 @@ pub(crate) struct ServerParts<'a> {
     pub(crate) logger: &'a Logger,
     /// The GPUs that models may use.
     pub(crate) devices: &'a Devices,
-    /// The renderer of its metrics.
+    /// The renderer of the server's metrics.
     pub(crate) exporter: &'a Arc<MetricsExporter>,
-    /// The memory of requests, responses and padded batches.
+    /// The memory accounting for requests, responses and padded batches.
     pub(crate) ledger: &'a Arc<Ledger>,
-    /// The address under which C code knows the server.
+    /// The address by which C code identifies the server.
     pub(crate) reserved: &'a ReservedAddress,
-    /// Is told before models load.
+    /// A callback that runs before models load.
     pub(crate) before_loads: &'a mut dyn FnMut(&Arc<Server>),
 }
 
-/// Opens the log that the settings ask for, and lets C code write to it.
+/// Opens the log that the settings specify and lets C code write to it.
 pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, String> {
     let options = LogOptions { quote: environment.quote_log_messages, ..settings.log.clone() };
     let file = options.file.clone().unwrap_or_default();
@@ -71,8 +71,8 @@ pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result
     Ok(logger)
 }
 
-/// The same for the program, which logs to the console if the file cannot be written: as in
-/// Triton, a full disk does not keep a server from serving.
+/// Opens the log for the program, which falls back to the console if the file cannot be written. As
+/// in Triton, a full disk does not keep a server from serving.
 pub(crate) fn open_log_or_console(
     settings: &Settings,
     environment: &Environment,
@@ -86,7 +86,7 @@ pub(crate) fn open_log_or_console(
     })
 }
 
-/// Logs remarks about the settings.
+/// Logs notes about the settings.
 fn log_notes(settings: &Settings, devices: &Devices, logger: &Logger) {
     let without = &settings.gpus.notes_without;
     let holds = |note: &&String| devices.is_empty() || !without.contains(note);
@@ -174,7 +174,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     Ok(server)
 }
 
-/// The parts that the log shows of the server once its models are loaded.
+/// Collects the parts of the server that the log shows once its models are loaded.
 fn in_use<'a>(
     agents: &'a BTreeSet<(String, PathBuf)>,
     backends: &'a [BackendInUse],
@@ -184,8 +184,8 @@ fn in_use<'a>(
     banner::BannerContents { agents, backends, devices, measured_gpus: exporter.measured_gpus() }
 }
 
-/// Finds GPUs and makes the renderer of metrics, which measures them. Logs remarks about the
-/// settings before.
+/// Logs notes about the settings, finds the GPUs, and creates the metrics renderer that measures
+/// them.
 pub(crate) fn devices_and_exporter(
     settings: &Settings,
     environment: &Environment,
@@ -199,7 +199,7 @@ pub(crate) fn devices_and_exporter(
     (devices, exporter)
 }
 
-/// Loads what the settings ask for. False if some of it failed.
+/// Loads the models that the settings request. Returns false if any load failed.
 fn load_models(server: &Server, settings: &Settings) -> bool {
     match settings.control_mode {
         ControlMode::Explicit if settings.startup_models != [ALL_MODELS] => {
@@ -211,7 +211,7 @@ fn load_models(server: &Server, settings: &Settings) -> bool {
     }
 }
 
-/// The records for metrics, if a client can read them, and for the dashboard.
+/// The measurements to record: for metrics, if a client can read them, and for the dashboard.
 fn measurements(settings: &Settings) -> MeasurementOptions {
     let distributions = settings.dashboard;
     if !settings.metrics.allow {
@@ -227,13 +227,13 @@ fn measurements(settings: &Settings) -> MeasurementOptions {
     }
 }
 
-/// The way to repositories in buckets.
+/// Access to repositories in buckets.
 pub(crate) fn buckets(environment: &Environment) -> Arc<BucketConnector> {
     Arc::new(BucketConnector::new(environment.buckets.clone()))
 }
 
-/// The repositories; none, and why, if the server goes on without them. As in Triton, it is never
-/// live then.
+/// Opens the repositories. If the server continues without them, returns none and the reason; as in
+/// Triton, such a server is never live.
 fn open_or_empty(
     settings: &Settings,
     buckets: &Arc<BucketConnector>,
@@ -277,7 +277,7 @@ fn check_startup_models(settings: &Settings) -> Result<(), Status> {
     Ok(())
 }
 
-/// Passes lines of the engine and of backends to the log.
+/// Passes log lines from the engine and backends to the log.
 fn log_sink(logger: Logger) -> LogSink {
     let asked = logger.clone();
     LogSink::new(move |level, location, message| {
@@ -286,7 +286,7 @@ fn log_sink(logger: Logger) -> LogSink {
     .with_levels(move |level| asked.enabled(level))
 }
 
-/// The server as C code uses it.
+/// The server as seen by C code.
 fn running(
     server: &Arc<Server>,
     buckets: &Arc<BucketConnector>,
@@ -304,7 +304,7 @@ fn running(
         service: server.clone(),
         control: server.clone(),
         devices: devices.clone(),
-        // As in Triton, metrics that C code made are there even if the server's own are off.
+        // As in Triton, metrics created by C code are present even if the server's own are off.
         metrics: Box::new(move || {
             if allowed {
                 metrics_text(&shown, &exporter, Vec::new())
@@ -340,14 +340,14 @@ fn running(
     }
 }
 
-/// The metrics of a server, with those of its doors and those that C code made.
+/// Renders the metrics of a server, its doors, and C code.
 pub(crate) fn metrics_text(
     server: &Server,
     exporter: &MetricsExporter,
     doors: Vec<CustomFamily>,
 ) -> String {
     let custom: Vec<CustomFamily> = doors.into_iter().chain(made_in_c()).collect();
-    // All models' statistics can always be had.
+    // Requesting the statistics of all models never fails.
     let models = server.statistics(Pass::in_process(), None, None).unwrap_or_default();
     exporter.render(&models, server.cache_statistics().as_ref(), &custom)
 }
@@ -376,7 +376,7 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
     }
 }
 
-/// The memory that clients share, if they may.
+/// The registry of shared-memory regions, if clients may share memory.
 pub(crate) fn regions(
     settings: &Settings,
     devices: &Devices,

@@ -1,9 +1,9 @@
-//! Code that comes with a request to load, which an operator may forbid.
+//! Code that comes with a load request, which an operator may forbid.
 //!
-//! The rule is a list of what is data: backends whose models can't be code. A load with files
-//! may name only these. A load with a configuration alone may besides name the backend that the
-//! repository's configuration names, with the same file and parameters, because that is code of
-//! the operator's.
+//! The rule is an allowlist of backends whose models are data and can't be code. A load with files
+//! may specify only these backends. A load with only a configuration may also specify the backend
+//! from the repository's configuration, with the same file and parameters, because that code is the
+//! operator's.
 
 use std::fmt;
 
@@ -14,30 +14,30 @@ use galatea_infer::Status;
 /// The flag, without its dashes.
 pub(crate) const FLAG: &str = "allow-model-code-from-loads";
 
-/// Backends whose models are data. Ensembles have none.
+/// Backends whose models are data. Ensembles have no backend.
 const DATA: [&str; 4] = ["fil", "identity", "onnxruntime", "token_counter"];
 const ENSEMBLE: &str = "ensemble";
-/// Endings of files that are code.
+/// File extensions that denote code.
 const ENDINGS: [&str; 5] = [".py", ".pyc", ".pyd", ".sh", ".so"];
 
-/// The right of a request to load to bring code.
+/// The permission for load requests to bring code.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ModelCodePermission {
-    /// As in Triton.
+    /// Load requests may bring code, as in Triton.
     #[default]
     Allowed,
-    /// Only those who write to the repositories may.
+    /// Only users who can write to the repositories may bring code.
     Refused,
 }
 
-/// A load that may not bring code, and the configuration that the repository has.
+/// A load that may not bring code, with the repository's configuration.
 pub(crate) struct LoadWithoutCode {
-    /// `None` if the load brings files: nothing of the repository counts then.
+    /// `None` if the load brings files: in that case the repository's contents are irrelevant.
     own: Option<ConfigDraft>,
 }
 
 impl ModelCodePermission {
-    /// The check of a load; `None` if it may bring code, or brings nothing.
+    /// The check for a load; `None` if the load may bring code or brings nothing.
     pub(crate) fn check_of(
         self,
         overrides: LoadOverride,
@@ -53,7 +53,7 @@ impl ModelCodePermission {
         }
     }
 
-    /// Refuses files that are code by their names.
+    /// Refuses files whose names denote code.
     pub(crate) fn check_files(self, files: &[(String, Vec<u8>)]) -> Result<(), Status> {
         let is_code = |path: &str| {
             let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
@@ -70,7 +70,7 @@ impl ModelCodePermission {
 }
 
 impl LoadWithoutCode {
-    /// Refuses code that the configuration names and the repository's doesn't.
+    /// Refuses code that this configuration names but the repository's configuration doesn't.
     pub(crate) fn check_named(&self, draft: &ConfigDraft) -> Result<(), ConfigErrors> {
         let known = self.own.as_ref().map(ConfigDraft::code_references).unwrap_or_default();
         let named = draft.code_references();
@@ -82,8 +82,9 @@ impl LoadWithoutCode {
         }
     }
 
-    /// Refuses a backend that may execute code, unless it is the repository's and executes what
-    /// that says. The draft's name and backend are resolved; `files` are those of a version.
+    /// Refuses a backend that may execute code, unless the repository's configuration specifies the
+    /// same backend and the same code. The draft's name and backend are resolved; `files` are the
+    /// files of one version.
     pub(crate) fn check_backend(
         &self,
         draft: &ConfigDraft,
@@ -148,7 +149,8 @@ mod tests {
         draft
     }
 
-    /// The field that is refused of a load over a configuration in the repository, or with files.
+    /// Describes a refused field, for a load over a configuration in the repository or for a load
+    /// with files.
     fn refused(text: &str, own: Option<&str>) -> Option<String> {
         let overrides =
             if own.is_some() { LoadOverride::Configuration } else { LoadOverride::Files };

@@ -1,16 +1,16 @@
-//! Libraries of custom operators: which configurations may name them.
+//! Custom-operator libraries, and the configurations that may name them.
 //!
-//! A library is code. An operator who writes to a model repository may bring code. A client
-//! who may only request loads may not, whether the backend is built in or compiled: the
-//! libraries that a load parameter names are compared with those of the repository's
-//! configuration while the model is defined.
+//! A library is code. An operator who can write to a model repository may bring code. A client that
+//! can only request loads may not, whether the backend is built in or compiled: when the model is
+//! defined, the libraries that a load parameter names are compared with those in the repository's
+//! configuration.
 
 use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic};
 use galatea_engine::LoadOverride;
 
-/// Refuses libraries that a load parameter names and the configuration in the repository
-/// doesn't. `repository_config` reads the latter. A client may thus send back the
-/// configuration that it got from the server, with other fields changed.
+/// Refuses libraries that a load parameter names but the repository's configuration doesn't.
+/// `repository_config` reads the latter. A client may therefore send back the configuration that it
+/// got from the server with other fields changed.
 pub(crate) fn check(
     draft: &ConfigDraft,
     overrides: LoadOverride,
@@ -23,7 +23,7 @@ pub(crate) fn check(
     let own = match overrides {
         LoadOverride::None => return Ok(()),
         LoadOverride::Configuration => repository_config(),
-        // A configuration among these files comes from the client too.
+        // A configuration among these files also comes from the client.
         LoadOverride::Files => return Err(refusal("can't be given with files")),
     };
     let known = own.as_ref().map_or(&[][..], ConfigDraft::op_library_filenames);

@@ -1,4 +1,4 @@
-//! The server as models in Python see it.
+//! The server as Python models see it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use galatea_engine::Server;
 use galatea_infer::{InferenceRequest, InferenceService, LogLevel, Pass, ResponseSender, Status};
 use galatea_telemetry::{Logger, SourcePosition};
 
-/// The interpreter of models that name no environment.
+/// The interpreter for models that don't specify an environment.
 const INTERPRETER: &str = "interpreter";
-/// The setting by which Triton's library serves models in Python, if it is in the directory of
-/// backends.
+/// The setting that makes Triton's library serve Python models, if the library is in the backend
+/// directory.
 const USE_LIBRARY: &str = "use-library";
-/// The time that a worker may take until it speaks, in seconds.
+/// The time that a worker may take to send its first message, in seconds.
 const START_TIMEOUT: &str = "stub-timeout-seconds";
 const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// The time that an execution may take, in seconds; not limited unless it is set.
+/// The time that an execution may take, in seconds; unlimited if unset.
 const EXECUTE_TIMEOUT: &str = "execute-timeout-seconds";
-/// Names of variables that workers in the sandbox get too, with commas between them.
+/// The comma-separated names of additional variables that sandboxed workers get.
 const SANDBOX_VARIABLES: &str = "sandbox-variables";
-/// The settings of Triton that have no effect: here shared memory needs no size and no name.
-/// Each is checked as in Triton: the least value and the error.
+/// Triton's settings that have no effect, because shared memory needs no size or name here. Each is
+/// checked as in Triton, with the same minimum and error.
 const WITHOUT_EFFECT: [(&str, i64, &str); 4] = [
     ("shm-default-byte-size", 1 << 20, " can't be smaller than 4 MiBs"),
     ("shm-growth-byte-size", 1, " can't be smaller than or equal to zero."),
@@ -42,12 +42,12 @@ pub(crate) fn is_read(key: &str) -> bool {
         || Confinement::is_setting(key)
 }
 
-/// Returns true if models in Python are served by Triton's library, if there is one.
+/// Returns true if Triton's library should serve Python models, provided that it exists.
 pub(crate) fn uses_library(settings: &BTreeMap<String, String>) -> bool {
     settings.get(USE_LIBRARY).is_some_and(|text| text == "true")
 }
 
-/// The settings of the command line for the execution of models in Python.
+/// The command-line settings for executing Python models.
 #[derive(Debug)]
 pub(crate) struct PythonSettings {
     pub(crate) interpreter: PathBuf,
@@ -58,13 +58,13 @@ pub(crate) struct PythonSettings {
 }
 
 impl PythonSettings {
-    /// The settings of a backend, from its `own` flags. The interpreter, the sandbox and the
-    /// limits are those of the backend `python` unless it has some of its own.
+    /// Reads the settings of a backend from its `own` flags. The interpreter, the sandbox and the
+    /// limits default to those of the `python` backend.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with Triton's text for a wrong value. Of a wrong number the text has not
-    /// even the setting, so `log` gets a line.
+    /// Returns `InvalidArgument` with Triton's message for an invalid value. For an invalid number,
+    /// that message doesn't even name the setting, so a line is also passed to `log`.
     pub(crate) fn new(
         own: &BTreeMap<String, String>,
         python: &BTreeMap<String, String>,
@@ -99,8 +99,7 @@ impl PythonSettings {
     }
 }
 
-/// The limits of a backend's workers. Each setting is that of the backend `python` unless the
-/// backend has its own.
+/// The limits for a backend's workers. Each setting defaults to that of the `python` backend.
 pub(crate) fn confinement(
     own: &BTreeMap<String, String>,
     python: &BTreeMap<String, String>,
@@ -110,7 +109,7 @@ pub(crate) fn confinement(
     })
 }
 
-/// The names in a list of variables.
+/// Splits a list of variable names.
 fn names(list: Option<&String>) -> Result<Vec<String>, Status> {
     let names = list.into_iter().flat_map(|list| list.split(','));
     let checked = names.map(|name| match name.trim() {
@@ -124,7 +123,7 @@ fn names(list: Option<&String>) -> Result<Vec<String>, Status> {
     checked.collect()
 }
 
-/// A number of seconds.
+/// Converts a positive number of seconds.
 fn positive(name: &str, number: i64) -> Result<Duration, Status> {
     let seconds = u64::try_from(number).ok().filter(|seconds| *seconds > 0);
     seconds.map(Duration::from_secs).ok_or_else(|| {
@@ -133,12 +132,12 @@ fn positive(name: &str, number: i64) -> Result<Duration, Status> {
     })
 }
 
-/// The number that a setting spells. Triton's error names only the function that read it.
+/// Parses the number in a setting. Triton's error names only the function that parsed it.
 fn number(text: &str) -> Result<i64, Status> {
     text.trim().parse().map_err(|_| Status::invalid_argument("stol"))
 }
 
-/// The server, from the moment when it exists.
+/// Access to the server, once it exists.
 pub(crate) struct PythonAccess {
     server: OnceLock<Weak<Server>>,
     logger: Logger,
@@ -149,13 +148,13 @@ impl PythonAccess {
         Self { server: OnceLock::new(), logger }
     }
 
-    /// The server exists from now on.
+    /// Makes the server available.
     pub(crate) fn set_server(&self, server: &Arc<Server>) {
-        // It is set once, when the server is made.
+        // The value is set only once, when the server is created.
         let _ = self.server.set(Arc::downgrade(server));
     }
 
-    /// Writes a line about a setting.
+    /// Logs an error about a setting.
     pub(crate) fn log_error(&self, line: &str) {
         self.logger.error(line);
     }

@@ -1,51 +1,51 @@
 //! Drain and stop: from a signal to the exit code.
 //!
-//! `startup::stop` drives the stop on the main thread; this module has its signals and its
-//! countdown. Every state on the way is set once and never taken back: `Phase` of a door,
+//! `startup::stop` drives the stop on the main thread; this module provides the signals and the
+//! countdown. Every state along the way is set once and never reset: `Phase` of a door,
 //! `Server::begin_exit`, `Plan::is_closed`, `Event::Drain` of a scheduler.
 //!
 //! # The steps
 //!
-//! 1. **Signal.** [`StopSignals`] takes SIGTERM and SIGINT over before the doors open. The first
-//!    one ends the `select!` in `startup::run`, and with it the polls of repositories and gauges
-//!    and the trimming of memory. While models load at start, a signal still ends the process as
-//!    the system does. A second signal changes nothing.
+//! 1. **Signal.** [`StopSignals`] takes over SIGTERM and SIGINT before the doors open. The first
+//!    one ends the `select!` in `startup::run`, and with it repository polling, gauge polling and
+//!    memory trimming. While models load at startup, a signal still terminates the process through
+//!    its default action. A second signal changes nothing.
 //! 2. **HTTP.** `OpenDoors::stop` ends the streams of the dashboard and of traffic recordings,
-//!    which have no end of their own. It moves the doors of clouds and the HTTP door to
-//!    `Phase::Draining`. A connection accepted from now on gets no `CountedConnection` and is closed
-//!    unserved. Open ones are served as before, health checks included. `wait_for_connections`
-//!    waits until their clients have closed them, or until `RunningDoor::close_if_all_idle` finds all
-//!    of them idle for [`PATIENCE_SECS`]. Connections of clouds are not waited for.
-//! 3. **gRPC.** After that, the gRPC door drains. `ConnectionEvent::Drain` has each connection
-//!    send GOAWAY and end the streams without requests in progress. `refuse_while_stopping`
-//!    refuses new inferences with UNAVAILABLE, on old and new connections, and readiness is
-//!    false. Calls in progress are finished.
+//!    which never end by themselves. It moves the cloud doors and the HTTP door to
+//!    `Phase::Draining`. A connection accepted from now on gets no `CountedConnection` and is
+//!    closed unserved. Open connections are served as before, including health checks.
+//!    `wait_for_connections` waits until their clients have closed them, or until
+//!    `RunningDoor::close_if_all_idle` finds all of them idle for [`PATIENCE_SECS`]. The stop does
+//!    not wait for cloud connections.
+//! 3. **gRPC.** The gRPC door drains next. On `ConnectionEvent::Drain`, each connection sends
+//!    GOAWAY and ends the streams that have no request in progress. `refuse_while_stopping` rejects
+//!    new inferences with UNAVAILABLE, on old and new connections, and the server reports that it
+//!    is not ready. Calls in progress run to completion.
 //! 4. **Loads.** [`PATIENCE_SECS`] after the signal, or in step 6 if that comes first,
-//!    `Server::give_up_loads` closes the plan. No load begins, warmups end, and orders that wait
-//!    fail with `Server exiting`. Models serve on.
-//! 5. **Readiness.** `Server::begin_exit`: the server is not ready, and `Server::infer` refuses
-//!    every new request. `BucketConnector::give_up` ends the waits for object stores.
-//! 6. **Models.** [`count_down`] calls `Server::unload` second by second, on a thread that may
-//!    block, while the I/O threads write responses. Each call takes all models out of service, and
-//!    waits for the pool of loads and for the reaper. Repository agents are told before, on a thread
-//!    of their own (`Withdrawal`): a model whose agents don't return is left.
-//! 7. **Queues and lanes.** The last `ModelHandle` of a version gives it to the reaper, which
-//!    drains it (`LoadedModel::drain`). The scheduler executes its queue without waiting for
-//!    fuller batches, and closes its sequences. `Action::Drained` comes when the queue is empty
-//!    and all lanes are free; `Dispatcher::finish_drain` then stops the lanes.
-//! 8. **Reaper.** `ReaperThread::destroy` joins the lanes, on whose threads instances are
-//!    destroyed, then destroys the model and drops the lease of its repository agents. Versions
-//!    are destroyed one after the other; a composing model comes after the last ensemble that
-//!    pins it.
+//!    `Server::give_up_loads` closes the plan. No new load begins, warmups end, and waiting load or
+//!    unload requests fail with `Server exiting`. Models keep serving.
+//! 5. **Readiness.** `Server::begin_exit`: the server is no longer ready, and `Server::infer`
+//!    rejects every new request. `BucketConnector::give_up` aborts waits for object stores.
+//! 6. **Models.** [`count_down`] calls `Server::unload` once a second, on a blocking thread, while
+//!    the I/O threads write responses. Each call takes all models out of service, then waits for
+//!    the load pool and the reaper. Repository agents are notified first, on a separate thread
+//!    (`Withdrawal`): if a model's agents don't return, the model is left alone.
+//! 7. **Queues and lanes.** Dropping a version's last `ModelHandle` passes the version to the
+//!    reaper, which drains it (`LoadedModel::drain`). The scheduler executes its queue without
+//!    waiting for fuller batches, and closes its sequences. It emits `Action::Drained` when the
+//!    queue is empty and all lanes are free; `Dispatcher::finish_drain` then stops the lanes.
+//! 8. **Reaper.** `ReaperThread::destroy` joins the lanes, whose threads destroy the instances,
+//!    then destroys the model and drops the lease of its repository agents. Versions are destroyed
+//!    one at a time; a composing model is destroyed after the last ensemble that pins it.
 //! 9. **Last connections.** `OpenDoors::close_http` moves the HTTP door to `Phase::Closed`, which
-//!    cancels what is left there. Doors of clouds have a second first. `OpenDoors::have_written`
-//!    gives responses over gRPC a second.
-//! 10. **Traces.** `Tracer::stop` has them written. The log needs no flush: a line is in its file
-//!     when the call that logs it returns.
+//!    cancels the remaining requests. Cloud doors get a second of grace first.
+//!    `OpenDoors::have_written` gives gRPC responses a second.
+//! 10. **Traces.** `Tracer::stop` writes out the traces. The log needs no flush: a line is in the
+//!     file by the time the logging call returns.
 //! 11. **Processes.** `children::kill_all` kills the processes that backends started, unless
-//!     everything ended ([`Stopped::Whole`]): then they were ended with their models.
-//! 12. **Exit code.** `startup::run` drops the doors, of which the one for metrics was open until
-//!     now, and `Workers` joins the I/O threads. `startup::end_with` ends the process.
+//!     everything stopped ([`Stopped::Whole`]): in that case they ended with their models.
+//! 12. **Exit code.** `startup::run` drops the doors, and `Workers` joins the I/O threads. The
+//!     metrics door stays open until this point. `startup::end_with` ends the process.
 //!
 //! | left after step 6 | result | exit code |
 //! |---|---|---|
@@ -53,11 +53,12 @@
 //! | loads alone | [`Stopped::WithLoads`] | 0, by `end_process` |
 //! | versions, at the timeout | [`DrainTimeout`] | 1, by `end_process`, without step 9 |
 //!
-//! `end_process` runs no exit handler of a library, because that library may be executing.
+//! `end_process` skips the exit handlers of libraries, because a library may still be executing.
 //!
 //! # Limits of time
 //!
-//! `--exit-timeout-secs` is spent once: step 2 leaves its rest to step 3, and that to step 6.
+//! The steps share a single `--exit-timeout-secs`: step 3 gets what step 2 leaves, and step 6 what
+//! step 3 leaves.
 //!
 //! | holds the stop | for at most |
 //! |---|---|
@@ -75,45 +76,47 @@
 //!
 //! # Races
 //!
-//! - **A connection is accepted while its door begins to drain.** `Acceptor` reads the phase
-//!   before it counts the connection, so step 2 or 3 may end with a count of zero in between.
-//!   Over HTTP the connection is served until step 9. Over gRPC it registers before it reads the
-//!   phase again (`DoorContext::register`), and `announce` reads the registrations after the
-//!   phase was set: one of both tells it to drain. Its requests are served before step 5 and
-//!   refused after.
+//! - **A connection is accepted while its door begins to drain.** `Acceptor` reads the phase before
+//!   it counts the connection, so step 2 or 3 may end with a count of zero in between. An HTTP
+//!   connection is served until step 9. A gRPC connection registers before it reads the phase again
+//!   (`DoorContext::register`), and `announce` reads the registrations after the phase is set, so
+//!   at least one of the two makes it drain. Its requests are served before step 5 and rejected
+//!   afterwards.
 //! - **A request arrives on an HTTP connection that is closed as idle.** `Activity` is one atomic
-//!   word. Either the request makes the connection busy first, and it stays, or `evict` wins, and
-//!   the connection ends before a byte of a response. A client repeats that request, as it must
-//!   on any connection that is kept alive.
-//! - **A request passes the check of step 5 before it is set.** It finds its version in a
-//!   snapshot, and holds that until it is queued, so the version drains afterwards; or it finds
-//!   none, and is refused by that. `Reaper::wait_idle` counts a version from its publication until
-//!   it is destroyed, so step 6 waits while a snapshot, a readiness check or a change of instances
-//!   still holds it. Steps 2 and 3 waited for the connections of such requests; those of clouds, or
-//!   at the timeout, can be cut off by step 9.
+//!   word. Either the request marks the connection busy first and the connection stays open, or
+//!   `evict` wins and the connection ends before any byte of a response. The client then retries
+//!   the request, as it must on any keep-alive connection.
+//! - **A request passes the check of step 5 before it is set.** Either it finds its version in a
+//!   snapshot and holds the snapshot until it is queued, so the version drains afterwards, or it
+//!   finds no version and is rejected. `Reaper::wait_idle` counts a version from its publication
+//!   until it is destroyed, so step 6 waits while a snapshot, a readiness check or a change of
+//!   instances still holds it. Steps 2 and 3 have already waited for the connections of such
+//!   requests; step 9 can cut off cloud connections, and any connection at the timeout.
 //! - **A load ends in step 4.** `Plan::publish` and `give_up_loads` take the manager's lock:
-//!   versions that were published first are withdrawn in step 6, later ones are abandoned.
-//! - **An order or a scan goes on after step 4.** `Plan::set_desired` takes no model in, and
-//!   `Driver::wait_until` fails. What a scan no longer finds may still go out of service.
-//! - **A version is retired while another is destroyed.** The end of an ensemble retires the
-//!   versions that it pinned, and the end of a version its agents. `Reaper` counts those before
-//!   it counts off what held them, so `wait_idle` never reads zero in between.
-//! - **The last batch ends on its lane's own thread.** The lane cannot join itself:
-//!   `finish_drain` only sends a message, and the reaper joins. Another message may let the
-//!   reaper see `is_drained` and destroy the version first; then this one does nothing.
-//! - **An executing model calls another after step 5.** `Server::infer` refuses the call like any
-//!   request. The steps of an ensemble go on, because it pins their versions (`PinnedModels`).
+//!   versions published first are withdrawn in step 6, and later ones are abandoned.
+//! - **An order or a scan goes on after step 4.** `Plan::set_desired` accepts no model, and
+//!   `Driver::wait_until` fails. Models that a scan no longer finds may still go out of service.
+//! - **A version is retired while another is destroyed.** Destroying an ensemble retires the
+//!   versions that it pinned, and destroying a version retires its agents. `Reaper` counts the
+//!   newly retired items before it stops counting their holder, so `wait_idle` never reads zero in
+//!   between.
+//! - **The last batch ends on its lane's own thread.** The lane cannot join itself: `finish_drain`
+//!   only sends a message, and the reaper joins. If another message makes the reaper see
+//!   `is_drained` and destroy the version first, this one has no effect.
+//! - **An executing model calls another after step 5.** `Server::infer` rejects the call like any
+//!   other request. An ensemble's steps continue, because the ensemble pins their versions
+//!   (`PinnedModels`).
 //! - **A decoupled model responds after its execution.** Step 7 does not wait for such responses,
-//!   as `crates/engine/src/manager/mod.rs` tells; step 8 does for those of compiled backends. So
-//!   does step 3: their calls are in progress.
-//! - **Metrics are read while a version is destroyed.** `Snapshot::draining` shares the version
-//!   for a moment, and the reader may drop the last share. The lanes are joined by then, so that
-//!   thread destroys a model which nothing executes.
+//!   as `crates/engine/src/manager/mod.rs` explains. Step 8 does wait for responses of compiled
+//!   backends, and so does step 3, because their calls are in progress.
+//! - **Metrics are read while a version is destroyed.** `Snapshot::draining` briefly shares the
+//!   version, and the reader may drop the last reference. The lanes are joined by then, so the
+//!   reader's thread destroys a model that nothing executes.
 //! - **A scheduler breaks while it drains.** `DispatcherState::fail_all` replies to every queued
 //!   request and reports the drain itself.
 //!
-//! A server inside another program takes steps 5 to 8 alone (`RunningServer::stop`, made in
-//! `make`): its doors are closed by the program, and loads have the whole time
+//! A server embedded in another program only goes through steps 5 to 8 (`RunningServer::stop`,
+//! created in `make`): the program closes the doors, and loads get the whole timeout
 //! ([`LoadsAtShutdown::Awaited`]).
 
 use std::io;
@@ -134,7 +137,7 @@ pub(crate) struct StopSignals {
 }
 
 impl StopSignals {
-    /// Takes the signals over; must be called inside a runtime.
+    /// Takes over the signals. Must be called from within a runtime.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -142,7 +145,7 @@ impl StopSignals {
         })
     }
 
-    /// Waits for the first of them and returns its number.
+    /// Waits for the first signal and returns its number.
     pub(crate) async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
@@ -151,7 +154,8 @@ impl StopSignals {
     }
 }
 
-/// Waits for a signal on a thread of its own. The value becomes true when it comes.
+/// Waits for a signal on a dedicated thread. The returned flag becomes true when the signal
+/// arrives.
 pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
     let error = |error: io::Error| format!("can't wait for signals: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
@@ -167,35 +171,36 @@ pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
     Ok(is_stopped)
 }
 
-/// Requests were still in flight at the timeout.
+/// An error: requests were still in flight at the timeout.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DrainTimeout;
 
-/// For how many seconds the end waits for what no client can lose: loads, and connections
-/// that are idle. Both may be about to end by themselves.
+/// The number of seconds that shutdown waits for work no client would miss: loads and idle
+/// connections. Both may be about to end by themselves.
 pub(crate) const PATIENCE_SECS: u32 = 2;
 
-/// The models are out of service, and every request has its response.
+/// The result of a stop: the models are out of service, and every request has its response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// Nothing is left.
     Whole,
-    /// So much work on versions goes on, whose results no client waits for. It may be stuck.
+    /// This number of version tasks is still running. No client waits for their results, and they
+    /// may be stuck.
     WithLoads(usize),
 }
 
 /// The fate of loads that are in progress.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum LoadsAtShutdown {
-    /// They have the whole time: the process lives on.
+    /// Loads get the whole timeout, because the process lives on.
     Awaited,
-    /// They end with the process.
+    /// Loads end with the process.
     GivenUp,
 }
 
-/// Waits until no request is in flight, second by second, and logs each second.
+/// Waits until no request is in flight, logging once a second.
 ///
-/// `unload` waits up to the given time and returns what is left.
+/// `unload` waits up to the given time and returns what remains.
 pub(crate) fn count_down(
     logger: &Logger,
     timeout_secs: u32,
@@ -262,7 +267,7 @@ mod tests {
     fn loads_get_their_patience_unless_the_process_lives_on() {
         check((30, LoadsAtShutdown::GivenUp), &[(1, 0), (1, 0), (0, 0)], Ok(Stopped::Whole));
         check((30, LoadsAtShutdown::GivenUp), &[(2, 0), (2, 0), (1, 0)], Ok(Stopped::WithLoads(1)));
-        // Requests are waited for as before.
+        // The stop still waits for requests.
         let busy = [(1, 1), (1, 1), (1, 1), (1, 1), (1, 0)];
         check((30, LoadsAtShutdown::GivenUp), &busy, Ok(Stopped::WithLoads(1)));
         check((3, LoadsAtShutdown::Awaited), &[(1, 0), (1, 0), (1, 0), (1, 0)], Err(DrainTimeout));

@@ -1,4 +1,4 @@
-//! From settings to a running server, and to its end.
+//! The path from settings to a running server, and to its end.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,14 +27,14 @@ use crate::shutdown::{LoadsAtShutdown, PATIENCE_SECS, StopSignals, Stopped, coun
 use crate::tracing;
 use crate::workers::Workers;
 
-/// Why the program ends with an error. It is not repeated if it was logged.
+/// The reason why the program ends with an error. It is not printed again if it was logged.
 #[derive(Debug)]
 pub(crate) enum ExitError {
     /// The server didn't start.
     Start(String),
-    /// The server didn't start, and the log says why.
+    /// The server didn't start, and the log contains the reason.
     Logged(String),
-    /// It didn't stop: models may still be executed.
+    /// The server didn't stop: models may still be executing.
     Stop(String),
 }
 
@@ -58,22 +58,22 @@ impl ExitError {
     }
 }
 
-/// Follows a start, beside the log.
+/// Observes startup in addition to the log.
 pub(crate) trait StartupObserver {
-    /// The server begins to load its models.
+    /// The server is about to load its models.
     fn loading(&mut self, server: &Arc<Server>);
 
-    /// The models are loaded, or the start failed.
+    /// The models are loaded, or startup failed.
     fn loaded(&mut self);
 
-    /// The server serves its clients.
+    /// The server is serving clients.
     fn serving(&mut self, server: &Arc<Server>, addresses: &Addresses, logger: &Logger);
 
-    /// A signal ends the service.
+    /// A signal is stopping the server.
     fn stopping(&mut self, signal: i32);
 }
 
-/// The log alone tells of the start.
+/// Startup that is reported only in the log.
 pub(crate) struct UnobservedStartup;
 
 impl StartupObserver for UnobservedStartup {
@@ -85,7 +85,8 @@ impl StartupObserver for UnobservedStartup {
     }
 }
 
-/// The allocator of a server whose requests and responses may hold as much as the ledger says.
+/// The allocator tuning of a server whose requests and responses may use as much memory as the
+/// ledger allows.
 fn beside(ledger: &Ledger, allocator: AllocatorTuning) -> AllocatorTuning {
     match ledger.limit() {
         Some(bytes_max) => allocator.for_memory_limit(bytes_max),
@@ -93,21 +94,21 @@ fn beside(ledger: &Ledger, allocator: AllocatorTuning) -> AllocatorTuning {
     }
 }
 
-/// The end of the program, after the server's; `tell` prints a failure that the log doesn't
-/// have.
+/// Ends the program after the server has ended; `tell` prints a failure that is not in the log.
 pub(crate) fn end_with(
     result: Result<Stopped, ExitError>,
     tell: impl FnOnce(&ExitError),
 ) -> ExitCode {
     let failure = match result {
         Ok(Stopped::Whole) => return ExitCode::SUCCESS,
-        // A backend's library is still at work.
+        // A backend library is still working.
         Ok(Stopped::WithLoads(_)) => end_process(0),
         Err(failure) => failure,
     };
     tell(&failure);
-    // Threads may still work on unfinished requests, so the server's parts are not destroyed.
-    // Models may still execute after a failed stop, so their libraries are not destroyed either.
+    // Threads may still be working on unfinished requests, so the server's parts are not destroyed.
+    // Models may still be executing after a failed stop, so their libraries are not destroyed
+    // either.
     match failure {
         ExitError::Start(_) | ExitError::Logged(_) => end(1),
         ExitError::Stop(_) => end_process(1),
@@ -129,7 +130,7 @@ pub(crate) fn run(
     let logger = open_log(&settings, &environment)?;
     let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let settings = Arc::new(settings);
-    // Libraries of backends know the server by this address until the end.
+    // Backend libraries identify the server by this address until the end.
     let reserved = ReservedAddress::new();
     let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
     let temporary_folder = environment.temporary_folder.clone();
@@ -179,7 +180,7 @@ pub(crate) fn run(
         ExitError::Logged(status.message().to_owned())
     })?;
     watch.serving(&server, &doors.addresses(&settings), &logger);
-    // Connections that are made while requests drain get the newest certificates too.
+    // Connections made while requests drain also get the newest certificates.
     runtime.spawn(certificates::reload_changed(doors.take_certificates()));
     let trimming = memory::trim_after_bursts(allocator, ledger.clone(), logger.clone());
     let outcome = runtime.block_on(async {
@@ -190,11 +191,11 @@ pub(crate) fn run(
             never = poll_gauges(&exporter, settings.metrics.allow) => match never {},
         };
         watch.stopping(signal);
-        // Further signals change nothing, as in Triton: requests have their time.
+        // As in Triton, further signals have no effect: requests get their full time.
         stop(&server, &doors, &buckets, settings.exit_timeout_secs, &logger).await
     });
     tracer.stop();
-    // A scan of a slow repository may still run, or a load whose caller is gone.
+    // A scan of a slow repository may still be running, or a load whose caller is gone.
     runtime.shutdown_background();
     if !matches!(outcome, Ok(Stopped::Whole)) {
         children::kill_all(&logger);
@@ -202,7 +203,7 @@ pub(crate) fn run(
     outcome
 }
 
-/// Opens the log, which warns first of what others than this machine may do.
+/// Opens the log, which starts with warnings about what other machines may do.
 fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, ExitError> {
     let logger = make::open_log_or_console(settings, environment).map_err(ExitError::Start)?;
     open_loads(settings).iter().for_each(|remark| logger.warning(remark));
@@ -215,7 +216,7 @@ fn catch_signals(runtime: &tokio::runtime::Runtime) -> Result<StopSignals, ExitE
         .map_err(|error| ExitError::start("failed to register signal handler", "Internal", error))
 }
 
-/// Follows changes of the repositories, if that is wanted.
+/// Polls the repositories for changes, if enabled.
 async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infallible {
     if settings.control_mode != ControlMode::Poll || settings.repository_poll_secs == 0 {
         return std::future::pending().await;
@@ -224,12 +225,12 @@ async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infal
     loop {
         tokio::time::sleep(interval).await;
         let server = server.clone();
-        // Loading takes as long as models do; signals must not wait for it.
+        // Loading takes as long as the models need; signals must not wait for it.
         let _ = tokio::task::spawn_blocking(move || server.follow_repositories()).await;
     }
 }
 
-/// Reads the gauges of the machine again and again, whether or not anybody asks for them.
+/// Polls the machine's gauges, even if no client reads them.
 pub(crate) async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) -> Infallible {
     if !is_allowed {
         return std::future::pending().await;
@@ -240,7 +241,7 @@ pub(crate) async fn poll_gauges(exporter: &MetricsExporter, is_allowed: bool) ->
     }
 }
 
-/// Ends the service over the network, then the models: steps 2 to 9 of [`crate::shutdown`].
+/// Stops the network service, then the models: steps 2 to 9 of [`crate::shutdown`].
 async fn stop(
     server: &Arc<Server>,
     doors: &OpenDoors,
@@ -254,7 +255,7 @@ async fn stop(
         remaining = &mut stopping => remaining,
         () = patience => {
             let models = server.clone();
-            // A repository agent may be told of it. A panic of it leaves its load waiting.
+            // A repository agent may be notified. If it panics, its load keeps waiting.
             let _ = tokio::task::spawn_blocking(move || models.give_up_loads()).await;
             stopping.await
         }
@@ -263,7 +264,7 @@ async fn stop(
     buckets.give_up();
     logger.info("Waiting for in-flight requests to complete.");
     let (models, log) = (server.clone(), logger.clone());
-    // This waits, and the doors finish responses meanwhile.
+    // The countdown blocks; meanwhile, the doors finish their responses.
     let counting = tokio::task::spawn_blocking(move || {
         count_down(&log, remaining, LoadsAtShutdown::GivenUp, |wait| models.unload(wait))
     });
@@ -271,7 +272,8 @@ async fn stop(
         let reason = "Exit timeout expired. Exiting immediately.";
         return Err(ExitError::stop(reason));
     };
-    // Not before: what is executed at the timeout must not pass for finished.
+    // The doors must not close earlier: work that is executing at the timeout must not pass for
+    // finished.
     doors.close_http().await;
     match stopped {
         Stopped::Whole => logger.info("All models are stopped and unloaded"),
@@ -280,8 +282,8 @@ async fn stop(
         }
     }
     if !doors.have_written().await {
-        // Every admitted request has its response. A client that doesn't read it, or never
-        // finishes its request, is no failure of the server.
+        // Every admitted request has its response. A client that doesn't read its response, or
+        // never finishes its request, is not a server failure.
         logger.warning("Exit timeout expired. Closing the connections that are left.");
     }
     Ok(stopped)

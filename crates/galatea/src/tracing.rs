@@ -1,4 +1,4 @@
-//! The tracer that the settings ask for.
+//! The tracer that the settings specify.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,35 +17,35 @@ use galatea_trace::{
 
 use crate::environment::CollectorVariables;
 
-/// The target of traces.
+/// The destination of traces.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TraceMode {
-    /// Into files.
+    /// Traces are written to files.
     #[default]
     Triton,
-    /// To a collector.
+    /// Traces are sent to a collector.
     OpenTelemetry,
 }
 
-/// The settings of traces from flags.
+/// The trace settings from flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TraceFlags {
-    /// The settings of the start.
+    /// The settings at startup.
     pub(crate) start: Fields,
     pub(crate) mode: TraceMode,
-    /// The file, or the prefix of files.
+    /// The file, or the file prefix.
     pub(crate) file: String,
-    /// The settings of the mode that clients are told of.
+    /// The mode's settings that are reported to clients.
     pub(crate) further: Vec<(String, String)>,
     /// Triton's warnings.
     pub(crate) warnings: Vec<&'static str>,
-    /// `--trace-level OFF` turns traces off whatever the other levels are.
+    /// True if `--trace-level OFF` was given, which turns traces off regardless of other levels.
     pub(crate) is_turned_off: bool,
     pub(crate) given: GivenFlags,
     pub(crate) configs: Vec<TraceConfig>,
 }
 
-/// The deprecated flags, each true if it was given.
+/// The deprecated flags, each true if given.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GivenFlags {
     pub(crate) file: bool,
@@ -55,7 +55,7 @@ pub(crate) struct GivenFlags {
     pub(crate) log_frequency: bool,
 }
 
-/// A value of `--trace-config`.
+/// One value of `--trace-config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TraceConfig {
     /// `None` for all modes.
@@ -64,17 +64,17 @@ pub(crate) struct TraceConfig {
     pub(crate) value: String,
 }
 
-/// The address of a collector unless something names another place.
+/// The default address of the collector.
 const COLLECTOR: &str = "http://localhost:4318/v1/traces";
 
-/// The name of the service in spans, as in Triton.
+/// The service name in spans, as in Triton.
 const SERVICE: (&str, &str) = ("service.name", "triton-inference-server");
 
-/// The tracer of a server. Nothing is traced before it is made.
+/// Creates the tracer of a server. Nothing is traced before this call.
 ///
 /// # Errors
 ///
-/// If the environment names a collector or certificates that can't be used.
+/// Returns an error if the environment names a collector or certificates that can't be used.
 pub(crate) fn make(
     flags: &TraceFlags,
     variables: &CollectorVariables,
@@ -90,7 +90,7 @@ pub(crate) fn make(
         start: flags.start,
         output,
         further: flags.further.clone(),
-        // Backends report times of their own, so there is one clock for all.
+        // Backends report their own times, so everything shares one clock.
         clock: |at| ClockConverter::shared().ns(at),
         check_model: Box::new(move |model| {
             if asked.model_ready(Pass::in_process(), model, None)? {
@@ -102,7 +102,7 @@ pub(crate) fn make(
     })))
 }
 
-/// The collector of the flags, or else of the variables, or else of the defaults.
+/// The collector from the flags, else from the variables, else the default.
 fn collector(
     flags: &TraceFlags,
     variables: &CollectorVariables,
@@ -138,7 +138,7 @@ fn unusable(error: CertificateError) -> String {
     format!("'{}' can't be used for the collector: {}", error.path().display(), error.reason())
 }
 
-/// The attributes of all spans: each name once, with the last of its values.
+/// The attributes of all spans: each name occurs once, with its last value.
 fn resource(flags: &TraceFlags, variables: &CollectorVariables) -> Vec<(String, String)> {
     let own = [
         ("telemetry.sdk.language", "rust"),
@@ -147,7 +147,7 @@ fn resource(flags: &TraceFlags, variables: &CollectorVariables) -> Vec<(String, 
     ];
     let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let given = flags.further.iter().filter(|(name, _)| name == "resource");
-    // As in Triton, a value without a name is both.
+    // As in Triton, a value without a name is used as both name and value.
     let given = given.map(|(_, pair)| pair.split_once('=').unwrap_or((pair, pair)));
     let all = own.into_iter().map(owned).chain(variables.resource.iter().cloned());
     let all = all.chain([SERVICE].into_iter().chain(given).map(owned));
@@ -161,7 +161,7 @@ fn resource(flags: &TraceFlags, variables: &CollectorVariables) -> Vec<(String, 
     resource
 }
 
-/// The traces of files, as viewers read them.
+/// Converts trace files to the format that viewers read.
 pub(crate) fn export(files: &[PathBuf]) -> Result<String, String> {
     let mut events = Vec::new();
     for file in files {

@@ -1,8 +1,8 @@
-//! The I/O threads that serve sockets: one single-threaded runtime each, so that the
-//! work of a connection never moves between cores.
+//! The I/O threads that serve sockets: one single-threaded runtime each, so that a connection's
+//! work never moves between cores.
 //!
-//! Each thread has an inline budget ([`IoThread`]), refilled whenever its runtime has
-//! nothing at hand, and a task that issues the wake-ups of all tasks together.
+//! Each thread has an inline budget ([`IoThread`]), refilled whenever its runtime is idle, and a
+//! task that issues the wake-ups of all tasks in one batch.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 
 use crate::shutdown::PATIENCE_SECS;
 
-/// The time that an I/O thread may spend on executing small models each time that it has
-/// nothing at hand: about the cost of having another thread do it.
+/// The time that an I/O thread may spend executing small models each time it becomes idle: about
+/// the cost of handing the work to another thread.
 const INLINE_BUDGET: Duration = Duration::from_micros(50);
 
-/// The running I/O threads; they end when this is dropped.
+/// The running I/O threads. Dropping this value ends them.
 #[derive(Debug)]
 pub(crate) struct Workers {
     handles: Vec<Handle>,
@@ -37,13 +37,14 @@ struct IoWorker {
 }
 
 impl Workers {
-    /// As many workers as there are processors, and at most `count_max`.
+    /// Starts one worker per processor, but at most `count_max`.
     pub(crate) fn start(count_max: usize) -> io::Result<Self> {
         Self::start_with(count_max, Duration::from_secs(PATIENCE_SECS.into()))
     }
 
-    /// The same, whose end waits for work that blocks for at most `blocking_patience`. Some of
-    /// it is about to end, and removes files then. Some never ends, in a backend or an agent.
+    /// Same as `start`, but shutdown waits at most `blocking_patience` for blocking work. Some of
+    /// that work is about to finish and then removes files; some never finishes, in a backend or an
+    /// agent.
     fn start_with(count_max: usize, blocking_patience: Duration) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut workers = Self { handles: Vec::new(), threads: Vec::new() };
@@ -55,7 +56,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The runtimes.
+    /// Handles to the runtimes.
     pub(crate) fn handles(&self) -> &[Handle] {
         &self.handles
     }
@@ -74,7 +75,7 @@ fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handl
                 let _ = started.send(Ok(runtime.handle().clone()));
                 // Ends when the sender is dropped; nothing is ever sent.
                 let _ = runtime.block_on(stopped);
-                // The end of the tasks that are left defers no wake-ups.
+                // Remaining tasks don't defer wake-ups as they end.
                 drop(io_thread);
                 runtime.shutdown_timeout(blocking_patience);
             }
@@ -89,8 +90,8 @@ fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handl
     Ok((handle, IoWorker { stop: Some(stop), thread: Some(thread) }))
 }
 
-/// Issues the wake-ups that the tasks of this thread have deferred, behind all tasks that
-/// are ready: requests that arrive together wake a model's thread once.
+/// Issues the wake-ups that this thread's tasks have deferred, after all tasks that are ready.
+/// Requests that arrive together therefore wake a model's thread only once.
 async fn issue_wake_ups() {
     poll_fn(|context| {
         IoThread::flush(context.waker());
@@ -100,7 +101,7 @@ async fn issue_wake_ups() {
 }
 
 impl Drop for Workers {
-    /// All end at the same time, so that their patience passes once.
+    /// All threads shut down concurrently, so their grace periods overlap.
     fn drop(&mut self) {
         self.threads.iter_mut().for_each(|worker| drop(worker.stop.take()));
     }

@@ -1,4 +1,4 @@
-//! The program from outside: what it prints, what it listens to, how it ends.
+//! Tests of the program from outside: its output, its listeners and its exit.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests as well.
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A model repository that vanishes with its value.
+/// A model repository that is removed on drop.
 struct Repository(PathBuf);
 
 impl Repository {
@@ -71,7 +71,7 @@ fn run(flags: &[&str]) -> (Output, String, String) {
     (output, standard, errors)
 }
 
-/// A server on ports that the system chose.
+/// A server on ports chosen by the system.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -94,7 +94,7 @@ impl Server {
         Self { child, output, seen: String::new() }
     }
 
-    /// Reads on until a line contains `text`; the rest of that line.
+    /// Reads until a line contains `text`; returns the rest of that line.
     fn wait_for(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();
@@ -122,7 +122,7 @@ impl Drop for Server {
     }
 }
 
-/// Status code and body of a GET.
+/// The status code and body of a GET request.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
@@ -155,7 +155,7 @@ fn the_server_starts_serves_and_stops() {
     for line in [
         "Signal (15) received.",
         "Waiting for in-flight requests to complete.",
-        // Idle models take a moment to end, which may be the second until the next poll.
+        // Idle models take a moment to end, possibly the whole second until the next poll.
         "Timeout 30: Found ",
         ": Found 0 model versions that have in-flight inferences",
         "successfully unloaded 'two' version 7",
@@ -177,7 +177,7 @@ fn an_interrupt_stops_the_server() {
 
 #[test]
 fn flags_without_effect_are_in_the_log_once() {
-    // It ends without a repository, after the remarks about its flags.
+    // Without a repository, the program ends after the notes about its flags.
     let (output, _, errors) = run(&[
         "--grpc-http2-max-pings-without-data=4",
         "--grpc-http2-max-pings-without-data=5",
@@ -203,7 +203,7 @@ fn a_request_that_takes_too_long_does_not_delay_the_stop() {
     let metrics = server.wait_for("Started Metrics Service at ");
     let body = r#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"INT32","data":[1]}]}"#;
     let head = "POST /v2/models/slow/infer HTTP/1.1\r\nHost: a\r\nContent-Length";
-    // The first request executes; the second waits, which the metrics show.
+    // The first request executes and the second waits, as the metrics show.
     let clients = [(); 2].map(|()| {
         let mut stream = TcpStream::connect(&http).unwrap();
         write!(stream, "{head}: {}\r\n\r\n{body}", body.len()).unwrap();
@@ -233,7 +233,7 @@ fn a_client_that_never_finishes_does_not_make_the_stop_fail() {
     let mut stream = TcpStream::connect(&http).unwrap();
     let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 99";
     write!(stream, "{head}\r\nExpect: 100-continue\r\n\r\n").unwrap();
-    // The client is asked to continue, and doesn't.
+    // The server asks the client to continue, and the client doesn't.
     let mut told = [0; 12];
     stream.read_exact(&mut told).unwrap();
     assert_eq!(&told, b"HTTP/1.1 100");

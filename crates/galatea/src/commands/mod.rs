@@ -1,8 +1,9 @@
-//! The commands beside the server, one module each.
+//! The program's commands apart from running the server, one module each.
 //!
 //! The table of their names and options is `galatea_tools::commands`; this module turns arguments
-//! into what is asked for. Commands that start no server within the program are in that crate too. A command ends with 0 if all is well, with 1 if what it did or looked
-//! at failed, and with 2 if its arguments can't be understood.
+//! into invocations. Commands that start no server in the program are also in that crate. The exit
+//! code is 0 on success, 1 if the command or the thing it examined failed, and 2 if the arguments
+//! can't be understood.
 
 mod check;
 mod serve;
@@ -30,7 +31,7 @@ use crate::environment::Environment;
 use crate::flags::{self, CommandLine, Settings, UsageError};
 use crate::{shutdown, tracing};
 
-/// A command with its arguments.
+/// A command and its arguments.
 #[derive(Debug)]
 pub(crate) enum Invocation {
     /// Serve models without a repository.
@@ -41,28 +42,28 @@ pub(crate) enum Invocation {
     Tune(Box<TuneOptions>),
     /// Record traffic.
     Record(Box<RecordOptions>),
-    /// Simulate what was recorded.
+    /// Simulate a recording.
     Simulate(Box<SimulateOptions>),
     /// Check models and the settings' repositories.
     Check(Box<CheckOptions>, Format),
-    /// Write a model to begin with.
+    /// Write a starter model.
     New(NewModel, Format),
-    /// Convert files of traces for viewers.
+    /// Convert trace files for viewers.
     ExportTraces(Vec<PathBuf>, Format),
-    /// Print the completions of a shell.
+    /// Print the completions for a shell.
     Completions(Shell),
     /// Print what a command does.
     Help(&'static Command),
 }
 
-/// Arguments of a command that can't be understood.
+/// Command arguments that can't be understood.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     command: &'static Command,
     reason: String,
 }
 
-/// The command that the arguments begin with; `None` if they are the server's.
+/// Parses the command at the start of the arguments; `None` if they are for the server.
 pub(crate) fn parse(
     arguments: &[String],
     environment: &Environment,
@@ -127,7 +128,8 @@ fn read(
     }
 }
 
-/// The models and repositories are operands; flags are those of the server that would serve them.
+/// Reads the arguments of a check. Models and repositories are operands; the flags are those of the
+/// server that would serve them.
 fn read_check(settings: Settings, given: Arguments, format: Format) -> Result<Invocation, String> {
     let models = given.operands;
     if models.is_empty() && settings.model_repositories.is_empty() {
@@ -145,7 +147,7 @@ fn read_new(given: &Arguments, format: Format) -> Result<Invocation, String> {
     Ok(Invocation::New(NewModel::new(name, directory)?, format))
 }
 
-/// Does what the command says.
+/// Runs the command.
 pub(crate) fn run(
     invocation: Result<Invocation, CommandError>,
     environment: Environment,

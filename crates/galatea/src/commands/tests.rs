@@ -1,4 +1,4 @@
-//! The command lines of commands.
+//! Tests of the commands' command lines.
 
 use super::*;
 

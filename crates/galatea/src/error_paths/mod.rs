@@ -1,8 +1,8 @@
-//! Paths of the server's machine in the errors that clients get.
+//! Server-side paths in the errors that clients get.
 //!
-//! As in Triton, errors of loads and of models name absolute paths. `--error-paths=relative`
-//! takes the repositories' paths out of every error that leaves through a network door
-//! ([`service`]). The log and the C API keep them.
+//! As in Triton, load and model errors contain absolute paths. `--error-paths=relative` removes the
+//! repository paths from every error that leaves through a network door ([`service`]). The log and
+//! the C API keep them.
 
 mod service;
 
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use service::{DoorServices, door_services};
 
-/// The form of paths in errors.
+/// The form in which errors show paths.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ErrorPaths {
-    /// As in Triton.
+    /// Absolute paths, as in Triton.
     #[default]
     Absolute,
-    /// From the model repository on.
+    /// Paths relative to the model repository.
     Relative,
 }
 
@@ -35,16 +35,16 @@ impl ErrorPaths {
     }
 }
 
-/// The directories that errors must not name.
+/// The directories that errors must not reveal.
 #[derive(Debug)]
 struct HiddenRoots {
-    /// Repositories, without a slash at the end, longest first.
+    /// The repositories, without trailing slashes, longest first.
     repositories: Vec<String>,
-    /// The start of the paths of models' temporary directories; [`NAME_DIGITS`] follow it.
+    /// The path prefix of models' temporary directories; [`NAME_DIGITS`] digits follow it.
     temporary: String,
 }
 
-/// The length of the hexadecimal number in the name of a temporary directory.
+/// The length of the hexadecimal number in a temporary directory's name.
 const NAME_DIGITS: usize = 16;
 
 impl HiddenRoots {
@@ -59,7 +59,7 @@ impl HiddenRoots {
         Self { repositories, temporary }
     }
 
-    /// The text with paths from a root on; `None` if it names no root.
+    /// The text with paths made relative to a root; `None` if it mentions no root.
     fn relative(&self, text: &str) -> Option<String> {
         let mut kept = String::new();
         let (mut copied, mut at) = (0, 0);
@@ -81,7 +81,7 @@ impl HiddenRoots {
         (copied > 0).then(|| kept + &text[copied..])
     }
 
-    /// The length of the root that the text names at this place.
+    /// The length of the root that begins at this position in the text.
     fn root_at(&self, text: &str, at: usize) -> Option<usize> {
         let rest = &text[at..];
         let ends = |length: &usize| {
@@ -98,12 +98,12 @@ impl HiddenRoots {
     }
 }
 
-/// True if a path may start here: no character of a path is before it.
+/// Returns true if a path may start here, that is, if no path character precedes it.
 fn is_start(text: &str, at: usize) -> bool {
     text[..at].chars().next_back().is_none_or(|before| !is_of_path(before))
 }
 
-/// True if a path ends where this text goes on. A full stop before a space ends a sentence.
+/// Returns true if a path ends where this text begins. A full stop before a space ends a sentence.
 fn is_end(behind: &str) -> bool {
     let mut next = behind.chars();
     match next.next() {

@@ -1,4 +1,4 @@
-//! The server as network doors reach it: with the errors that clients may read.
+//! The server as network doors see it, with errors that clients may read.
 
 use std::any::Any;
 use std::path::Path;
@@ -16,15 +16,15 @@ use galatea_infer::{
 use super::{ErrorPaths, HiddenRoots};
 use crate::flags::Settings;
 
-/// The server of the network doors.
+/// The server that network doors use.
 #[derive(Clone)]
 pub(crate) struct DoorServices {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
 }
 
-/// The server as the settings let doors reach it. Doors reach it directly if its errors may
-/// name absolute paths.
+/// The server behind the network doors, according to the settings. Doors use the server directly if
+/// errors may contain absolute paths.
 pub(crate) fn door_services(
     server: &Arc<Server>,
     settings: &Settings,
@@ -40,7 +40,7 @@ pub(crate) fn door_services(
     }
 }
 
-/// A server whose errors name paths from the repository on.
+/// A server whose errors show paths relative to the repository.
 struct RelativePathServer<S> {
     server: Arc<S>,
     roots: Arc<HiddenRoots>,
@@ -74,7 +74,7 @@ impl<S: InferenceService> InferenceService for RelativePathServer<S> {
     }
 }
 
-/// Replies whose errors name paths from the repository on.
+/// A reply sink whose errors show paths relative to the repository.
 struct RelativePathSink {
     sink: Box<dyn ResponseSink>,
     roots: Arc<HiddenRoots>,

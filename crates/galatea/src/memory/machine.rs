@@ -1,9 +1,9 @@
-//! The memory that this process may use: that of the machine, or less if a control group has a
+//! The memory that this process may use: the machine's memory, or less if a control group has a
 //! limit.
 
 use std::path::{Path, PathBuf};
 
-/// The bytes that this process may use. `root` is the directory above `proc` and `sys`.
+/// The number of bytes that this process may use. `root` is the directory above `proc` and `sys`.
 pub(super) fn usable_bytes(root: &Path) -> Option<usize> {
     let machine = machine_bytes(root);
     let groups = group_limits(root);
@@ -18,7 +18,7 @@ fn machine_bytes(root: &Path) -> Option<usize> {
     kibibytes.checked_mul(1024)
 }
 
-/// The limits of the process's control groups and of those above them.
+/// The limits of the process's control groups and their ancestors.
 fn group_limits(root: &Path) -> Vec<usize> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     text.lines().flat_map(|line| limits_of(root, line)).collect()
@@ -34,7 +34,7 @@ fn limits_of(root: &Path, line: &str) -> Vec<usize> {
     };
     let groups = root.join("sys/fs/cgroup");
     let (mount, files): (PathBuf, &[&str]) = if controllers.is_empty() {
-        // With both versions in use, version 2 has a directory of its own.
+        // If both versions are in use, version 2 has a separate directory.
         let unified = groups.join("unified");
         (if unified.is_dir() { unified } else { groups }, &["memory.max", "memory.high"])
     } else if controllers.split(',').any(|controller| controller == "memory") {
@@ -42,8 +42,8 @@ fn limits_of(root: &Path, line: &str) -> Vec<usize> {
     } else {
         return Vec::new();
     };
-    // In a container the path may be that of the host, of which only the end is mounted: the
-    // directories that aren't there have no limits.
+    // In a container, the path may be the host's, with only its tail mounted: missing directories
+    // have no limits.
     let mut group = mount.join(path.trim_start_matches('/'));
     let mut limits = Vec::new();
     while group.starts_with(&mount) {
@@ -55,7 +55,7 @@ fn limits_of(root: &Path, line: &str) -> Vec<usize> {
     limits
 }
 
-/// A limit; `None` if the file isn't there or says `max`.
+/// Reads a limit; `None` if the file doesn't exist or says `max`.
 fn read_limit(path: &Path) -> Option<usize> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -64,7 +64,7 @@ fn read_limit(path: &Path) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A machine with these files.
+    /// Checks the result for a machine with these files.
     fn check(files: &[(&str, &str)], expected: Option<usize>) {
         let name = format!("galatea-machine-{}-{:p}", std::process::id(), &files);
         let root = std::env::temp_dir().join(name);
@@ -109,7 +109,7 @@ mod tests {
         check(&[MEMINFO, group, unlimited], Some(1_024_000));
         let parent = ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000");
         check(&[MEMINFO, group, unlimited, parent], Some(5000));
-        // In a container the path is that of the host.
+        // In a container, the path is the host's.
         let mounted = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "6000");
         check(&[MEMINFO, group, mounted], Some(6000));
         let other = ("sys/fs/cgroup/cpu/x/memory.limit_in_bytes", "5");

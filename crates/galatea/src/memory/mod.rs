@@ -1,8 +1,8 @@
-//! The memory that requests and responses may hold, and its way back to the system.
+//! The memory that requests and responses may use, and how it is returned to the system.
 //!
-//! - this file: the limit, and what it is by default
-//! - `machine.rs`: how much memory the process may use
-//! - `trim.rs`: gives free memory back after a burst
+//! - this file: the limit and its default
+//! - `machine.rs`: the amount of memory that the process may use
+//! - `trim.rs`: returns free memory after a burst
 
 mod machine;
 mod trim;
@@ -18,7 +18,7 @@ pub(crate) use trim::trim_after_bursts;
 /// The value of `--memory-limit`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MemoryLimit {
-    /// Three quarters of what the process may use.
+    /// Three quarters of the memory that the process may use.
     #[default]
     Default,
     /// No limit.
@@ -27,7 +27,7 @@ pub(crate) enum MemoryLimit {
     Bytes(usize),
 }
 
-/// The ledger of the server's doors.
+/// The ledger for the server's doors.
 pub(crate) fn ledger(limit: MemoryLimit, logger: &Logger) -> Arc<Ledger> {
     let limit = match limit {
         MemoryLimit::Off => None,
@@ -48,7 +48,7 @@ const fn three_quarters(bytes: usize) -> usize {
     bytes.saturating_sub(bytes / 4)
 }
 
-/// The counts of the ledger, as metrics.
+/// The ledger's counters, as metrics.
 pub(crate) fn metrics(ledger: &Ledger) -> Vec<CustomFamily> {
     let family = |name: &str, help: &str, kind, value: usize| CustomFamily {
         name: name.to_owned(),

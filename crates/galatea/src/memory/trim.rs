@@ -1,4 +1,4 @@
-//! Gives free memory back to the system after a burst.
+//! Returns free memory to the system after a burst.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use galatea_gate::ledger::{Ledger, TrimDecision, TrimRule};
 use galatea_telemetry::Logger;
 use tokio::time::MissedTickBehavior;
 
-/// The pause between two looks at the ledger.
+/// The interval between checks of the ledger.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Gives free memory back whenever much less is held than before. The program's allocator
-/// does it, on a thread that serves no door.
+/// Returns free memory whenever usage has dropped considerably. The program's allocator does so on
+/// a thread that serves no door.
 pub(crate) async fn trim_after_bursts(
     allocator: AllocatorTuning,
     ledger: Arc<Ledger>,
@@ -27,7 +27,7 @@ pub(crate) async fn trim_after_bursts(
         match rule.step(ledger.sample()) {
             TrimDecision::Keep => {}
             TrimDecision::Trim => {
-                // It takes the locks of the allocator, one heap after the other.
+                // Trimming takes the allocator's locks, one heap at a time.
                 let allocator = allocator.clone();
                 let release = move || allocator.release_free_memory();
                 let _ = tokio::task::spawn_blocking(release).await;

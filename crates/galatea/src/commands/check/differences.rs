@@ -1,7 +1,7 @@
-//! Differences from Triton for the models and flags of a check.
+//! Differences from Triton that affect the models and flags of a check.
 //!
-//! Each entry is a row of docs/differences.md that an operator can act on, with the condition
-//! under which it matters. What concerns clients or mistakes alone is left to that page.
+//! Each entry is a row of docs/differences.md that an operator can act on, with the condition under
+//! which it matters. Rows that only concern clients or mistakes are left to that page.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use galatea_config::{InstanceKind, ModelSpec, OWN_PARAMETERS, OwnParameter, Sche
 use crate::flags::Settings;
 use crate::memory::MemoryLimit;
 
-/// A difference, and when it matters.
+/// A difference and the condition under which it matters.
 struct Difference {
-    /// Words of its row in docs/differences.md.
+    /// Words from its row in docs/differences.md.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test looks for the row"))]
     row: &'static str,
     /// The text for the operator.
@@ -21,7 +21,7 @@ struct Difference {
     matters: Condition,
 }
 
-/// The subject that a difference depends on.
+/// The input on which a difference depends.
 enum Condition {
     /// The flags.
     Settings(fn(&Settings) -> bool),
@@ -122,13 +122,13 @@ const DIFFERENCES: [Difference; 12] = [
 const ONNXRUNTIME: &str = "onnxruntime";
 const PYTHON: &str = "python";
 
-/// The texts of the differences that matter, each with the models that it concerns; with none if
+/// The messages for the differences that matter. Each lists the models that it concerns, or none if
 /// it concerns the server.
 #[derive(Debug, Default)]
 pub(super) struct Differences(BTreeMap<&'static str, Vec<String>>);
 
 impl Differences {
-    /// Those of the flags.
+    /// Collects the differences that follow from the flags.
     pub(super) fn of(settings: &Settings) -> Self {
         let mut found = Self::default();
         for difference in &DIFFERENCES {
@@ -141,7 +141,7 @@ impl Differences {
         found
     }
 
-    /// Adds those of a model.
+    /// Adds the differences that concern a model.
     pub(super) fn add(&mut self, model: &str, spec: &ModelSpec) {
         let settings = DIFFERENCES.iter().filter_map(|difference| match difference.matters {
             Model(matters) => matters(spec).then_some(difference.text),
@@ -157,7 +157,7 @@ impl Differences {
         }
     }
 
-    /// The texts with their models, in the order of the tables.
+    /// The messages with their models, in table order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &[String])> {
         let texts = DIFFERENCES.iter().map(|difference| difference.text);
         texts.chain(OWN_PARAMETERS.map(|own| own.effect)).filter_map(|text| {

@@ -1,4 +1,4 @@
-//! Ensembles, once the models that they consist of are known.
+//! Checks ensembles, once their composing models are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use galatea_dispatch::ModelDefinition;
 use galatea_engine::{Namespaces, version_not_loaded};
 use galatea_policy::{ModelName, ModelNames};
 
-/// The models of the repositories, by their ids, as ensembles may consist of them.
+/// The repository models that ensembles may use, by id.
 pub(super) struct Ensembles {
-    /// The models with a version that passed its own checks.
+    /// The models with at least one version that passed its own checks.
     models: BTreeMap<ModelName, CheckedModel>,
-    /// The models of each name, if there are namespaces. Models that would not load are
-    /// included, because a server knows them too.
+    /// The models with each name, if namespaces are on. Models that would not load are included,
+    /// because a server knows them as well.
     names: Option<ModelNames>,
 }
 
 struct CheckedModel {
     namespace: Option<Arc<str>>,
-    /// Its configuration as it was read, with the positions of its fields.
+    /// The configuration as read, with field positions.
     draft: ConfigDraft,
-    /// The specification of its newest version.
+    /// The specification of the newest version.
     spec: Arc<ModelSpec>,
     /// The versions that passed their own checks.
     versions: BTreeSet<i64>,
@@ -39,8 +39,8 @@ impl Ensembles {
         Self { models: BTreeMap::new(), names }
     }
 
-    /// A model that could be read, with those of its versions that passed their own
-    /// checks; without any, it would not load.
+    /// Adds a readable model with the versions that passed their own checks. Without any such
+    /// version, the model would not load.
     pub(super) fn add(
         &mut self,
         id: ModelName,
@@ -57,8 +57,8 @@ impl Ensembles {
         }
     }
 
-    /// Checks each ensemble against its models, inner ensembles first. Returns the errors of
-    /// each.
+    /// Checks each ensemble against its models, inner ensembles first. Returns the errors of each
+    /// ensemble.
     pub(super) fn check(mut self) -> Vec<(ModelName, ConfigErrors)> {
         let mut found = Vec::new();
         let is_ensemble = |model: &CheckedModel| model.spec.ensemble().is_some();
@@ -73,7 +73,7 @@ impl Ensembles {
                 }
                 Err(errors) => {
                     let errors = model.draft.locate(errors);
-                    // The ensembles that it is part of lack it.
+                    // The ensembles that contain this one then lack it.
                     self.models.remove(&id);
                     found.push((id, errors));
                 }
@@ -106,7 +106,7 @@ impl Ensembles {
         if diagnostics.is_empty() { Ok(Arc::new(spec)) } else { Err(ConfigErrors { diagnostics }) }
     }
 
-    /// The steps whose model is there, but not in the version that they name.
+    /// The steps whose model exists, but not in the version that they specify.
     fn missing_versions(&self, id: &ModelName, ensemble: &CheckedModel) -> Vec<Diagnostic> {
         let steps = ensemble.spec.ensemble().map(|ensemble| ensemble.steps.iter());
         let steps = steps.into_iter().flatten().enumerate();
@@ -124,7 +124,7 @@ impl Ensembles {
             .collect()
     }
 
-    /// The model that an ensemble means by a name.
+    /// Resolves a model name used by an ensemble.
     fn resolve(&self, ensemble: &CheckedModel, name: &str) -> ModelName {
         let namespace = ensemble.namespace.as_deref().unwrap_or_default();
         match &self.names {
@@ -133,7 +133,7 @@ impl Ensembles {
         }
     }
 
-    /// Returns true if a model of this ensemble has not been checked yet.
+    /// Returns true if a composing model of this ensemble has not been checked yet.
     fn is_blocked(&self, id: &ModelName, waiting: &[ModelName]) -> bool {
         let Some(ensemble) = self.models.get(id) else { return false };
         let steps = ensemble.spec.ensemble().map(|ensemble| &ensemble.steps);

@@ -1,10 +1,10 @@
-//! `galatea check MODEL…`: the checks of a server's start, without serving.
+//! `galatea check MODEL…`: the checks that a server runs at startup, without serving.
 //!
-//! One run finds everything that would keep a model from loading: problems of the
-//! repositories, configurations, backends and model files, steps of ensembles that don't fit
-//! together, and missing resources of the rate limiter. No instance is created and nothing
-//! is warmed up. Repository agents run as for a load, and then learn that the load failed.
-//! With namespaces, all repositories count, and models are named by their ids.
+//! One run finds everything that would keep a model from loading: problems in repositories,
+//! configurations, backends and model files, ensemble steps that don't fit together, and missing
+//! rate-limiter resources. No instance is created and nothing is warmed up. Repository agents run
+//! as for a load and are then notified that the load failed. With namespaces, all repositories
+//! count, and models are listed by id.
 
 mod differences;
 mod ensembles;
@@ -38,21 +38,21 @@ use crate::gpus;
 use crate::model_code::ModelCodePermission;
 use crate::python::PythonAccess;
 
-/// The question of a check.
+/// The options of a check.
 #[derive(Debug)]
 pub(crate) struct CheckOptions {
     /// The settings of the server that would serve the models.
     pub(super) settings: Settings,
-    /// Files, directories of models, and repositories, beside those of the settings.
+    /// Files, model directories and repositories, in addition to the repositories in the settings.
     pub(super) models: Vec<String>,
 }
 
-/// Checks the models and the repositories of the settings and prints a report. Returns whether there is
-/// no error.
+/// Checks the models and the repositories in the settings, and prints a report. Returns true if
+/// there are no errors.
 ///
 /// # Errors
 ///
-/// If a repository can't be read at all.
+/// Returns an error if a repository can't be read at all.
 pub(crate) fn run(
     options: CheckOptions,
     environment: Environment,
@@ -60,7 +60,7 @@ pub(crate) fn run(
 ) -> Result<bool, String> {
     let CheckOptions { mut settings, models } = options;
     let sources = sources::find_for_check(&models)?;
-    // Links last as long as the check.
+    // The links live as long as the check.
     let repositories = Repositories::of(&sources, None, &environment.temporary_folder)?;
     settings.model_repositories.extend(repositories.paths.iter().cloned());
     let namespaces = settings.namespaces;
@@ -73,7 +73,7 @@ pub(crate) fn run(
     };
     let options = settings.scan_options();
     let scan = repository.scan(&options);
-    // The report says everything.
+    // The report contains everything.
     let silent = LogOptions { info: false, warning: false, error: false, ..LogOptions::default() };
     let logger = Logger::new(silent).map_err(|error| error.to_string())?;
     let auto_complete = settings.auto_complete_config;
@@ -109,7 +109,7 @@ pub(crate) fn run(
     Ok(report.error_count() == 0)
 }
 
-/// The remarks that the log of a server would make about its flags.
+/// The notes that a server would log about its flags.
 fn flags_without_effect(settings: &Settings) -> Vec<String> {
     let mut remarks = settings.notes.clone();
     let unused = backends::unused(settings);
@@ -149,7 +149,7 @@ fn check_models(
     report.models.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-/// Checks one model, and adds it to the models that ensembles may use.
+/// Checks one model and adds it to the models that ensembles may use.
 fn check_model(
     definer: &ModelDefiner,
     source: &ModelSource,
@@ -195,10 +195,10 @@ fn check_model(
             passed.insert(files.version(), spec);
         }
     }
-    // A model that a server doesn't take in is no model that a name could mean.
+    // A name can't refer to a model that the server rejects.
     match definer.judge(&definition) {
         Ok(()) => ensembles.add(id, definition, passed),
-        // Otherwise the checks of its versions found them too.
+        // Otherwise the checks of its versions also found these errors.
         Err(errors) if definition.versions.is_empty() => report.add_config_errors(errors),
         Err(_) => {}
     }

@@ -14,28 +14,28 @@ use crate::backends::BackendInUse;
 /// The report of a check.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// Errors that concern no single model.
+    /// Errors that don't concern a single model.
     pub(super) errors: Vec<String>,
     pub(super) models: Vec<ModelReport>,
-    /// The backends that the models would use, with their libraries.
+    /// The backends that the models would use, and their libraries.
     pub(super) backends: Vec<BackendInUse>,
-    /// Flags that are accepted and change nothing.
+    /// Flags that are accepted but have no effect.
     pub(super) flags: Vec<String>,
-    /// The differences that a user of Triton would want to know.
+    /// The differences that a Triton user would want to know about.
     pub(super) differences: Differences,
 }
 
 /// The part of the report about one model.
 #[derive(Debug)]
 pub(super) struct ModelReport {
-    /// Its id, if there are namespaces.
+    /// The model's name, or its id if namespaces are on.
     pub(super) name: String,
     versions: Vec<i64>,
     errors: Vec<Diagnostic>,
-    /// The parts that were left out of the model's directory, or change nothing.
+    /// The ignored parts of the model's directory, and settings without effect.
     warnings: Vec<String>,
     config_path: String,
-    /// The backend, if a configuration could be made.
+    /// The backend, if the configuration could be completed.
     backend: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl ModelReport {
         }
     }
 
-    /// A model that can't be read.
+    /// Creates the report on a model that can't be read.
     pub(super) fn refused(name: String, reason: String) -> Self {
         Self {
             name,
@@ -65,7 +65,7 @@ impl ModelReport {
         }
     }
 
-    /// Adds an error; several versions may have the same.
+    /// Adds an error; several versions may have the same one.
     pub(super) fn add(&mut self, mut error: Diagnostic) {
         if error.file.is_empty() {
             error.file.clone_from(&self.config_path);
@@ -75,9 +75,9 @@ impl ModelReport {
         }
     }
 
-    /// Adds warnings; several versions may have the same.
+    /// Adds warnings; several versions may have the same ones.
     pub(super) fn add_warnings(&mut self, warnings: Vec<String>) {
-        // The report names the model before each of them.
+        // The report puts the model's name before each of them.
         let named = format!("model '{}': ", self.name);
         for warning in warnings {
             let warning = warning.strip_prefix(&named).map(String::from).unwrap_or(warning);
@@ -87,7 +87,7 @@ impl ModelReport {
         }
     }
 
-    /// Notes which backend executes the model.
+    /// Records the backend that executes the model.
     pub(super) fn set_backend(&mut self, spec: &ModelSpec) {
         let name = if spec.backend.is_empty() { &spec.platform } else { &spec.backend };
         self.backend = Some(name.clone());
@@ -104,7 +104,7 @@ impl ModelReport {
     }
 }
 
-/// Fields that are not known are absent.
+/// Converts an error to JSON. Unknown fields are absent.
 fn error_to_json(error: &Diagnostic) -> Value {
     let mut fields = serde_json::Map::new();
     let mut add = |name: &str, text: &str| {
@@ -130,7 +130,7 @@ impl Report {
         self.errors.len() + errors.sum::<usize>()
     }
 
-    /// Names the files that were given in place of the links to them.
+    /// Replaces links with the names of the files that the user passed.
     pub(super) fn name_places(&mut self, places: &LinkOrigins) {
         let name = |text: &mut String| *text = places.named_in(text);
         self.errors.iter_mut().for_each(name);
@@ -225,9 +225,9 @@ fn backend_to_json(backend: &BackendInUse) -> Value {
     })
 }
 
-/// The first names, and how many there are besides.
+/// Lists the first names and the number of remaining ones.
 fn shortened(models: &[String]) -> String {
-    /// The number of models that a line names.
+    /// The maximum number of models listed on a line.
     const SHOWN_MAX: usize = 3;
     let shown = models.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
     match models.len().saturating_sub(SHOWN_MAX) {

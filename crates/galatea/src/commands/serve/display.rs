@@ -1,5 +1,5 @@
-//! The display of `galatea serve`: models while they load, then the server's addresses and a
-//! request to try.
+//! The display of `galatea serve`: models while they load, then the server's addresses and an
+//! example request.
 
 use std::io;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::doors::{Address, Addresses};
 use crate::flags::Settings;
 use crate::startup::{ExitError, StartupObserver};
 
-/// The pause between two changes of the line about models in progress.
+/// The interval between updates of the progress line.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
-/// Shows a start.
+/// The display of a startup.
 pub(super) struct StartDisplay {
     format: Format,
     progress: Console,
     results: Console,
-    /// The levels of the log once the server serves; `None` if it isn't silent before.
+    /// The log levels once the server is serving; `None` if the log isn't silent before that.
     later_log: Option<RequestedLogLevels>,
-    /// True if a client may call for inference without a key or a certificate.
+    /// True if a client may request inference without a key or a certificate.
     is_open: bool,
     has_dashboard: bool,
     places: LinkOrigins,
@@ -40,23 +40,24 @@ pub(super) struct StartDisplay {
     follower: Option<ProgressThread>,
 }
 
-/// Makes the request that is shown for a model.
+/// Builds the request that is shown for a model.
 type MakeRequest<'a> = &'a dyn Fn(&RepositoryEntry) -> Option<String>;
 
-/// The levels of the log that were asked for.
+/// The log levels that were requested.
 struct RequestedLogLevels {
     warning: bool,
     error: bool,
 }
 
-/// The thread that shows models in progress. It ends when its sender is dropped.
+/// The thread that shows loading models. It ends when its sender is dropped.
 struct ProgressThread {
     until: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl StartDisplay {
-    /// The log is silent until the server serves, unless the flags turn it on.
+    /// Creates the display. The log is silent until the server is serving, unless the flags turn it
+    /// on.
     pub(super) fn new(
         format: Format,
         settings: &mut Settings,
@@ -84,7 +85,7 @@ impl StartDisplay {
         }
     }
 
-    /// Prints why there is no server.
+    /// Prints the reason why the server failed.
     pub(super) fn explain(&self, failure: &ExitError) {
         let failed = self.server.as_deref().map_or(0, |server| {
             let is_ready = |entry: &RepositoryEntry| entry.state == Some(ModelState::Ready);
@@ -106,7 +107,7 @@ impl StartDisplay {
         print_line(&mut io::stderr(), &format!("{label} {reason}"));
     }
 
-    /// Prints each model with its state.
+    /// Prints each model and its state.
     fn show_models(&self, server: &Server) {
         for entry in self.entries(server) {
             let name = match entry.version {
@@ -153,7 +154,7 @@ impl StartDisplay {
         Some(format!("{}/dashboard", http.url()))
     }
 
-    /// The models that were to be loaded, with reasons that name the files that were given.
+    /// The models that should have loaded. Reasons name the files that the user passed.
     fn entries(&self, server: &Server) -> Vec<RepositoryEntry> {
         let mut entries = entries(server);
         for entry in &mut entries {
@@ -162,7 +163,7 @@ impl StartDisplay {
         entries
     }
 
-    /// The models as JSON, with a request for each.
+    /// The models as JSON, each with an example request.
     fn models(&self, server: &Server, request: Option<MakeRequest<'_>>) -> Value {
         let model = |entry: &RepositoryEntry| {
             let mut model = json!({
@@ -209,7 +210,7 @@ impl StartupObserver for StartDisplay {
             }
         };
         let thread = std::thread::Builder::new().name(String::from("progress")).spawn(follow);
-        // Without a thread the line is missing, and nothing else.
+        // Without the thread, only the progress line is missing.
         self.follower = thread.ok().map(|thread| ProgressThread { until, thread });
     }
 
@@ -258,14 +259,14 @@ impl StartupObserver for StartDisplay {
     }
 }
 
-/// The models that were to be loaded, and what could not be read.
+/// The models that should have loaded, and everything that could not be read.
 fn entries(server: &Server) -> Vec<RepositoryEntry> {
     let index = server.repository_index(Pass::in_process(), false).unwrap_or_default();
     let tried = index.into_iter().filter(|entry| entry.state.is_some());
     tried.chain(server.unread().into_iter().map(unread)).collect()
 }
 
-/// A model that could not even be read, or a repository. The index has no reason for it.
+/// An entry for a model or repository that could not even be read. The index has no reason for it.
 fn unread(problem: ScanProblem) -> RepositoryEntry {
     let text = problem.to_string();
     let (name, reason) = match problem {
@@ -276,7 +277,7 @@ fn unread(problem: ScanProblem) -> RepositoryEntry {
     RepositoryEntry { name, version: None, state: Some(ModelState::Unavailable), reason }
 }
 
-/// A reason as people read it.
+/// Rewrites a reason for human readers.
 fn explained(reason: &str) -> String {
     let cause = if reason.contains("Protobuf parsing failed") {
         " The file is no ONNX model, or it is damaged."
@@ -315,7 +316,7 @@ fn interface(server: &Server, model: &str) -> Option<Interface> {
     Interface::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
 }
 
-/// A hint at the flag that chooses another port, if one is in use.
+/// A hint about the flag that selects another port, if a port is already in use.
 fn port_hint(reason: &str) -> &'static str {
     let hints = [
         ("HTTP service", ". Choose another with --http-port"),

@@ -1,8 +1,8 @@
 //! `galatea serve MODEL...`: models without a repository and without configurations.
 //!
-//! Files become a repository of links (`sources/`), which the server serves like any other:
-//! loaded once, and reloaded only if the flags or a client ask for it. The start is shown on the
-//! terminal instead of the log, unless the flags turn the log on (`display.rs`).
+//! Files become a repository of links (`sources/`), which the server serves like any other: it is
+//! loaded once, and reloaded only if the flags or a client request it. Startup is shown on the
+//! terminal instead of in the log, unless the flags turn the log on (`display.rs`).
 
 mod display;
 
@@ -31,8 +31,8 @@ pub(crate) struct ServeOptions {
     ends_with_input: bool,
 }
 
-/// The settings that flags change: the log is silent about what the terminal shows, and there
-/// is a dashboard.
+/// The default settings, before flags: the log is silent about what the terminal shows, and the
+/// dashboard is on.
 pub(super) fn defaults(environment: &Environment) -> Result<Settings, UsageError> {
     let mut settings = flags::initial_settings(&environment.clouds.vertex_ai)?;
     settings.log.info = false;
@@ -85,7 +85,7 @@ pub(super) fn run(
     let mut display =
         StartDisplay::new(format, &mut settings, environment.colours, &repositories.places);
     let result = startup::run(settings, environment, allocator, &mut display);
-    // The process may end without destructors.
+    // The process may end without running destructors.
     drop(repositories);
     startup::end_with(result, |failure| display.explain(failure))
 }
@@ -106,7 +106,7 @@ fn repositories(
     Repositories::of(&sources, name, parent)
 }
 
-/// Ends the server as by a signal when the standard input ends.
+/// Stops the server when standard input ends, as a signal would.
 fn end_with_input() -> io::Result<()> {
     let follow = || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
