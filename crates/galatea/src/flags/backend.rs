@@ -1,4 +1,4 @@
-//! Backends and repository agents.
+//! Flags for backends and repository agents.
 
 use std::path::PathBuf;
 

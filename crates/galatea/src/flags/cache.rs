@@ -1,4 +1,4 @@
-//! Flags of the response cache.
+//! Flags for the response cache.
 
 use serde_json::{Map, Value};
 
@@ -31,7 +31,7 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-/// Notes that a unit behind a size is not read, as in Triton.
+/// Adds a note that a unit after a size is ignored, as in Triton.
 fn note_unread(settings: &mut Settings, value: &str) {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let (count, rest) = value.split_at(digits);
@@ -43,7 +43,7 @@ fn note_unread(settings: &mut Settings, value: &str) {
     }
 }
 
-/// Triton's texts, of which one has quotes.
+/// Triton's messages, one of which has quotes.
 fn malformed(value: &str) -> InvalidValue {
     const SHAPE: &str = "<cache name>,<setting>=<value>";
     let names_a_cache = value.find(',').is_some_and(|comma| comma > 0);
@@ -54,7 +54,7 @@ fn malformed(value: &str) -> InvalidValue {
     })
 }
 
-/// The configuration of the cache that a flag names; it is empty at first.
+/// The configuration of the cache that a flag names; initially empty.
 fn config_of<'a>(
     settings: &'a mut Settings,
     flag: CacheFlag,
@@ -82,7 +82,7 @@ fn check_object(json: &str) -> Result<(), InvalidValue> {
         .map_err(|error| InvalidValue(format!("the cache's configuration is not JSON: {error}")))
 }
 
-/// A configuration with a setting added or replaced. Values are texts, as in Triton.
+/// Adds or replaces a setting in a configuration. Values are strings, as in Triton.
 fn with_setting(config: &str, key: &str, value: &str) -> String {
     let mut settings: Map<String, Value> = serde_json::from_str(config).unwrap_or_default();
     settings.insert(key.to_owned(), Value::from(value));

@@ -1,4 +1,4 @@
-//! The flags and variables of the endpoints for clouds.
+//! Tests of the flags and variables for cloud endpoints.
 
 use std::path::PathBuf;
 
@@ -117,7 +117,7 @@ fn sagemaker_limits_the_ports_of_others() {
             ]),
             refusal("Vertex AI", "9", "8000, 8002"),
         ),
-        // The other endpoint comes first, and the two are compared both ways.
+        // The other endpoint comes first, and the two are compared in both directions.
         (with(&["--sagemaker-safe-port-range=9-1"]), refusal("HTTP", "8000", "9, 1")),
     ] {
         assert_eq!(parsed(&arguments).unwrap_err(), expected);
@@ -150,7 +150,7 @@ fn vertex_ai_changes_defaults() {
     assert_eq!(parsed_under(&port("5234"), &[]).unwrap().clouds.vertex_ai.port, 5234);
     let given = parsed_under(&port("5234"), &["--vertex-ai-port=7"]).unwrap();
     assert_eq!(given.clouds.vertex_ai.port, 7);
-    // As in Triton, whether or not the endpoint is asked for.
+    // As in Triton, this applies even if the endpoint is not enabled.
     assert_eq!(parsed_under(&port("x"), &[]).unwrap_err(), "Invalid option value. Got x");
 }
 

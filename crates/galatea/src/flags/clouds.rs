@@ -1,4 +1,4 @@
-//! The endpoints whose paths SageMaker and Vertex AI prescribe.
+//! Flags for the endpoints whose paths SageMaker and Vertex AI prescribe.
 
 use super::Group;
 use super::flag::{Flag, no_default};

@@ -1,7 +1,7 @@
-//! Limits of the number of connections, and of the time that clients may take.
+//! Flags that limit the number of connections and the time that clients may take.
 //!
-//! None of these flags is Triton's, and no flag of Triton's begins like them: one that is
-//! cut short stays unambiguous.
+//! None of these are Triton flags, and no Triton flag shares a prefix with them, so abbreviations
+//! stay unambiguous.
 
 use std::str::FromStr;
 
@@ -81,12 +81,12 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-/// The limit of a default.
+/// Formats a default limit.
 fn shown<T: ToString + Default>(limit: Option<T>) -> String {
     limit.unwrap_or_default().to_string()
 }
 
-/// A number; 0 is no limit.
+/// Parses a number; 0 means no limit.
 fn if_any<T: FromStr + Default + PartialEq>(value: &str) -> Result<Option<T>, InvalidValue> {
     Ok(Some(value::number(value)?).filter(|number| *number != T::default()))
 }

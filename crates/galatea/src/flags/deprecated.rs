@@ -1,4 +1,4 @@
-//! Flags that others replace.
+//! Deprecated flags that other flags replace.
 
 use super::Group;
 use super::flag::Flag;

@@ -1,7 +1,7 @@
 //! A flag of the command line: its name, its help, and the form of its value.
 //!
-//! The form of most flags says where the value goes. It shows the default too, which stands in
-//! [`Settings::default`] alone.
+//! For most flags, the form determines where the value is stored. It also displays the default,
+//! which is defined only in [`Settings::default`].
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ use super::value::{self, InvalidValue};
 
 /// A flag of the command line.
 pub(crate) struct Flag {
-    /// The name without its dashes.
+    /// The name, without its dashes.
     pub(super) name: &'static str,
-    /// The word for its value in the usage text; `None` for a switch.
+    /// The placeholder for the value in the usage text; `None` for a switch.
     pub(super) argument: Option<&'static str>,
-    /// Its effect, in a sentence or two.
+    /// The flag's effect, in a sentence or two.
     pub(super) help: &'static str,
     form: ValueForm,
 }
@@ -24,39 +24,39 @@ pub(crate) struct Flag {
 /// The setting that a flag changes.
 type SettingOf<T> = fn(&mut Settings) -> &mut T;
 
-/// Puts a value into effect.
+/// A function that applies a value to the settings.
 type Apply = fn(&mut Settings, &str) -> Result<(), InvalidValue>;
 
-/// The kind of a value, and the setting that it becomes.
+/// The form of a value and the setting that stores it.
 enum ValueForm {
     /// No value.
     Switch(fn(&mut Settings)),
     Boolean(SettingOf<bool>),
-    /// A boolean that is no setting by itself; `shown` is `None` without a default.
+    /// A boolean that isn't a setting by itself; `shown` is `None` if there is no default.
     Decision {
         shown: fn(&Settings) -> Option<bool>,
         apply: fn(&mut Settings, bool),
     },
     Text(SettingOf<String>),
     Port(SettingOf<u16>),
-    /// A number that is 0 if it is negative.
+    /// A number; negative values become 0.
     Number(SettingOf<u32>),
-    /// A number of threads, of which there is one at least.
+    /// A number of threads, at least one.
     Threads(SettingOf<usize>),
-    /// The path of a directory, which is not empty.
+    /// The path of a directory, which must not be empty.
     Directory(SettingOf<PathBuf>),
-    /// The path of a file; an empty one is none.
+    /// The path of a file; an empty path means none.
     File(SettingOf<Option<PathBuf>>),
-    /// A pattern for names of headers; an empty one is none.
+    /// A pattern for header names; an empty pattern means none.
     Pattern(SettingOf<Option<HeaderForward>>),
-    /// Anything else. The default is a value that could be given, or empty.
+    /// Any other form. The default is a valid value of the flag, or empty.
     Other {
         default: fn(&Settings) -> String,
         apply: Apply,
     },
 }
 
-/// The default of a flag that has none.
+/// The default for a flag without one.
 pub(super) fn no_default(_: &Settings) -> String {
     String::new()
 }
@@ -71,7 +71,7 @@ impl Flag {
         Self { name, argument, help, form }
     }
 
-    /// A flag without a value.
+    /// Creates a flag without a value.
     pub(super) const fn switch(
         name: &'static str,
         help: &'static str,
@@ -80,7 +80,7 @@ impl Flag {
         Self::new(name, None, help, ValueForm::Switch(apply))
     }
 
-    /// True or false.
+    /// Creates a boolean flag.
     pub(super) const fn boolean(
         name: &'static str,
         help: &'static str,
@@ -89,7 +89,7 @@ impl Flag {
         Self::new(name, Some("boolean"), help, ValueForm::Boolean(place))
     }
 
-    /// True or false, which changes more than a setting of that type.
+    /// Creates a boolean flag that changes more than one boolean setting.
     pub(super) const fn decision(
         name: &'static str,
         help: &'static str,
@@ -99,7 +99,7 @@ impl Flag {
         Self::new(name, Some("boolean"), help, ValueForm::Decision { shown, apply })
     }
 
-    /// Any text.
+    /// Creates a flag that accepts any text.
     pub(super) const fn text(
         name: &'static str,
         help: &'static str,
@@ -108,7 +108,7 @@ impl Flag {
         Self::new(name, Some("string"), help, ValueForm::Text(place))
     }
 
-    /// A port.
+    /// Creates a flag for a port.
     pub(super) const fn port(
         name: &'static str,
         help: &'static str,
@@ -117,7 +117,7 @@ impl Flag {
         Self::new(name, Some("integer"), help, ValueForm::Port(place))
     }
 
-    /// A number, which is 0 if it is negative.
+    /// Creates a flag for a number; negative values become 0.
     pub(super) const fn number(
         name: &'static str,
         help: &'static str,
@@ -126,7 +126,7 @@ impl Flag {
         Self::new(name, Some("integer"), help, ValueForm::Number(place))
     }
 
-    /// A number of threads.
+    /// Creates a flag for a number of threads.
     pub(super) const fn threads(
         name: &'static str,
         help: &'static str,
@@ -135,7 +135,7 @@ impl Flag {
         Self::new(name, Some("integer"), help, ValueForm::Threads(place))
     }
 
-    /// A directory.
+    /// Creates a flag for a directory.
     pub(super) const fn directory(
         name: &'static str,
         help: &'static str,
@@ -144,7 +144,7 @@ impl Flag {
         Self::new(name, Some("string"), help, ValueForm::Directory(place))
     }
 
-    /// A file.
+    /// Creates a flag for a file.
     pub(super) const fn file(
         name: &'static str,
         help: &'static str,
@@ -153,7 +153,7 @@ impl Flag {
         Self::new(name, Some("string"), help, ValueForm::File(place))
     }
 
-    /// A pattern for names of headers.
+    /// Creates a flag for a header-name pattern.
     pub(super) const fn pattern(
         name: &'static str,
         help: &'static str,
@@ -162,7 +162,7 @@ impl Flag {
         Self::new(name, Some("string"), help, ValueForm::Pattern(place))
     }
 
-    /// A value that no other form fits.
+    /// Creates a flag whose value fits no other form.
     pub(super) const fn other(
         name: &'static str,
         argument: &'static str,
@@ -173,7 +173,7 @@ impl Flag {
         Self::new(name, Some(argument), help, ValueForm::Other { default, apply })
     }
 
-    /// Puts a value into effect; a switch gets an empty one.
+    /// Applies a value to the settings; for a switch, the value is empty.
     pub(super) fn apply(&self, settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
         match self.form {
             ValueForm::Switch(apply) => apply(settings),
@@ -182,7 +182,7 @@ impl Flag {
             ValueForm::Text(place) => value.clone_into(place(settings)),
             ValueForm::Port(place) => *place(settings) = value::port(settings, self.name, value)?,
             ValueForm::Number(place) => *place(settings) = value::not_negative(value)?,
-            // Triton serves with 0 too, and ends with an error below.
+            // Triton also serves with 0 threads, and ends with an error for negative numbers.
             ValueForm::Threads(place) => *place(settings) = value::number::<usize>(value)?.max(1),
             ValueForm::Directory(_) if value.is_empty() => {
                 return Err(InvalidValue(format!("--{} can not be empty", self.name)));
@@ -197,7 +197,7 @@ impl Flag {
         Ok(())
     }
 
-    /// The default as a value that could be given; empty if there is none.
+    /// The default as a valid value of the flag; empty if there is none.
     pub(super) fn default_value(&self) -> String {
         let mut settings = Settings::default();
         let settings = &mut settings;

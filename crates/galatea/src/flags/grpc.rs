@@ -1,4 +1,4 @@
-//! The gRPC endpoint.
+//! Flags for the gRPC endpoint.
 
 use galatea_grpc::CompressionLevel;
 
@@ -118,7 +118,7 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// The largest number is no bound.
+/// The default as a value of the flag; the largest number means no bound.
 fn response_pool_size(settings: &Settings) -> String {
     let size = settings.grpc_response_pool_size;
     size.map_or_else(|| i32::MAX.to_string(), |size| size.to_string())
@@ -136,7 +136,7 @@ fn grpc_max_response_pool_size(settings: &mut Settings, value: &str) -> Result<(
     Ok(())
 }
 
-/// The levels of compression by their names on the command line.
+/// The compression levels, by command-line name.
 const COMPRESSION_LEVELS: [(&str, CompressionLevel); 4] = [
     ("none", CompressionLevel::None),
     ("low", CompressionLevel::Low),

@@ -1,6 +1,7 @@
-//! Pings on gRPC connections, and how long these last.
+//! Flags for gRPC keepalive pings and connection lifetimes.
 //!
-//! Numbers out of range mean what they mean to gRPC's own servers, which Triton hands them to.
+//! Out-of-range numbers have the same meaning as in gRPC's own servers, to which Triton passes
+//! them.
 
 use std::time::Duration;
 
@@ -90,7 +91,7 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// Milliseconds; the largest number is no limit.
+/// Parses milliseconds; the largest number means no limit.
 fn milliseconds(value: &str, least: u64) -> Result<Option<Duration>, InvalidValue> {
     let number: i32 = value::number(value)?;
     Ok((number != i32::MAX).then(|| {
@@ -99,12 +100,12 @@ fn milliseconds(value: &str, least: u64) -> Result<Option<Duration>, InvalidValu
     }))
 }
 
-/// The milliseconds of a default.
+/// Formats a default in milliseconds.
 fn shown(limit: Option<Duration>) -> String {
     limit.map_or_else(|| i32::MAX.to_string(), |limit| limit.as_millis().to_string())
 }
 
-/// Milliseconds; 0 is no limit.
+/// Parses milliseconds; 0 means no limit.
 fn milliseconds_if_any(value: &str) -> Result<Option<Duration>, InvalidValue> {
     if value::number::<i32>(value)? == 0 { Ok(None) } else { milliseconds(value, 0) }
 }

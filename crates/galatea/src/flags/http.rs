@@ -1,4 +1,4 @@
-//! The HTTP endpoint.
+//! Flags for the HTTP endpoint.
 
 use super::flag::{Flag, no_default};
 use super::value::{self, InvalidValue};

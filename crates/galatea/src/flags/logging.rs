@@ -1,4 +1,4 @@
-//! The log.
+//! Flags for the log.
 
 use galatea_telemetry::LogFormat;
 

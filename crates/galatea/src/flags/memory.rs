@@ -1,4 +1,4 @@
-//! Memory and devices.
+//! Flags for memory and devices.
 
 use galatea_dispatch::HostPolicySetting;
 
@@ -96,7 +96,7 @@ pub(super) const GROUP: Group = Group {
 fn gpu_and_bytes(value: &str) -> Result<(i32, u64), InvalidValue> {
     let (gpu, bytes) = value::numbers(value, ':')?;
     let gpu = value::number::<i32>(gpu)?;
-    // A negative size is a very large one in Triton.
+    // Triton treats a negative size as a very large one.
     let size = bytes.trim_ascii_start();
     let bytes = match size.strip_prefix('-') {
         Some(size) => value::number::<u64>(size)?.wrapping_neg(),
@@ -117,7 +117,7 @@ fn memory_limit(settings: &mut Settings, value: &str) -> Result<(), InvalidValue
 }
 
 fn pinned_memory_pool_byte_size(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
-    // Triton takes a negative size as 0.
+    // Triton treats a negative size as 0.
     let bytes: i64 = value::number(value)?;
     settings.gpus.pools.pinned = u64::try_from(bytes).unwrap_or(0);
     settings.note_without_gpus(

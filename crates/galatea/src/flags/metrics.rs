@@ -1,4 +1,4 @@
-//! The metrics endpoint.
+//! Flags for the metrics endpoint.
 
 use std::time::Duration;
 

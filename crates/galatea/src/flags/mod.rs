@@ -1,10 +1,9 @@
 //! The command line: every flag with its name, default, help and effect.
 //!
-//! A flag is one [`Flag`] value in the table of its group, made by the function for the form of
-//! its value. Parsing, the usage text and the refusal of unsupported flags follow from these
-//! values. All of Triton's flags are known.
-//! A flag that asks for an unsupported feature is refused by name, and the log mentions a
-//! flag without effect, so that no flag is ignored silently.
+//! A flag is one [`Flag`] value in its group's table, built by the constructor for the form of its
+//! value. Parsing, the usage text and the refusal of unsupported flags follow from these values.
+//! All of Triton's flags are known. Flags for unsupported features are refused by name, and flags
+//! without effect are logged, so no flag is silently ignored.
 
 mod backend;
 mod cache;
@@ -46,7 +45,7 @@ use galatea_tools::completions::FlagName;
 /// Flags that belong together.
 pub(crate) struct Group {
     title: &'static str,
-    /// The flags in their order, by the files that have them.
+    /// The flags in order, grouped by source file.
     flags: &'static [&'static [Flag]],
 }
 
@@ -75,7 +74,7 @@ const GROUPS: [Group; 15] = [
     deprecated::GROUP,
 ];
 
-/// All flags by name, for completions.
+/// The names of all flags, for completions.
 pub(crate) fn names() -> impl Iterator<Item = FlagName> {
     flags().map(|Flag { name, argument, help, .. }| FlagName { name, argument: *argument, help })
 }

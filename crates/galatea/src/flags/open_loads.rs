@@ -1,4 +1,4 @@
-//! The warning that others than this machine may load code.
+//! The warning that other machines may load code.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use galatea_gate::access::{ApiCategory, Gate, Rules};
 use super::{DoorSettings, Settings};
 use crate::model_code::{self, ModelCodePermission};
 
-/// The warning that others than this machine may load code; `None` if they may not.
+/// The warning that other machines may load code; `None` if they may not.
 pub(crate) fn open_loads(settings: &Settings) -> Option<String> {
     if settings.model_code == ModelCodePermission::Refused
         || settings.control_mode != ControlMode::Explicit

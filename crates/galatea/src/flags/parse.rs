@@ -1,4 +1,4 @@
-//! From arguments to settings.
+//! Parses arguments into settings.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use super::value::{self, InvalidValue};
 use super::{HelpForm, Settings, flags, ports};
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
-/// The request that the command line of the server makes.
+/// The action that the server's command line requests.
 #[derive(Debug)]
 pub(crate) enum ServerCommand {
     /// Start a server.
     Serve(Box<Settings>),
-    /// Print what the flags mean.
+    /// Print help about the flags.
     Help(HelpForm),
     /// Print the version.
     Version,
 }
 
-/// The command line of a command.
+/// The parsed command line of a command.
 #[derive(Debug, Default)]
 pub(crate) struct CommandLine {
     /// The server's settings, if the command takes its flags.
@@ -30,10 +30,10 @@ pub(crate) struct CommandLine {
     pub(crate) given: Arguments,
 }
 
-/// Why the command line is refused.
+/// The reason why the command line is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UsageError {
-    /// It is not well-formed: the usage text helps.
+    /// The command line is malformed; the usage text helps.
     Malformed(String),
     /// A value that no server can be created with.
     Rejected(String),
@@ -48,12 +48,12 @@ impl fmt::Display for UsageError {
     }
 }
 
-/// Reads the arguments after the program's name.
+/// Parses the arguments after the program name.
 ///
-/// Options are checked in their order. An argument that is no option is reported after all
-/// of them, as with `getopt_long`.
+/// Options are checked in order. As with `getopt_long`, an argument that isn't an option is
+/// reported after all options.
 ///
-/// The variables change defaults, as in Triton's program.
+/// As in Triton's program, the variables change defaults.
 pub(crate) fn parse(
     arguments: impl IntoIterator<Item = String>,
     variables: &VertexAiVariables,
@@ -74,8 +74,8 @@ pub(crate) fn parse(
     Ok(ServerCommand::Serve(Box::new(settings)))
 }
 
-/// Reads the arguments behind a command's name; `None` if they ask for help. Flags change
-/// these settings.
+/// Parses the arguments after a command name; `None` if they request help. Flags modify the passed
+/// settings.
 pub(crate) fn parse_command(
     command: &'static Command,
     settings: Settings,
@@ -89,11 +89,11 @@ pub(crate) fn parse_command(
     }
 }
 
-/// The settings that flags change.
+/// The initial settings, which flags then change.
 pub(crate) fn initial_settings(variables: &VertexAiVariables) -> Result<Settings, UsageError> {
     let mut settings = Settings::under(variables);
     if let Some(text) = &variables.http_port {
-        // As in Triton, it is read whether or not Vertex AI is served.
+        // As in Triton, the port is read even if the Vertex AI endpoint is off.
         let port = value::port(&mut settings, "vertex-ai-port", text);
         settings.clouds.vertex_ai.port =
             port.map_err(|InvalidValue(reason)| UsageError::Malformed(reason))?;
@@ -101,7 +101,7 @@ pub(crate) fn initial_settings(variables: &VertexAiVariables) -> Result<Settings
     Ok(settings)
 }
 
-/// Adds what variables say behind the flags.
+/// Applies the variables after the flags.
 pub(crate) fn resolve(
     settings: &mut Settings,
     variables: &VertexAiVariables,
@@ -116,15 +116,15 @@ pub(crate) fn resolve(
     Ok(())
 }
 
-/// Reads arguments, of the server or of a command.
+/// A reader for the arguments of the server or a command.
 struct ArgumentReader {
     command: Option<&'static Command>,
     line: CommandLine,
 }
 
 impl ArgumentReader {
-    /// Reads options. Arguments that are no options are operands, and so is everything behind
-    /// `--`. Returns what is asked for instead of the command.
+    /// Reads options. Arguments that aren't options are operands, as is everything after `--`.
+    /// Returns the action that is requested instead of the command, if any.
     fn read(
         &mut self,
         mut arguments: impl Iterator<Item = String>,
@@ -151,7 +151,7 @@ impl ArgumentReader {
         Ok(None)
     }
 
-    /// The option with this name, or the only one that begins with it, as in `getopt_long`.
+    /// The option with this name, or the only option that begins with it, as in `getopt_long`.
     fn full_name(&self, given: &str) -> Result<&'static str, UsageError> {
         let own = self.command.map_or(&[][..], |command| command.options);
         let takes_flags = self.command.is_none_or(|command| command.takes_flags);
@@ -216,7 +216,7 @@ fn value_for(
     }
 }
 
-/// Checks that need all flags.
+/// Runs the checks that need all flags.
 pub(crate) fn check(settings: &Settings) -> Result<(), UsageError> {
     if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err(UsageError::Malformed(String::from(

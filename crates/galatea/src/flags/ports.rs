@@ -1,18 +1,18 @@
-//! Ports that the endpoints may share.
+//! The check for ports that several endpoints use.
 
 use super::{DoorSettings, Settings};
 
-/// An endpoint that is asked for.
+/// An endpoint that the flags request.
 struct RequestedEndpoint<'a> {
     name: &'static str,
     address: &'a str,
     port: u16,
-    /// The ports of other endpoints at its address.
+    /// The range of ports that other endpoints at its address may use.
     others: Option<(i32, i32)>,
 }
 
-/// Two endpoints can't share an address and a port; they are compared as they are written. Port
-/// 0 is a different port for each.
+/// Checks that no two endpoints share an address and a port, comparing them as written. Port 0 is a
+/// different port for each endpoint.
 pub(super) fn check(settings: &Settings) -> Result<(), String> {
     let clouds = &settings.clouds;
     let doors = [
@@ -31,7 +31,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), String> {
     };
     let doors: Vec<_> = doors.map(listening).collect();
     for (index, door) in doors.iter().enumerate() {
-        // A pair is compared once, unless one of the two says which ports are allowed.
+        // A pair is compared once, unless one of the two restricts the allowed ports.
         let first = if door.others.is_some() { 0 } else { index + 1 };
         for (other_index, other) in doors.iter().enumerate().skip(first) {
             if other_index != index && door.address == other.address {

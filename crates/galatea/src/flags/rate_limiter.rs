@@ -1,4 +1,4 @@
-//! Flags of the rate limiter.
+//! Flags for the rate limiter.
 
 use galatea_dispatch::ResourceLimit;
 
@@ -52,8 +52,8 @@ fn rate_limit_resource(settings: &mut Settings, value: &str) -> Result<(), Inval
             )));
         }
     };
-    // Triton takes a negative count as a very large one, -1 as every device, -2 as the whole
-    // server, and other negative numbers as devices that no instance has.
+    // Triton treats a negative count as a very large one. As a device, -1 means every device, -2
+    // the whole server, and any other negative number a device that no instance has.
     let count = u32::try_from(value::number::<i32>(count)?).unwrap_or(u32::MAX);
     let device = match device.map(value::number::<i32>).transpose()? {
         None | Some(-1 | -2) => None,

@@ -1,4 +1,4 @@
-//! Model repositories and how their models are loaded.
+//! Flags for model repositories and model loading.
 
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ pub(super) const GROUP: Group = Group {
             |settings| settings.model_load_threads.to_string(),
             "How many versions of models load at the same time.",
             |settings, value| {
-                // Triton ends with an error below 0, and so does this server.
+                // Like Triton, this server ends with an error if the number is negative.
                 let threads: u32 = value::number(value)?;
                 settings.model_load_threads = usize::try_from(threads.max(1)).unwrap_or(usize::MAX);
                 Ok(())

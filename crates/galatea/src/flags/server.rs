@@ -1,4 +1,4 @@
-//! The server as a whole.
+//! Flags for the server as a whole.
 
 use super::Group;
 use super::flag::Flag;

@@ -1,4 +1,4 @@
-//! The settings that flags make.
+//! The settings that result from the flags.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,71 +21,71 @@ use crate::memory::MemoryLimit;
 use crate::model_code::ModelCodePermission;
 use crate::tracing::TraceFlags;
 
-/// Everything that flags set, with the defaults that Triton has.
+/// Everything that flags set, with Triton's defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The server's name.
     pub(crate) id: String,
-    /// The time that requests may go on after the order to stop.
+    /// The time that requests may take after the server is told to stop.
     pub(crate) exit_timeout_secs: u32,
-    /// True if a model that fails to load ends the start.
+    /// True if a model that fails to load aborts startup.
     pub(crate) exit_on_error: bool,
     /// True if the server is ready only if all of its models are.
     pub(crate) strict_readiness: bool,
-    /// If a request to load may bring code.
+    /// The permission for load requests to bring code.
     pub(crate) model_code: ModelCodePermission,
-    /// The form of paths in errors that clients get.
+    /// The form of paths in the errors that clients get.
     pub(crate) error_paths: ErrorPaths,
     /// The model repositories.
     pub(crate) model_repositories: Vec<PathBuf>,
-    /// True if backends may fill in what a configuration leaves out.
+    /// True if backends may complete configurations.
     pub(crate) auto_complete_config: bool,
-    /// The custom configuration to prefer in each model.
+    /// The custom configuration to prefer for each model.
     pub(crate) model_config_name: Option<String>,
     /// The treatment of symbolic links in repositories.
     pub(crate) repository_symlinks: Symlinks,
-    /// The cause of loads and unloads.
+    /// The mode that determines what triggers loads and unloads.
     pub(crate) control_mode: ControlMode,
-    /// The use of names: several models may have the same one, or not.
+    /// The namespace mode: whether several models may have the same name.
     pub(crate) namespaces: Namespaces,
-    /// Seconds between two scans of the repositories, if changes in them are followed; 0
-    /// scans only at start.
+    /// The number of seconds between repository scans, if the server polls for changes; 0 scans
+    /// only at startup.
     pub(crate) repository_poll_secs: u32,
-    /// The number of models that load at once.
+    /// The number of models that load concurrently.
     pub(crate) model_load_threads: usize,
-    /// The number of times that a version that fails to load is tried again.
+    /// The number of retries for a version that fails to load.
     pub(crate) load_retries: u32,
-    /// The memory that requests and responses may hold.
+    /// The memory that requests and responses may use.
     pub(crate) memory_limit: MemoryLimit,
     /// The response cache, if there is one.
     pub(crate) cache: Option<CacheSettings>,
-    /// The directory of the libraries of caches.
+    /// The directory of cache libraries.
     pub(crate) cache_directory: PathBuf,
-    /// The first value with which no server can be created, as the flags say it.
+    /// The first value with which no server can be created, in the flags' terms.
     pub(crate) rejected: Option<String>,
-    /// On which processors instances run.
+    /// The host policies, which assign instances to processors.
     pub(crate) host_policies: HostPolicies,
-    /// GPUs.
+    /// The GPU settings.
     pub(crate) gpus: GpuSettings,
     /// True if instances share resources.
     pub(crate) rate_limiting: bool,
     /// The amount of each resource.
     pub(crate) rate_limit_resources: Vec<ResourceLimit>,
-    /// Models named with `--load-model`.
+    /// The models named with `--load-model`.
     pub(crate) startup_models: Vec<String>,
-    /// The log.
+    /// The log options.
     pub(crate) log: LogOptions,
     /// The HTTP endpoint.
     pub(crate) http: DoorSettings,
     /// True if the HTTP endpoint has the dashboard.
     pub(crate) dashboard: bool,
-    /// The names under which it is served, beside those of the machine.
+    /// The host names under which the dashboard is served, in addition to those of the machine.
     pub(crate) dashboard_hosts: Vec<String>,
     /// True if clients of the HTTP endpoint may record traffic.
     pub(crate) traffic_recording: bool,
-    /// Threads that serve the endpoints.
+    /// The number of threads that serve the endpoints.
     pub(crate) http_threads: usize,
-    /// The longest HTTP body, also when inflated.
+    /// The maximum size of an HTTP body, including after decompression.
     pub(crate) http_input_bytes_max: u64,
     /// True if clients may share memory.
     pub(crate) allow_client_shm: bool,
@@ -99,42 +99,42 @@ pub(crate) struct Settings {
     pub(crate) grpc_rules: Rules,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
-    /// The number of responses of one request of a stream that may wait for the client, if bounded.
+    /// The number of responses to one request on a stream that may wait for the client, if bounded.
     pub(crate) grpc_response_pool_size: Option<usize>,
-    /// The compression of responses over gRPC.
+    /// The compression of gRPC responses.
     pub(crate) grpc_response_compression: CompressionLevel,
-    /// Pings on gRPC connections, and how long these last.
+    /// The gRPC keepalive and connection-lifetime options.
     pub(crate) grpc_keepalive: KeepaliveOptions,
-    /// The limits of connections.
+    /// The connection limits.
     pub(crate) connections: ConnectionSettings,
-    /// The metrics endpoint; an empty address is the HTTP endpoint's.
+    /// The metrics endpoint; an empty address means the HTTP endpoint's address.
     pub(crate) metrics: DoorSettings,
-    /// The endpoints for clouds.
+    /// The cloud endpoints.
     pub(crate) clouds: CloudSettings,
-    /// The families that the metrics show.
+    /// The metric families to report.
     pub(crate) metrics_options: MetricsOptions,
-    /// The directory of the libraries of backends.
+    /// The directory of backend libraries.
     pub(crate) backend_directory: PathBuf,
-    /// The directory of the libraries of repository agents.
+    /// The directory of repository-agent libraries.
     pub(crate) repoagent_directory: PathBuf,
-    /// Settings for backends, in their order.
+    /// The backend settings, in order.
     pub(crate) backend_settings: Vec<BackendSetting>,
-    /// The path of ONNX Runtime's library.
+    /// The path of the ONNX Runtime library.
     pub(crate) onnxruntime_library: Option<PathBuf>,
-    /// The traces of requests.
+    /// The tracing flags.
     pub(crate) trace: TraceFlags,
     /// The value of the deprecated `--strict-model-config`.
     pub(crate) strict_model_config: Option<bool>,
     /// True if `--disable-auto-complete-config` was given.
     pub(crate) disables_auto_complete: bool,
-    /// Remarks about flags, for the log.
+    /// Notes about flags, for the log.
     pub(crate) notes: Vec<String>,
 }
 
-/// An endpoint that can be listened on.
+/// The settings of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DoorSettings {
-    /// True if it listens at all.
+    /// True if the endpoint is enabled.
     pub(crate) allow: bool,
     /// The address to bind to.
     pub(crate) address: String,
@@ -142,7 +142,7 @@ pub(crate) struct DoorSettings {
     pub(crate) port: u16,
     /// True if other processes may listen on the same port.
     pub(crate) reuse_port: bool,
-    /// The certificates and the use of TLS.
+    /// The TLS settings, including certificates.
     pub(crate) tls: TlsSettings,
 }
 
@@ -153,20 +153,20 @@ impl DoorSettings {
     }
 }
 
-/// The endpoints whose paths clouds prescribe.
+/// The endpoints whose paths cloud platforms prescribe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CloudSettings {
-    /// SageMaker's.
+    /// The SageMaker endpoint.
     pub(crate) sagemaker: DoorSettings,
-    /// The first and the last port for other endpoints at the address of SageMaker's.
+    /// The first and last port for other endpoints at the SageMaker endpoint's address.
     pub(crate) sagemaker_safe_ports: Option<(i32, i32)>,
-    /// The number of the threads that serve SageMaker.
+    /// The number of threads that serve SageMaker.
     pub(crate) sagemaker_threads: usize,
-    /// Vertex AI's.
+    /// The Vertex AI endpoint.
     pub(crate) vertex_ai: DoorSettings,
-    /// The number of the threads that serve Vertex AI.
+    /// The number of threads that serve Vertex AI.
     pub(crate) vertex_ai_threads: usize,
-    /// The model of requests that name none; empty for the only one.
+    /// The model for requests that don't specify one; if empty, the only model.
     pub(crate) vertex_ai_default_model: String,
 }
 
@@ -186,17 +186,17 @@ impl Default for CloudSettings {
 /// The response cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheSettings {
-    /// The flag that asked for it.
+    /// The flag that requested the cache.
     pub(crate) flag: CacheFlag,
     /// The cache's name.
     pub(crate) name: String,
-    /// Its configuration, a JSON object.
+    /// The cache's configuration, a JSON object.
     pub(crate) config: String,
-    /// True if flags name other caches too: then no server is created.
+    /// True if flags also name other caches, in which case no server is created.
     pub(crate) names_others: bool,
 }
 
-/// The flags that ask for a response cache; only one of them may.
+/// The flags that request a response cache; only one of them may be used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CacheFlag {
     /// `--cache-config`.
@@ -212,7 +212,7 @@ pub(crate) struct BackendSetting {
     pub(crate) backend: String,
     /// The setting's name.
     pub(crate) key: String,
-    /// Its value.
+    /// The setting's value.
     pub(crate) value: String,
 }
 
@@ -284,7 +284,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The defaults of a server that Vertex AI may have started.
+    /// The defaults of a server that may have been started by Vertex AI.
     pub(super) fn under(variables: &VertexAiVariables) -> Self {
         let mut settings = Self::default();
         if variables.is_prediction {
@@ -295,13 +295,13 @@ impl Settings {
         settings
     }
 
-    /// The files to look for in repositories, and the treatment of links.
+    /// The scan options: the files to look for in repositories, and the treatment of links.
     pub(crate) fn scan_options(&self) -> ScanOptions {
         let config_name = self.model_config_name.clone();
         ScanOptions { config_name, symlinks: self.repository_symlinks }
     }
 
-    /// Adds a remark for the log. A flag that is given twice gets one remark.
+    /// Adds a note for the log. A flag that is given twice gets only one note.
     pub(super) fn add_remark(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !self.notes.contains(&text) {
@@ -309,13 +309,13 @@ impl Settings {
         }
     }
 
-    /// Notes why no server can be created. As in Triton, that is reported if the command line
-    /// is well-formed.
+    /// Records the reason why no server can be created. As in Triton, it is reported only if the
+    /// command line is well-formed.
     pub(super) fn reject(&mut self, why: String) {
         self.rejected.get_or_insert(why);
     }
 
-    /// Triton's warnings about deprecated flags, for the standard error output.
+    /// Triton's warnings about deprecated flags, for standard error.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = &'static str> {
         let deprecated = self.strict_model_config.map(|_| {
             "Warning: '--strict-model-config' has been deprecated! Please use \
@@ -329,17 +329,17 @@ impl Settings {
         deprecated.into_iter().chain(overridden).chain(self.trace.warnings.iter().copied())
     }
 
-    /// Remarks about the files of TLS.
+    /// Notes about TLS files.
     pub(crate) fn tls_remarks(&self) -> impl Iterator<Item = String> {
         self.grpc.tls.remarks(tls::GRPC).chain(self.http.tls.remarks(tls::HTTP))
     }
 
-    /// Adds a remark that an accepted flag has no effect.
+    /// Adds a note that an accepted flag has no effect.
     pub(super) fn no_effect(&mut self, flag: &str, because: &str) {
         self.add_remark(format!("'--{flag}' has no effect: {because}"));
     }
 
-    /// Adds a remark that holds only without GPUs.
+    /// Adds a note that applies only without GPUs.
     pub(super) fn note_without_gpus(&mut self, text: impl Into<String>) {
         let text = text.into();
         self.add_remark(text.clone());
@@ -348,7 +348,7 @@ impl Settings {
         }
     }
 
-    /// Adds a remark that an accepted flag has no effect without GPUs.
+    /// Adds a note that an accepted flag has no effect without GPUs.
     pub(super) fn no_effect_without_gpus(&mut self, flag: &str) {
         self.note_without_gpus(format!("'--{flag}' has no effect: no GPU is used"));
     }

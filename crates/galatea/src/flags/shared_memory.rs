@@ -1,4 +1,4 @@
-//! Memory that clients share.
+//! Flags for client shared memory.
 
 use super::Group;
 use super::flag::Flag;

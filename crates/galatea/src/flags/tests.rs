@@ -28,7 +28,7 @@ fn error(arguments: &[&str]) -> String {
     parse_here(arguments.iter().map(|argument| (*argument).to_owned())).unwrap_err().to_string()
 }
 
-/// Every difference between the settings after `arguments` and the defaults.
+/// Checks every difference between the settings after `arguments` and the defaults.
 fn check(arguments: &[&str], expected: &[&str]) {
     let lines = |settings: &Settings| -> Vec<String> {
         let text = format!("{settings:#?}");
@@ -282,17 +282,17 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
     }
 }
 
-/// Flags that are taken and change nothing.
+/// Flags that are accepted but have no effect.
 const WITHOUT_EFFECT: [&str; 1] = ["--grpc-http2-max-pings-without-data=5"];
 
-/// Flags for a structure that Triton has, whose effect no client can see.
+/// Flags for a Triton structure whose effect no client can see.
 const CHECKED_ALONE: [&str; 3] = [
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
     "--buffer-manager-thread-count=4",
 ];
 
-/// Flags that are taken and change nothing without GPUs.
+/// Flags that are accepted but have no effect without GPUs.
 const WITHOUT_EFFECT_ON_CPUS: [&str; 6] = [
     "--enable-peer-access=false",
     "--allow-gpu-metrics=true",
@@ -499,7 +499,7 @@ fn the_usage_names_every_flag_once_in_lines_of_a_readable_width() {
     assert!(usage.lines().all(|line| line.len() <= 80));
 }
 
-/// Triton's flags, none of which may be missing here.
+/// Triton's flags, all of which must exist here.
 const TRITON_FLAGS: &str = "
     allow-client-shm allow-cpu-metrics allow-gpu-metrics allow-grpc allow-http allow-metrics
     allow-sagemaker allow-vertex-ai backend-config backend-directory buffer-manager-thread-count

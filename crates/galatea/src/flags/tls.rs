@@ -1,40 +1,40 @@
-//! TLS at an endpoint: the settings, and what the flags of gRPC and HTTP share.
+//! TLS at an endpoint: the settings, and the parts that the gRPC and HTTP flags share.
 
 use std::path::PathBuf;
 
-/// TLS at an endpoint.
+/// The TLS settings of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsSettings {
-    /// The value of `--…-use-ssl`, or of `--…-use-ssl-mutual` behind it.
+    /// The value of `--…-use-ssl`, or of `--…-use-ssl-mutual` if that comes later.
     uses_ssl: bool,
-    /// True if clients have to show a certificate.
+    /// True if clients must present a certificate.
     pub(crate) is_mutual: bool,
     /// The file with the server's certificate.
     pub(crate) certificate: Option<PathBuf>,
-    /// The file with its key.
+    /// The file with the certificate's key.
     pub(crate) key: Option<PathBuf>,
-    /// The file with the certificates that sign those of clients.
+    /// The file with the CA certificates for client certificates.
     pub(crate) roots: Option<PathBuf>,
 }
 
-/// The flags of one endpoint.
+/// The TLS flags of one endpoint.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct TlsFlags {
     /// The endpoint, for the log.
     pub(crate) endpoint: &'static str,
-    /// Turns TLS on.
+    /// The flag that turns TLS on.
     pub(crate) use_ssl: &'static str,
-    /// Demands a certificate of clients.
+    /// The flag that requires client certificates.
     pub(crate) use_ssl_mutual: &'static str,
-    /// Names [`TlsSettings::certificate`].
+    /// The flag for [`TlsSettings::certificate`].
     pub(crate) certificate: &'static str,
-    /// Names [`TlsSettings::key`].
+    /// The flag for [`TlsSettings::key`].
     pub(crate) key: &'static str,
-    /// Names [`TlsSettings::roots`].
+    /// The flag for [`TlsSettings::roots`].
     pub(crate) roots: &'static str,
 }
 
-/// The flags of gRPC.
+/// The gRPC flags.
 pub(crate) const GRPC: TlsFlags = TlsFlags {
     endpoint: "GRPC",
     use_ssl: "--grpc-use-ssl",
@@ -44,7 +44,7 @@ pub(crate) const GRPC: TlsFlags = TlsFlags {
     roots: "--grpc-root-cert",
 };
 
-/// The flags of HTTP.
+/// The HTTP flags.
 pub(crate) const HTTP: TlsFlags = TlsFlags {
     endpoint: "HTTP",
     use_ssl: "--http-use-ssl",
@@ -55,10 +55,10 @@ pub(crate) const HTTP: TlsFlags = TlsFlags {
 };
 
 impl TlsSettings {
-    /// Returns true if the endpoint speaks TLS.
+    /// Returns true if the endpoint uses TLS.
     ///
-    /// In Triton `--grpc-use-ssl=false` behind `--grpc-use-ssl-mutual=true` turns TLS off,
-    /// although its help says otherwise, and lets clients in without a certificate.
+    /// In Triton, `--grpc-use-ssl=false` after `--grpc-use-ssl-mutual=true` turns TLS off, contrary
+    /// to its help, and admits clients without a certificate.
     pub(crate) const fn is_on(&self) -> bool {
         self.uses_ssl || self.is_mutual
     }
@@ -67,13 +67,13 @@ impl TlsSettings {
         self.uses_ssl = value;
     }
 
-    /// As in Triton, this turns TLS on even if its value is false.
+    /// Sets mutual TLS. As in Triton, this turns TLS on even if the value is false.
     pub(super) const fn set_use_ssl_mutual(&mut self, value: bool) {
         self.is_mutual = value;
         self.uses_ssl = true;
     }
 
-    /// Remarks about files that are given and not read.
+    /// Notes about files that are specified but not read.
     pub(crate) fn remarks(&self, flags: TlsFlags) -> impl Iterator<Item = String> {
         let files = [
             (flags.certificate, &self.certificate),
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(on(&[], &[true]), (true, true));
         assert_eq!(on(&[], &[false]), (true, false));
         assert_eq!(on(&[false], &[false]), (false, false));
-        // Clients that show no certificate must not be let in.
+        // Clients that present no certificate must be rejected.
         assert_eq!(on(&[false], &[true]), (true, true));
     }
 

@@ -1,7 +1,7 @@
-//! The traces of requests.
+//! Flags for request tracing.
 //!
-//! `--trace-config` is read in two steps, as in Triton: each value when it is given, and what
-//! the values mean together when all are known.
+//! As in Triton, `--trace-config` is read in two steps: each value is parsed as it appears, and
+//! their combined meaning is resolved once all are known.
 
 use galatea_control::TraceLevels;
 use galatea_trace::CollectorAddress;
@@ -33,11 +33,11 @@ pub(super) const GROUP: Group = Group {
     )]],
 };
 
-/// A wrong setting: the name that the error has for the option, and the reason.
+/// An invalid setting: the option's name in the error, and the reason.
 pub(super) type WrongSetting = (String, String);
 
 impl TraceFlags {
-    /// Finds out what all flags mean together.
+    /// Resolves the combined meaning of all flags.
     pub(super) fn resolve(&mut self, variables: &SpanBatchVariables) -> Result<(), WrongSetting> {
         let configs = std::mem::take(&mut self.configs);
         for config in configs.iter().filter(|config| config.mode.is_none()) {
@@ -74,7 +74,7 @@ impl TraceFlags {
                     "Warning: Overriding deprecated '--trace-level' in favor of provided level \
                      in --trace-config!",
                 );
-                // As in Triton, a level that is off takes nothing from the others.
+                // As in Triton, a level of `OFF` doesn't affect the others.
                 self.add_levels(levels(value)?);
             }
             "mode" => self.mode = mode(value)?,
@@ -86,7 +86,7 @@ impl TraceFlags {
                 );
                 self.start.count = value::number(value)?;
             }
-            // Triton ignores others too.
+            // Triton also ignores other settings.
             _ => {}
         }
         Ok(())
@@ -154,7 +154,7 @@ impl TraceFlags {
         for (name, default) in BATCH_DEFAULTS {
             if !self.further.iter().any(|(known, _)| known == name) {
                 let value = variables.get(name).unwrap_or(default);
-                // The name behind the dashes of other errors is that of a variable here.
+                // Other errors have a flag name after the dashes; this one has a variable name.
                 let variable = format!("OTEL_{}", name.to_ascii_uppercase());
                 self.further.push((name.to_owned(), number(value, variable)?));
             }
@@ -174,14 +174,14 @@ impl TraceFlags {
     }
 }
 
-/// The limits by which spans are gathered, in the order in which Triton reports them.
+/// The limits for batching spans, in the order in which Triton reports them.
 const BATCH_DEFAULTS: [(&str, &str); 3] = [
     ("bsp_max_export_batch_size", "512"),
     ("bsp_schedule_delay", "5000"),
     ("bsp_max_queue_size", "2048"),
 ];
 
-/// A number of requests. Triton reads it with a sign and keeps it without one.
+/// Parses a number of requests. Triton parses it as signed and stores it as unsigned.
 fn rate(value: &str) -> Result<u32, InvalidValue> {
     value::number::<i32>(value).map(i32::cast_unsigned)
 }

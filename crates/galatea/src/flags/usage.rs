@@ -1,5 +1,4 @@
-//! Texts about the flags, made from the flags: the usage text, a page in Markdown, and the page for
-//! `man`.
+//! Documents generated from the flags: the usage text, a Markdown page, and the man page.
 
 use std::fmt::Write;
 
@@ -12,19 +11,19 @@ use super::{GROUPS, flags};
 const WIDTH: usize = 72;
 const INDENT: &str = "        ";
 
-/// The form of the help.
+/// The format of the help.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HelpForm {
     /// For a terminal.
     Text,
     /// The page `docs/flags.md`.
     Markdown,
-    /// The page `docs/galatea.1`, for `man`.
+    /// The man page `docs/galatea.1`.
     Man,
 }
 
 impl HelpForm {
-    /// The form that `--help=NAME` asks for. Any other value is ignored.
+    /// The format that `--help=NAME` requests. Unknown names are ignored.
     pub(super) fn named(name: Option<&str>) -> Self {
         match name {
             Some("markdown") => Self::Markdown,
@@ -34,7 +33,7 @@ impl HelpForm {
     }
 }
 
-/// The help in this form.
+/// Generates the help in this format.
 pub(crate) fn help(form: HelpForm) -> String {
     match form {
         HelpForm::Text => usage(),
@@ -43,8 +42,8 @@ pub(crate) fn help(form: HelpForm) -> String {
     }
 }
 
-/// The help that fits an error of the command line: the flag that it is about, or the one that
-/// was probably meant.
+/// The help for a command-line error: the flag that it concerns, or the one that was probably
+/// meant.
 pub(crate) fn advice(error: &str) -> String {
     let named = error.strip_prefix("Bad option: \"--").and_then(|rest| rest.split_once('"'));
     let (name, reason) = named.unwrap_or_default();
@@ -73,8 +72,7 @@ pub(crate) fn advice(error: &str) -> String {
     text
 }
 
-/// The help that fits an error of a command: the option that it is about, or the one that was
-/// probably meant.
+/// The help for a command error: the option that it concerns, or the one that was probably meant.
 pub(crate) fn command_advice(command: &Command, error: &str) -> String {
     let mut text = String::new();
     let is_named = |option: &&CommandOption| {
@@ -123,10 +121,10 @@ fn usage() -> String {
     text
 }
 
-/// The way in which a command is called, in lines that begin alike.
+/// The synopsis of a command, with each line indented.
 fn synopsis(command: &Command, indent: &str) -> String {
     let mut text = String::new();
-    // An option and its value stay on one line.
+    // Keep an option and its value on one line.
     let words = command.synopsis().replace(" [", "\n[").replace("] ", "]\n");
     let (mut line, mut further) = (indent.to_owned(), "");
     for word in words.lines() {
@@ -142,7 +140,7 @@ fn synopsis(command: &Command, indent: &str) -> String {
     text
 }
 
-/// The help for a command: its purpose and its options.
+/// The help for a command: its purpose and options.
 pub(crate) fn command_help(command: &Command) -> String {
     let mut text = format!("Usage: {}", synopsis(command, "       ").trim_start());
     for line in wrap(command.help, WIDTH + INDENT.len()) {
@@ -187,7 +185,7 @@ fn describe(text: &mut String, flag: &Flag) {
     }
 }
 
-/// The effect of a flag, and its default.
+/// The effect of a flag and its default.
 fn explained(flag: &Flag) -> String {
     let mut help = flag.help.split_whitespace().collect::<Vec<_>>().join(" ");
     let default = flag.default_value();
@@ -246,7 +244,7 @@ fn markdown() -> String {
     page
 }
 
-/// The text as a cell of a table: on one line, and with nothing that Markdown would read.
+/// The text as a table cell: on one line, with Markdown syntax escaped.
 fn cell(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     text.replace('|', "\\|").replace('<', "\\<").replace('*', "\\*")
@@ -290,10 +288,10 @@ fn man() -> String {
     page
 }
 
-/// Adds a text to the page for `man`.
+/// Adds text to the man page.
 fn add_lines(page: &mut String, text: &str) {
     for line in wrap(&roff(text), WIDTH) {
-        // A line that begins like a request of roff would be taken for one.
+        // A line that begins like a roff request would be mistaken for one.
         let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
         let _ = writeln!(page, "{guard}{line}");
     }
@@ -308,7 +306,7 @@ fn roff(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Checks that a page of the documentation is made from the flags.
+    /// Checks that a documentation page matches the flags.
     fn check(form: HelpForm, page: &str) {
         assert!(help(form) == page, "write the pages anew with 'cargo xtask flags'");
     }

@@ -1,4 +1,4 @@
-//! Reads the values of flags.
+//! Parses flag values.
 
 use std::str::FromStr;
 
@@ -7,11 +7,11 @@ use galatea_gate::access::{RuleError, Rules};
 
 use super::Settings;
 
-/// Why a flag's value is refused; the caller adds the flag's name.
+/// The reason why a flag's value is refused; the caller adds the flag's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InvalidValue(pub(super) String);
 
-/// `true`, `on` or `1`; `false`, `off` or `0`; in any case.
+/// Parses `true`, `on` or `1`, or `false`, `off` or `0`, ignoring case.
 pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
@@ -20,8 +20,7 @@ pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {
     }
 }
 
-/// A whole number in the range of its type. As in Triton, what follows its digits is not
-/// read.
+/// Parses an integer in the range of its type. As in Triton, anything after the digits is ignored.
 pub(super) fn number<T: FromStr>(value: &str) -> Result<T, InvalidValue> {
     let text = value.trim_ascii_start();
     let (sign, digits) = match text.strip_prefix('-') {
@@ -36,12 +35,13 @@ pub(super) fn number<T: FromStr>(value: &str) -> Result<T, InvalidValue> {
     format!("{sign}{digits}").parse().map_err(|_| out_of_bound(value))
 }
 
-/// The refusal of a number that its type does not hold.
+/// The error for a number that its type can't represent.
 pub(super) fn out_of_bound(value: &str) -> InvalidValue {
     InvalidValue(format!("Provided option value is out of bound. Got {value}"))
 }
 
-/// A port. Triton takes the low 16 bits of a number that is none, and so does this.
+/// Parses a port. For a number that isn't a valid port, this function uses the low 16 bits, as
+/// Triton does.
 pub(super) fn port(settings: &mut Settings, flag: &str, value: &str) -> Result<u16, InvalidValue> {
     let number: i32 = number(value)?;
     let [low, high, ..] = number.to_le_bytes();
@@ -52,7 +52,7 @@ pub(super) fn port(settings: &mut Settings, flag: &str, value: &str) -> Result<u
     Ok(port)
 }
 
-/// A number that may have a fraction. What follows it is not read.
+/// Parses a number that may have a fraction. Anything after it is ignored.
 pub(super) fn fraction(value: &str) -> Result<f64, InvalidValue> {
     let text = value.trim_ascii_start();
     let ends = text.char_indices().map(|(start, letter)| start + letter.len_utf8()).rev();
@@ -60,8 +60,8 @@ pub(super) fn fraction(value: &str) -> Result<f64, InvalidValue> {
     numbers.next().ok_or_else(|| InvalidValue(format!("Invalid option value. Got {value}")))
 }
 
-/// A size in bytes: a number, in units of 1024 bytes with `K`, of 1024 of these with `M`,
-/// and so on with `G` and `T`.
+/// Parses a size in bytes: a number with an optional unit `K` (1024 bytes), `M` (1024 `K`), `G` or
+/// `T`.
 pub(super) fn byte_size(value: &str) -> Result<usize, InvalidValue> {
     let (digits, shift) = match value.as_bytes().last() {
         Some(b'K' | b'k') => (&value[..value.len() - 1], 10),
@@ -77,13 +77,13 @@ pub(super) fn byte_size(value: &str) -> Result<usize, InvalidValue> {
     count.checked_mul(1 << shift).ok_or_else(|| out_of_bound(value))
 }
 
-/// A number. Triton takes a negative one as 0.
+/// Parses a number. As in Triton, a negative number counts as 0.
 pub(super) fn not_negative(value: &str) -> Result<u32, InvalidValue> {
     let number: i64 = number(value)?;
     u32::try_from(number.max(0)).map_err(|_| out_of_bound(value))
 }
 
-/// Two parts with a separator between them, neither of them empty.
+/// Splits a value at a separator into two non-empty parts.
 pub(super) fn pair<'a>(
     value: &'a str,
     separator: char,
@@ -95,7 +95,7 @@ pub(super) fn pair<'a>(
     }
 }
 
-/// The parts of `NAME,SETTING=VALUE`, if none of them is empty.
+/// Splits `NAME,SETTING=VALUE` into its parts, if none of them is empty.
 pub(super) fn setting(value: &str) -> Option<[&str; 3]> {
     let (name, rest) = value.split_once(',')?;
     let (setting, value) = rest.split_once('=')?;
@@ -103,7 +103,7 @@ pub(super) fn setting(value: &str) -> Option<[&str; 3]> {
     parts.iter().all(|part| !part.is_empty()).then_some(parts)
 }
 
-/// Two parts with a separator between them, either of which may be empty.
+/// Splits a value at a separator into two parts, either of which may be empty.
 pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), InvalidValue> {
     value.split_once(separator).ok_or_else(|| {
         InvalidValue(format!(
@@ -113,7 +113,7 @@ pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), Inva
     })
 }
 
-/// A pattern for names of headers; empty is none.
+/// Parses a pattern for header names; an empty value means no pattern.
 pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, InvalidValue> {
     if value.is_empty() {
         return Ok(None);
@@ -123,8 +123,8 @@ pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, Inval
         .map_err(|error| InvalidValue(format!("not a regular expression: {error}")))
 }
 
-/// Adds the rules of a group to those of a protocol, in which categories are called `noun`.
-/// The texts are Triton's.
+/// Adds a group's rules to those of a protocol, which calls categories `noun`. The messages are
+/// Triton's.
 pub(super) fn restriction(
     rules: &mut Rules,
     group: &str,
