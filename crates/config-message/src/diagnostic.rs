@@ -6,12 +6,12 @@ use std::ops::Deref;
 
 use galatea_gate::text;
 
-/// The maximum number of errors that are reported of one configuration.
+/// The maximum number of errors reported for one configuration.
 pub const DIAGNOSTICS_MAX: usize = 100;
-/// The maximum length of each text of such an error, in bytes.
+/// The maximum length of each string in a diagnostic, in bytes.
 const DIAGNOSTIC_BYTES_MAX: usize = 2 << 10;
 
-/// Formats a text of a diagnostic, as `format!` does, but in bounded memory.
+/// Formats a string for a diagnostic, like `format!` but in bounded memory.
 #[macro_export]
 macro_rules! bounded {
     ($($argument:tt)*) => {
@@ -19,19 +19,19 @@ macro_rules! bounded {
     };
 }
 
-/// The number of bytes cut off that are counted: formatting ends early.
+/// The maximum number of cut-off bytes to count: formatting stops after that.
 const COUNTED_BYTES_MAX: usize = 64 << 10;
 
-/// A text of a diagnostic, which may repeat parts of a configuration of any length: it is cut
-/// at two kilobytes while it is made.
+/// A string in a diagnostic, which may repeat parts of a configuration of any length. It is
+/// truncated to two kilobytes while it is built.
 ///
-/// There is no conversion from `String`, because one that was made for a diagnostic had no
-/// bound.
+/// There is no conversion from `String`, because a `String` built for a diagnostic would have been
+/// unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BoundedText(String);
 
 impl BoundedText {
-    /// Copies the start of a text.
+    /// Copies the start of a string.
     #[must_use]
     pub fn quote(quoted: &str) -> Self {
         Self(text::bounded(quoted, DIAGNOSTIC_BYTES_MAX))
@@ -70,21 +70,21 @@ impl PartialEq<&str> for BoundedText {
     }
 }
 
-/// A position in a file; both numbers start at 1 and columns count characters.
+/// A position in a file. Both numbers start at 1, and columns count characters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The number of the line.
+    /// The line number.
     pub line: usize,
-    /// The number of the character in the line.
+    /// The column number, in characters.
     pub column: usize,
 }
 
-/// The line of a file that a diagnostic points at.
+/// The line of a file to which a diagnostic points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
-    /// The line, or the part of a long line around the position.
+    /// The line, or for a long line the part around the position.
     pub text: String,
-    /// The number of characters of `text` before the position.
+    /// The number of characters in `text` before the position.
     pub offset: usize,
     /// The number of underlined characters, at least 1.
     pub width: usize,
@@ -93,19 +93,20 @@ pub struct Excerpt {
 /// When Triton finds an error.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// When it reads the repository.
+    /// Triton finds the error when it reads the repository.
     Poll,
-    /// When it loads a version, whose configuration is complete then.
+    /// Triton finds the error when it loads a version, whose configuration is complete by then.
     #[default]
     Load,
-    /// Never: it loads the model. So does Galatea, without the element that has no meaning.
+    /// Triton never finds the error and loads the model. Galatea also loads the model, without the
+    /// meaningless element.
     Never,
 }
 
 /// One error in a configuration.
 ///
-/// `{}` formats one line, for an error message. `{:#}` adds the line of the file with
-/// a caret, for a terminal.
+/// `{}` formats one line, for an error message. `{:#}` adds the line from the file with a caret,
+/// for a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The file's name; empty if there is none.
@@ -114,32 +115,32 @@ pub struct Diagnostic {
     pub position: Option<Position>,
     /// The field, such as `input[0].dims`; empty for the whole file.
     pub path: BoundedText,
-    /// The mistake, in Triton's words if it finds that too.
+    /// The mistake, in Triton's words if Triton also finds it.
     pub message: BoundedText,
-    /// When Triton finds it.
+    /// The stage at which Triton finds the error.
     pub stage: Stage,
     /// The valid values, if known.
     pub expected: Option<BoundedText>,
-    /// The value that was probably meant.
+    /// The value that was probably intended.
     pub suggestion: Option<BoundedText>,
-    /// The line that `position` points at.
+    /// The line to which `position` points.
     pub excerpt: Option<Excerpt>,
 }
 
 impl Diagnostic {
-    /// Makes a diagnostic about a field, without a position in a file.
+    /// Creates a diagnostic about a field, without a file position.
     #[must_use]
     pub fn about(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
         Self { path: path.into(), message: message.into(), ..Self::default() }
     }
 
-    /// Makes a diagnostic of what Triton finds when it reads the repository.
+    /// Creates a diagnostic for an error that Triton finds when it reads the repository.
     #[must_use]
     pub fn at_poll(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
         Self { stage: Stage::Poll, ..Self::about(path, message) }
     }
 
-    /// Makes a diagnostic of what Triton never finds.
+    /// Creates a diagnostic for an error that Triton never finds.
     #[must_use]
     pub fn tolerated(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
         Self { stage: Stage::Never, ..Self::about(path, message) }
@@ -204,18 +205,18 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The errors that are found in a configuration, up to
-/// a hundred: a configuration that came with a load may have any number.
+/// The errors found in a configuration, up to a hundred: a configuration sent with a load may have
+/// any number.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     kept: Vec<Diagnostic>,
-    /// The number of those that were dropped.
+    /// The number of dropped errors.
     dropped: usize,
 }
 
 impl Diagnostics {
-    /// Adds an error, which is made only if it is kept: looking for a suggestion and quoting
-    /// values take time.
+    /// Adds an error, which is created only if it is kept: finding a suggestion and quoting values
+    /// take time.
     pub fn push(&mut self, make: impl FnOnce() -> Diagnostic) {
         if self.kept.len() < DIAGNOSTICS_MAX {
             self.kept.push(make());
@@ -224,20 +225,20 @@ impl Diagnostics {
         }
     }
 
-    /// The number of errors, those that were dropped included.
+    /// The number of errors, including dropped errors.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.kept.len().saturating_add(self.dropped)
     }
 
-    /// Returns true if there is no error.
+    /// Returns true if there are no errors.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Tolerated errors, and the rest. None are tolerated if some were dropped, because what is
-    /// tolerated has to be left out.
+    /// Splits the errors into tolerated errors and the rest. If any were dropped, none are
+    /// tolerated, because tolerated elements must be left out.
     #[must_use]
     pub fn split_tolerated(self) -> (Vec<Diagnostic>, Self) {
         let Self { kept, dropped } = self;
@@ -248,7 +249,7 @@ impl Diagnostics {
         (tolerated, Self { kept, dropped })
     }
 
-    /// The errors, the last of which says how many are missing.
+    /// The errors. If some were dropped, the last error states how many.
     #[must_use]
     pub fn into_vec(self) -> Vec<Diagnostic> {
         let Self { mut kept, dropped } = self;
@@ -262,32 +263,32 @@ impl Diagnostics {
 
 /// All errors in a configuration; not empty when returned as an error.
 ///
-/// `{}` formats one line for each diagnostic, `{:#}` the long form of each, separated
-/// by empty lines.
+/// `{}` formats one line per diagnostic; `{:#}` formats the long form of each, separated by blank
+/// lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigErrors {
-    /// The diagnostics, in the order of the file.
+    /// Returns the diagnostics, in file order.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl ConfigErrors {
-    /// The first error, without its place: what clients see, who may compare it with
-    /// Triton's text.
+    /// The first error, without its position. This is the text that clients see, and they may
+    /// compare it with Triton's.
     #[must_use]
     pub fn first_message(&self) -> &str {
         self.diagnostics.first().map_or("", |diagnostic| &*diagnostic.message)
     }
 
-    /// `Ok` if there are no diagnostics.
+    /// Returns `Ok` if there are no diagnostics.
     ///
     /// # Errors
     ///
-    /// The diagnostics, in the order of the file.
+    /// Returns the diagnostics, in file order.
     pub fn into_result(mut self) -> Result<(), Self> {
         if self.diagnostics.is_empty() {
             return Ok(());
         }
-        // Diagnostics without a position are last; equal positions keep their order.
+        // Diagnostics without a position come last; equal positions keep their order.
         self.diagnostics.sort_by_key(|d| (d.position.is_none(), d.position));
         Err(self)
     }

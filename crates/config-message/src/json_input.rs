@@ -1,4 +1,4 @@
-//! Reads the JSON form of a configuration.
+//! Parses the JSON form of a configuration.
 
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{
@@ -14,14 +14,14 @@ use crate::dynamic::{
 use crate::json_text::{JsonError, JsonPart, JsonReader, ReadParts};
 use crate::suggest::{nearest, nearest_value};
 
-/// The maximum length of a configuration in JSON, in bytes: those come from clients.
+/// The maximum length of a JSON configuration, in bytes, because clients send them.
 const CONFIG_JSON_BYTES_MAX: usize = 4 << 20;
 
-/// Reads a configuration in JSON, as protocol buffers define it.
+/// Parses a configuration in JSON, as defined by Protocol Buffers.
 ///
 /// # Errors
 ///
-/// All mistakes in the text.
+/// Returns all mistakes in the text.
 pub fn parse_json(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
     let named = |mut diagnostic: Diagnostic| {
         file_name.clone_into(&mut diagnostic.file);
@@ -47,10 +47,10 @@ pub fn parse_json(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErro
     })
 }
 
-/// The value of a text, or `None` if it was reported to be wrong.
+/// A decoded value, or `None` if an error was already reported.
 type Decoded<T> = Result<Option<T>, JsonError>;
 
-/// Decodes values and continues after errors.
+/// A decoder that continues after errors.
 struct JsonDecoder<'t> {
     json: JsonReader<'t>,
     diagnostics: Diagnostics,
@@ -136,7 +136,7 @@ impl JsonDecoder<'_> {
         value: &JsonPart,
         path: &str,
     ) -> Result<(), JsonError> {
-        // Null counts as absent.
+        // A null value counts as absent.
         if *value == JsonPart::Null {
             return Ok(());
         }
@@ -164,8 +164,8 @@ impl JsonDecoder<'_> {
         Ok(())
     }
 
-    /// As for protocol buffers, a single value is a list of one, lists in a list are joined,
-    /// and null is no element.
+    /// Decodes a list. As in Protocol Buffers, a single value is a one-element list, nested lists
+    /// are flattened, and null is not an element.
     fn list(
         &mut self,
         kind: FieldKind,
@@ -215,7 +215,7 @@ impl JsonDecoder<'_> {
                 _ => MapKey::String(name),
             };
             let decoded = match (&member, value.kind) {
-                // Null is a value without fields.
+                // A null value is a message without fields.
                 (JsonPart::Null, FieldKind::Message(inner)) => {
                     Some(DynamicValue::Message(Box::new(DynamicMessage::new(inner))))
                 }
@@ -261,8 +261,8 @@ impl JsonDecoder<'_> {
         Ok(read)
     }
 
-    /// Names match in any case, and with '-' for '_'; a number need not be known, and may be
-    /// a string.
+    /// Decodes an enumeration value. Names are case-insensitive and may have '-' for '_'; a number
+    /// need not be known and may be a string.
     fn enumeration(
         &mut self,
         descriptor: &EnumDescriptor,
@@ -312,7 +312,7 @@ const fn expectation(kind: FieldKind) -> &'static str {
     }
 }
 
-/// A boolean, or its name.
+/// Decodes a boolean or its name.
 fn boolean(value: &JsonPart) -> Option<bool> {
     match value {
         JsonPart::String(text) => text.parse().ok(),
@@ -321,7 +321,8 @@ fn boolean(value: &JsonPart) -> Option<bool> {
     }
 }
 
-/// An integer: a number without a fraction, or a string, the JSON form of large integers.
+/// Decodes an integer: a number without a fraction, or a string, which is the JSON form of large
+/// integers.
 fn integer(value: &JsonPart) -> Option<i128> {
     match value {
         JsonPart::String(text) => {
@@ -342,7 +343,7 @@ fn whole(number: &Number) -> Option<i128> {
     Some(float as i128)
 }
 
-/// A number, or the name of a number without a JSON form.
+/// Decodes a number, or the name of a number that has no JSON form.
 fn float(value: &JsonPart) -> Option<f64> {
     match value {
         JsonPart::Number(number) => number.as_f64(),

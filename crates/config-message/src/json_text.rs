@@ -1,36 +1,36 @@
-//! Parses the text of a JSON configuration as protocol buffers' reader for C++ does.
+//! Parses the text of a JSON configuration in the same way as the C++ parser of Protocol Buffers.
 //!
-//! Triton takes what that reader takes: keys without quotes, single quotes, a comma before a
-//! closing bracket, control characters in strings, and any character behind a backslash.
+//! Triton accepts everything that this parser accepts: unquoted keys, single quotes, a comma before
+//! a closing bracket, control characters in strings, and any character after a backslash.
 
 use serde_json::Number;
 
 use crate::diagnostic::Position;
 
-/// Deeper nesting is refused, as by protocol buffers.
+/// The maximum nesting depth, as in Protocol Buffers.
 const DEPTH_MAX: usize = 100;
 
-/// An error in a text, and its place.
+/// An error in a text and its position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct JsonError {
     pub(crate) position: Position,
     pub(crate) message: &'static str,
 }
 
-/// A value, or the beginning of one with parts, which are read one by one.
+/// A value, or the beginning of a compound value, whose parts are read one at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum JsonPart {
     Null,
     Bool(bool),
     Number(Number),
     String(String),
-    /// A list: [`JsonReader::next_element`] comes next.
+    /// The beginning of a list: [`JsonReader::next_element`] comes next.
     List,
-    /// An object: [`JsonReader::next_key`] comes next.
+    /// The beginning of an object: [`JsonReader::next_key`] comes next.
     Object,
 }
 
-/// The parts of a list or object that were read.
+/// The parts of a list or object that have been read.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReadParts {
     #[default]
@@ -38,12 +38,13 @@ pub(crate) enum ReadParts {
     Some,
 }
 
-/// Reads a text part by part, because a tree of a short text takes a hundred times its memory.
+/// A reader that parses a text part by part, because a tree for a short text would take a hundred
+/// times the text's memory.
 pub(crate) struct JsonReader<'t> {
     text: &'t str,
-    /// The number of bytes that were read.
+    /// The number of bytes read so far.
     at: usize,
-    /// The number of lists and objects that were not read to their ends.
+    /// The number of lists and objects that are still open.
     depth: usize,
 }
 
@@ -52,23 +53,23 @@ impl<'t> JsonReader<'t> {
         Self { text, at: 0, depth: 0 }
     }
 
-    /// Reads a value, of a list or object only the bracket.
+    /// Reads a value. For a list or an object, reads only the opening bracket.
     pub(crate) fn value(&mut self) -> Result<JsonPart, JsonError> {
         self.part().map_err(|message| self.error(message))
     }
 
-    /// Returns true if a list has another element, which is to be read next.
+    /// Returns true if a list has another element, which must be read next.
     pub(crate) fn next_element(&mut self, read: &mut ReadParts) -> Result<bool, JsonError> {
         let missing = "',' or ']' is missing behind an element";
         self.has_next(read, ']', missing).map_err(|message| self.error(message))
     }
 
-    /// The key of the next member of an object, whose value is to be read next.
+    /// The key of the next object member, whose value must be read next.
     pub(crate) fn next_key(&mut self, read: &mut ReadParts) -> Result<Option<String>, JsonError> {
         self.member(read).map_err(|message| self.error(message))
     }
 
-    /// Reads the parts of a value that has no field.
+    /// Skips the parts of a value that belongs to no field.
     pub(crate) fn skip(&mut self, value: &JsonPart) -> Result<(), JsonError> {
         let mut read = ReadParts::None;
         match value {
@@ -121,7 +122,7 @@ impl<'t> JsonReader<'t> {
         self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r']).len();
     }
 
-    /// Takes this character behind any space.
+    /// Skips whitespace and consumes this character, if it comes next.
     fn take(&mut self, expected: char) -> bool {
         self.skip_space();
         let is_next = self.peek() == Some(expected);
@@ -159,7 +160,8 @@ impl<'t> JsonReader<'t> {
         part
     }
 
-    /// Returns true if another part comes before the closing bracket. A comma may come before that.
+    /// Returns true if another part comes before the closing bracket. A comma may precede the
+    /// bracket.
     fn has_next(
         &mut self,
         read: &mut ReadParts,
@@ -294,7 +296,7 @@ impl<'t> JsonReader<'t> {
 mod tests {
     use super::*;
 
-    /// Reads a whole text as plain JSON.
+    /// Reads a complete text as plain JSON.
     fn plain(text: &str) -> Result<serde_json::Value, JsonError> {
         let mut reader = JsonReader::new(text);
         let value = tree(&mut reader)?;

@@ -1,14 +1,14 @@
-//! The message of a configuration by its schema, field by field: its JSON, its print in the text
-//! format, and the errors in it with their places in a file.
+//! Schema-driven access to configuration messages, field by field: JSON, printing in the text
+//! format, and errors with their positions in a file.
 //!
-//! - [`parse_json`], [`to_json`]: JSON, as protocol buffers define it
-//! - [`to_pbtxt`]: the text format, as their library prints it
-//! - [`dynamic`]: messages as trees of values, which readers fill
+//! - [`parse_json`], [`to_json`]: JSON, as defined by Protocol Buffers
+//! - [`to_pbtxt`]: the text format, as printed by the Protocol Buffers library
+//! - [`dynamic`]: messages as trees of values, which parsers fill in
 //! - [`Diagnostic`]: an error with its position, a field, the expected value and a suggestion
 //!
-//! The crate knows the schema and the meaning of no setting: whether a model can have a
-//! configuration is decided in `config`, and the text format is read in `pbtxt`. It opens no
-//! files. Memory for a text is within a small multiple of its length.
+//! The crate knows the schema but not the meaning of any setting: `config` decides whether a
+//! configuration is valid for a model, and `pbtxt` parses the text format. It opens no files. The
+//! memory for a text is limited to a small multiple of its length.
 //!
 //! ```
 //! use galatea_config_message::{parse_json, to_json, to_pbtxt};

@@ -1,5 +1,5 @@
-//! Prints a configuration in the text format of protocol buffers, as their library does: each
-//! field that is set in a line, in the order of the fields' numbers.
+//! Prints a configuration in the Protocol Buffers text format, as the Protocol Buffers library
+//! does: one line per set field, in field-number order.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,11 @@ use galatea_protocol::schema::{FieldDescriptor, FieldKind, model_config};
 
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey};
 
-/// A configuration in the text format, as Triton prints it.
+/// Prints a configuration in the text format, as Triton does.
 #[must_use]
 pub fn to_pbtxt(config: &ModelConfig) -> String {
     let mut printer = Printer { out: String::new(), depth: 0 };
-    // Never `None`: the message and its schema come from the same crate.
+    // This is never `None`: the message and its schema come from the same crate.
     if let Some(message) = DynamicMessage::from_message(model_config(), config) {
         printer.message(&message);
     }
@@ -101,7 +101,7 @@ fn number(value: f64, finite: String) -> String {
     }
 }
 
-/// A string with the escapes of C; bytes beyond ASCII are octal.
+/// Quotes a string with C escapes; non-ASCII bytes are octal.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::parse_json;
 
-    /// Compares with Triton's text for the same JSON.
+    /// Compares the result with Triton's text for the same JSON.
     #[test]
     fn a_configuration_is_printed_as_in_triton() {
         let json = include_str!("testdata/override.json");

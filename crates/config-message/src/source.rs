@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Excerpt, Position};
 
-/// The number of characters of a long line before and after the position in an excerpt.
+/// The number of characters that an excerpt shows before and after the position in a long line.
 const EXCERPT_CONTEXT: usize = 60;
 
-/// A part of the file, as byte offsets.
+/// A byte range in the file.
 pub type Span = Range<usize>;
 
 /// A file's name and text.
@@ -21,7 +21,7 @@ pub struct SourceText {
 }
 
 impl SourceText {
-    /// A file with this name and text.
+    /// Creates a file with this name and text.
     #[must_use]
     pub fn new(name: &str, text: &str) -> Self {
         let line_starts = std::iter::once(0)
@@ -50,7 +50,7 @@ impl SourceText {
         before.chars().count().saturating_add(1)
     }
 
-    /// The line and the column of a byte.
+    /// The line and column of a byte offset.
     #[must_use]
     pub fn position(&self, offset: usize) -> Position {
         let (line, _) = self.line(offset);
@@ -65,7 +65,7 @@ impl SourceText {
         let length = EXCERPT_CONTEXT.saturating_mul(2);
         let fits = line.chars().nth(length).is_none();
         let skipped = if fits { 0 } else { before.saturating_sub(EXCERPT_CONTEXT) };
-        // Each character takes one column: a tab or an escape would move the caret.
+        // Each character must take one column: a tab or an escape would shift the caret.
         let visible = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = line.chars().skip(skipped).take(length).map(visible).collect();
         let room = length.saturating_sub(before - skipped);
@@ -80,17 +80,17 @@ impl SourceText {
     }
 }
 
-/// The places of values in a file, by path; the first one of a path counts.
+/// The positions of values in a file, by path. The first position for a path wins.
 #[derive(Debug, Default)]
 pub struct Spans {
     spans: BTreeMap<String, Span>,
-    /// The elements of lists of scalars, by the path of the list. A number in a list takes two
-    /// bytes of the file, and its path would take a hundred.
+    /// The elements of scalar lists, by list path. A number in a list takes two bytes in the file,
+    /// but its path would take a hundred.
     elements: BTreeMap<String, Vec<Range<u32>>>,
 }
 
 impl Spans {
-    /// Adds the place of a value.
+    /// Adds the position of a value.
     pub fn add(&mut self, path: &str, span: &Span) {
         if !self.spans.contains_key(path) {
             self.spans.insert(path.to_owned(), span.clone());
@@ -135,8 +135,8 @@ impl SourceMap {
         Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
     }
 
-    /// Sets the diagnostic's position to its field, or to the innermost enclosing field
-    /// in the file.
+    /// Sets the diagnostic's position to that of its field, or of the innermost enclosing field in
+    /// the file.
     pub fn locate(&self, diagnostic: &mut Diagnostic) {
         let Some(source) = &self.source else { return };
         diagnostic.file.clone_from(&source.name);

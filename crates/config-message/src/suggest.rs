@@ -2,17 +2,18 @@
 
 use crate::BoundedText;
 
-/// The number of candidates that are compared: a configuration may have any number of tensors,
-/// and no enumeration or message of the schema has more.
+/// The maximum number of candidates to compare: a configuration may have any number of tensors, and
+/// no enumeration or message in the schema has more entries than this.
 const CANDIDATES_MAX: usize = 256;
 
-/// The length of the longest candidate that is compared, in bytes.
+/// The maximum length of a candidate to compare, in bytes.
 const CANDIDATE_BYTES_MAX: usize = 256;
 
-/// The candidate that is nearest to `name`, if it is near enough for a typing error.
+/// The candidate nearest to `name`, if it is near enough for a typo.
 #[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<BoundedText> {
-    // A name far longer than any candidate is none of them, and its distance is expensive.
+    // A name far longer than any candidate can't be one of them, and computing its distance is
+    // expensive.
     if name.len() > 64 {
         return None;
     }
@@ -26,8 +27,8 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| BoundedText::quote(candidate))
 }
 
-/// The enumeration value with this name after its prefix, such as `TYPE_FP32` for
-/// `FP32`, or else the nearest one.
+/// The enumeration value with this name after its prefix, such as `TYPE_FP32` for `FP32`, or else
+/// the nearest value.
 pub fn nearest_value(name: &str, values: &[String]) -> Option<BoundedText> {
     let tail = format!("_{}", name.to_ascii_uppercase());
     let prefixed =
@@ -35,7 +36,7 @@ pub fn nearest_value(name: &str, values: &[String]) -> Option<BoundedText> {
     prefixed.or_else(|| nearest(name, values.iter().map(String::as_str)))
 }
 
-/// Removes differences in case and underscores, which are the most frequent.
+/// Removes differences in case and underscores, which are the most common.
 fn fold(name: &str) -> Vec<char> {
     name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
 }

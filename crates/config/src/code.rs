@@ -1,18 +1,18 @@
-//! The parts of a configuration that name code.
+//! References to code in a configuration.
 
 use crate::{BATCH_STRATEGY, ConfigDraft};
 
-/// Code that a configuration names.
+/// A reference to code in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeReference {
     /// The field.
     pub field: &'static str,
-    /// Its value; of an agent or an accelerator its parameters too.
+    /// The field's value; for an agent or an accelerator, this includes the parameters.
     pub value: String,
 }
 
 impl ConfigDraft {
-    /// All code that the configuration names, whatever its backend is: libraries, repository
+    /// All code that the configuration names, regardless of the backend: libraries, repository
     /// agents, and accelerators, whose options may name libraries.
     #[must_use]
     pub fn code_references(&self) -> Vec<CodeReference> {

@@ -13,21 +13,21 @@ use galatea_config_message::{BoundedText, ConfigErrors, Diagnostic, Diagnostics,
 /// The model of a step.
 #[derive(Clone, Debug)]
 pub struct ComposingModel {
-    /// Its name, with its namespace if it has one.
+    /// The model's name, including its namespace if it has one.
     pub id: String,
-    /// Its specification.
+    /// The model's specification.
     pub spec: Arc<ModelSpec>,
 }
 
 /// Checks the ensemble `id` against the models of its steps and sets whether it is decoupled.
 /// As in Triton, the `decoupled` setting of the ensemble itself is ignored.
 ///
-/// `composing` returns a model by the name that a step has for it. Composing models that are
-/// ensembles must have been validated before.
+/// `composing` looks up a model by the name that a step uses. Composing models that are ensembles
+/// must already have been validated.
 ///
 /// # Errors
 ///
-/// Every mismatch with its step and tensor, in the order in which Triton looks for them.
+/// Returns every mismatch with its step and tensor, in the order in which Triton looks for them.
 pub fn validate_ensemble(
     id: &str,
     ensemble: &mut ModelSpec,
@@ -56,7 +56,7 @@ pub fn validate_ensemble(
 }
 
 impl ModelSpec {
-    /// Sets the namespace of the model of each step of an ensemble; `None` clears it.
+    /// Sets the model namespace of each step of an ensemble; `None` clears it.
     pub fn set_composing_namespaces(&mut self, namespace: impl Fn(&str) -> Option<String>) {
         let choice = &mut self.message.scheduling_choice;
         let Some(model_config::SchedulingChoice::EnsembleScheduling(ensemble)) = choice else {
@@ -70,12 +70,12 @@ impl ModelSpec {
 
 fn set_decoupled(ensemble: &mut ModelSpec, decoupled: bool) {
     ensemble.decoupled = decoupled;
-    // A cache keeps one response, and would lose the others.
+    // A cache stores one response per request and would lose the others.
     ensemble.response_cache &= !decoupled;
     ensemble.message.model_transaction_policy = Some(ModelTransactionPolicy { decoupled });
 }
 
-/// A step with its model.
+/// A step and its model.
 struct StepModel<'a> {
     index: usize,
     step: &'a EnsembleStep,
@@ -93,7 +93,7 @@ impl StepModel<'_> {
     }
 }
 
-/// A tensor's type and shape, and the model that they are inferred from.
+/// A tensor's type and shape, and the model from which they are inferred.
 struct InferredTensor {
     model: String,
     datatype: DataType,
@@ -113,14 +113,14 @@ impl InferredTensor {
         }
     }
 
-    /// Two shapes fit with or without the batch dimension: a model with batching may feed
-    /// one without.
+    /// Compares two shapes with or without the batch dimension: a model with batching may feed one
+    /// without.
     fn fits(&self, other: &Self) -> bool {
         are_compatible(&self.dims, &other.dims) || are_compatible(&self.full_dims, &other.full_dims)
     }
 }
 
-/// Returns true if some shape matches both lists of dimensions, where -1 is any size.
+/// Returns true if some shape matches both lists of dimensions, where -1 matches any size.
 fn are_compatible(one: &[i64], other: &[i64]) -> bool {
     let pairs = || one.iter().zip(other);
     one.len() == other.len() && pairs().all(|(a, b)| a == b || *a == -1 || *b == -1)
@@ -131,14 +131,14 @@ fn format_dims(dims: &[i64]) -> BoundedText {
     bounded!("[{}]", dims.join(","))
 }
 
-/// The decoupled step that a tensor's responses originate from, if any.
+/// The decoupled step from which a tensor's responses originate, if any.
 type DecoupledSource = Option<usize>;
 
 struct EnsembleCheck {
     id: String,
     max_batch_size: u32,
-    /// The ensemble's own tensors, then those of steps: the first step with a tensor
-    /// defines it.
+    /// The ensemble's own tensors, then the steps' tensors: the first step with a tensor defines
+    /// it.
     tensors: BTreeMap<String, InferredTensor>,
     outputs: Vec<String>,
     diagnostics: Diagnostics,
@@ -184,8 +184,8 @@ impl EnsembleCheck {
         }
     }
 
-    /// A model without batching may be part of an ensemble with batching if the full
-    /// shapes fit.
+    /// Checks the batch size. A model without batching may be part of an ensemble with batching if
+    /// the full shapes fit.
     fn batch_size(&mut self, member: &StepModel<'_>) {
         let allowed = member.model.max_batch_size;
         if allowed != 0 && allowed < self.max_batch_size {
@@ -279,8 +279,7 @@ impl EnsembleCheck {
         self.report(path, text);
     }
 
-    /// Follows the responses of decoupled steps through the ensemble; returns whether
-    /// there are any.
+    /// Traces the responses of decoupled steps through the ensemble. Returns true if there are any.
     fn check_decoupling(&mut self, steps: &[StepModel<'_>]) -> bool {
         let produced: BTreeSet<&str> = steps.iter().flat_map(produced_by).collect();
         let mut sources: BTreeMap<&str, DecoupledSource> = BTreeMap::new();
@@ -297,7 +296,7 @@ impl EnsembleCheck {
                 sources.extend(produced_by(member).map(|tensor| (tensor, source)));
                 false
             });
-            // Cycles were reported before.
+            // Cycles have already been reported.
             if waiting.len() == before {
                 break;
             }
@@ -318,7 +317,7 @@ impl EnsembleCheck {
         )
     }
 
-    /// The decoupled step that a step's outputs originate from.
+    /// The decoupled step from which a step's outputs originate.
     fn source(
         &mut self,
         member: &StepModel<'_>,
@@ -328,8 +327,8 @@ impl EnsembleCheck {
         let inputs: BTreeSet<usize> =
             inputs.filter_map(|tensor| *sources.get(tensor.as_str())?).collect();
         if inputs.len() > 1 {
-            // Triton names the model that defines what the step makes: for an output of the
-            // ensemble the ensemble, and otherwise the first step that has the tensor.
+            // Triton names the model that defines the step's output: the ensemble itself for an
+            // ensemble output, otherwise the first step that has the tensor.
             let made = produced_by(member).find_map(|tensor| self.tensors.get(tensor));
             let model = made.map_or(member.id, |tensor| &tensor.model);
             self.report(member.path("input_map"), self.different_sources(model));

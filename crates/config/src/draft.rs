@@ -1,4 +1,4 @@
-//! A configuration that is not complete and not checked yet.
+//! Configurations that are not yet complete or checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,31 +19,31 @@ use galatea_config_message::{SourceMap, parse_json};
 /// A tensor of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorDraft {
-    /// Its name; empty if not set.
+    /// The name; empty if not set.
     pub name: String,
-    /// The type of its elements.
+    /// The element type.
     pub datatype: Option<DataType>,
-    /// Its shape without the batch dimension.
+    /// The shape, without the batch dimension.
     pub dims: Vec<i64>,
     /// The shape that the backend sees instead.
     pub reshape: Option<Vec<i64>>,
-    /// True if a request may leave it out; never for outputs.
+    /// True if a request may omit the tensor; never set for outputs.
     pub optional: bool,
 }
 
-/// A repository agent that a configuration names.
+/// A repository agent named in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDraft {
-    /// The agent's name, which may be any text.
+    /// The agent's name, which may be any string.
     pub name: String,
-    /// Its parameters for this model.
+    /// The agent's parameters for this model.
     pub parameters: BTreeMap<String, String>,
 }
 
-/// The part of a backend in a configuration.
+/// The backend's role in completing a configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum BackendCompletion {
-    /// It may fill in what is left out.
+    /// The backend may complete the configuration.
     ByBackend,
     /// The configuration must be complete.
     Without,
@@ -58,30 +58,30 @@ pub struct ConfigDraft {
 }
 
 impl ConfigDraft {
-    /// Makes an empty draft, for a model without a configuration file.
+    /// Creates an empty draft, for a model without a configuration file.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// A draft of what was read, with the places of its values.
+    /// Creates a draft from a parsed message and the positions of its values.
     #[must_use]
     pub const fn new(message: ModelConfig, map: SourceMap) -> Self {
         Self { message, map, is_provided: true }
     }
 
-    /// Parses JSON. Fields have the names of the .proto file or their camel-case forms.
-    /// Enumeration values are names in any case, or numbers.
+    /// Parses JSON. Field names are those of the .proto file or their camel-case forms. Enumeration
+    /// values are case-insensitive names or numbers.
     ///
     /// # Errors
     ///
-    /// Every syntax error, unknown field and value of the wrong type.
+    /// Returns every syntax error, unknown field and value of the wrong type.
     pub fn from_json(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         let message = parse_json(file_name, text)?;
         Ok(Self { message, map: SourceMap::default(), is_provided: true })
     }
 
-    /// Returns true if the configuration was written, or completed by a backend in a library.
+    /// Returns true if the configuration was provided by a user or completed by a backend library.
     #[must_use]
     pub const fn is_provided(&self) -> bool {
         self.is_provided
@@ -103,7 +103,7 @@ impl ConfigDraft {
         &self.message
     }
 
-    /// The message, for changes without a setter.
+    /// The message, for changes that have no setter.
     pub const fn message_mut(&mut self) -> &mut ModelConfig {
         &mut self.message
     }
@@ -131,13 +131,13 @@ impl ConfigDraft {
         &self.message.platform
     }
 
-    /// The model's file; empty until it is set or resolved.
+    /// The model file; empty until it is set or resolved.
     #[must_use]
     pub fn default_model_filename(&self) -> &str {
         &self.message.default_model_filename
     }
 
-    /// The repository agents, in the order in which they act.
+    /// The repository agents, in execution order.
     #[must_use]
     pub fn repository_agents(&self) -> Vec<AgentDraft> {
         let agents = self.message.model_repository_agents.iter().flat_map(|all| &all.agents);
@@ -155,7 +155,7 @@ impl ConfigDraft {
         operations.map_or(&[], |operations| operations.op_library_filename.as_slice())
     }
 
-    /// The configuration in its current state as JSON. As in Triton, an empty one has no
+    /// The configuration in its current state, as JSON. As in Triton, an empty configuration has no
     /// fields.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -177,8 +177,8 @@ impl ConfigDraft {
         convert::version_policy(&self.message)
     }
 
-    /// The maximum batch size; 0 without batching or if it is not set. It may be
-    /// negative, because it is not checked yet.
+    /// The maximum batch size; 0 without batching or if not set. It may be negative, because it has
+    /// not been checked yet.
     #[must_use]
     pub const fn max_batch_size(&self) -> i32 {
         self.message.max_batch_size
@@ -215,8 +215,8 @@ impl ConfigDraft {
         self.message.output.iter().map(draft).collect()
     }
 
-    /// The names of model inputs that requests never have and that must not be added as
-    /// inputs: the sequence batcher's controls and states, and batch inputs.
+    /// The names of model inputs that never appear in requests and must not be added as inputs: the
+    /// sequence batcher's controls and states, and batch inputs.
     #[must_use]
     pub fn reserved_input_names(&self) -> BTreeSet<String> {
         let targets = self.message.batch_input.iter().flat_map(|one| one.target_name.clone());
@@ -226,16 +226,16 @@ impl ConfigDraft {
         targets.chain(controls).chain(states).collect()
     }
 
-    /// The names of model outputs that responses do not have unless the configuration
-    /// lists them too: the states of the sequence batcher.
+    /// The names of model outputs that responses omit unless the configuration also lists them: the
+    /// sequence batcher's states.
     #[must_use]
     pub fn reserved_output_names(&self) -> BTreeSet<String> {
         let Some(batching) = self.sequence_batching() else { return BTreeSet::new() };
         batching.state.iter().map(|state| state.output_name.clone()).collect()
     }
 
-    /// The composing models of an ensemble with their versions; `None` selects the
-    /// newest version. Empty for any other model.
+    /// The composing models of an ensemble and their versions; `None` selects the newest version.
+    /// Empty for any other model.
     #[must_use]
     pub fn composing_models(&self) -> Vec<(String, Option<i64>)> {
         let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &self.message.scheduling_choice
@@ -247,15 +247,14 @@ impl ConfigDraft {
         steps.map(|step| (step.model_name.clone(), version(step.model_version))).collect()
     }
 
-    /// Returns true if only the instances and the served versions differ from `other`, so that a
-    /// loaded model need not be reloaded. Settings that were left out count as their
-    /// defaults.
+    /// Returns true if only the instances and the served versions differ from `other`, so a loaded
+    /// model need not be reloaded. Omitted settings count as their defaults.
     #[must_use]
     pub fn differs_in_instances_only(&self, other: &Self, support: &SupportedFeatures) -> bool {
         without_instances(&self.message, support) == without_instances(&other.message, support)
     }
 
-    /// The same, compared with the configuration of a loaded model, which its backend may
+    /// Compares in the same way with the configuration of a loaded model, which its backend may
     /// have completed.
     #[must_use]
     pub fn matches_loaded_except_instances(
@@ -266,7 +265,7 @@ impl ConfigDraft {
         without_instances(&self.message, support) == without_instances(&loaded.message, support)
     }
 
-    /// The configuration of a loaded model with the instances of this draft.
+    /// Returns the configuration of a loaded model, with the instances of this draft.
     #[must_use]
     pub fn apply_instances_to(&self, loaded: &ModelSpec) -> Self {
         let instance_group = self.message.instance_group.clone();
@@ -286,8 +285,8 @@ impl ConfigDraft {
 
     /// Adds an input whose shape, without the batch dimension, is `dims`.
     ///
-    /// A shape without dimensions becomes one element for clients. With batching it is
-    /// reshaped for the backend, so the batch size must be set first.
+    /// Clients see a shape without dimensions as one element. With batching, the tensor is reshaped
+    /// for the backend, so the batch size must be set first.
     pub fn add_input(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
         let (dims, reshape) = self.client_shape(dims);
         self.message.input.push(ModelInput {
@@ -325,7 +324,7 @@ impl ConfigDraft {
         self.message.scheduling_choice.is_some()
     }
 
-    /// Selects dynamic batching with its defaults, unless a scheduler is selected.
+    /// Selects dynamic batching with its defaults, unless a scheduler is already selected.
     pub fn enable_dynamic_batching(&mut self) {
         if self.message.scheduling_choice.is_none() {
             let batching = ModelDynamicBatching::default();
@@ -333,13 +332,14 @@ impl ConfigDraft {
         }
     }
 
-    /// Fills in name, backend, platform and the model's file from the model's directory.
+    /// Fills in the name, the backend, the platform and the model file from the model's directory.
     ///
-    /// `version_files` are the names in one version directory; empty if there is none.
+    /// `version_files` contains the file names in one version directory; empty if there is none.
     ///
     /// # Errors
     ///
-    /// If the name is not that of the directory, or the backend can't be determined.
+    /// Returns an error if the name differs from the directory's or the backend can't be
+    /// determined.
     pub fn resolve_identity(
         &mut self,
         directory_name: &str,
@@ -353,7 +353,7 @@ impl ConfigDraft {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong or missing.
+    /// Returns everything that is wrong or missing.
     pub fn finish(mut self, support: &SupportedFeatures) -> Result<ModelSpec, ConfigErrors> {
         normalize::normalize(&mut self.message, support);
         let mut diagnostics = Diagnostics::default();
@@ -372,12 +372,12 @@ impl ConfigDraft {
         spec.ok_or_else(|| Diagnostic::about("", "the configuration can not be converted").into())
     }
 
-    /// Checks what Triton checks when it reads the repository, before a backend completes
-    /// the configuration. `completion` says whether one will.
+    /// Runs the checks that Triton makes when it reads the repository, before a backend completes
+    /// the configuration. `completion` specifies whether a backend will do so.
     ///
     /// # Errors
     ///
-    /// The mistakes in it.
+    /// Returns the mistakes in the configuration.
     pub fn check_at_poll(
         &self,
         support: &SupportedFeatures,
@@ -401,7 +401,7 @@ impl ConfigDraft {
         self.located(diagnostics)
     }
 
-    /// Remarks on what is tolerated, with its place in the file.
+    /// Remarks about tolerated mistakes, with their positions in the file.
     fn tolerance_remarks(&self, tolerated: Vec<Diagnostic>) -> impl Iterator<Item = String> {
         tolerated.into_iter().map(|mut diagnostic| {
             self.map.locate(&mut diagnostic);
@@ -410,8 +410,7 @@ impl ConfigDraft {
         })
     }
 
-    /// Adds positions in the file to errors that were found after
-    /// [`ConfigDraft::finish`].
+    /// Adds file positions to errors that were found after [`ConfigDraft::finish`].
     #[must_use]
     pub fn locate(&self, mut errors: ConfigErrors) -> ConfigErrors {
         errors.diagnostics.iter_mut().for_each(|diagnostic| self.map.locate(diagnostic));
@@ -426,7 +425,8 @@ impl ConfigDraft {
     }
 }
 
-/// A configuration with its defaults, but without what may change while its model serves.
+/// A configuration with its defaults, but without the settings that may change while its model is
+/// serving.
 fn without_instances(message: &ModelConfig, support: &SupportedFeatures) -> ModelConfig {
     let mut message =
         ModelConfig { instance_group: Vec::new(), version_policy: None, ..message.clone() };

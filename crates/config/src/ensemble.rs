@@ -1,4 +1,4 @@
-//! The configuration of an ensemble: its composing models and how tensors connect them.
+//! Ensemble configuration: the composing models and the tensors that connect them.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use galatea_protocol::inference::model_ensembling::Step;
 /// The steps of an ensemble, connected by named tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnsembleScheduling {
-    /// The steps. Their order has no meaning.
+    /// The steps. Their order is irrelevant.
     pub steps: Vec<EnsembleStep>,
-    /// The maximum number of requests in flight at each step, over all requests to the
-    /// ensemble; 0 for no limit.
+    /// The maximum number of requests in flight at each step, across all requests to the ensemble;
+    /// 0 for no limit.
     pub max_inflight_requests: u32,
 }
 
-/// One model of an ensemble.
+/// One step of an ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsembleStep {
     /// The composing model.
     pub model_name: String,
-    /// Its version; `None` selects the newest that serves.
+    /// The model's version; `None` selects the newest version that is serving.
     pub model_version: Option<i64>,
     /// The ensemble tensor for each input of the model.
     pub input_map: BTreeMap<String, String>,
@@ -29,7 +29,7 @@ pub struct EnsembleStep {
 }
 
 impl EnsembleScheduling {
-    /// An input of the ensemble that a step makes as well, and the number of the step.
+    /// An ensemble input that a step also produces, with the number of the step.
     #[must_use]
     pub fn input_made_by_step(&self, is_input: impl Fn(&str) -> bool) -> Option<(&str, usize)> {
         self.steps.iter().enumerate().find_map(|(index, step)| {

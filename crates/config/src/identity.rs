@@ -4,17 +4,16 @@ use galatea_protocol::inference::ModelConfig;
 
 use galatea_config_message::{BoundedText, Diagnostic, bounded};
 
-/// A backend that is recognized by its platform or model file, and its defaults.
+/// A backend that can be recognized by platform or model file, and its defaults.
 struct KnownBackend {
     backend: &'static str,
-    /// The platforms of this backend; the first one is the default.
+    /// The backend's platforms; the first is the default.
     platforms: &'static [&'static str],
     fills_platform: bool,
     filename: &'static str,
 }
 
-/// The known backends, in the order of preference: a directory may hold the files of
-/// several.
+/// The known backends, in order of preference: a directory may contain files for several.
 const KNOWN_BACKENDS: [KnownBackend; 8] = [
     KnownBackend {
         backend: TENSORFLOW,
@@ -97,8 +96,8 @@ fn find_backend(message: &ModelConfig, version_files: &[String]) -> Option<&'sta
             message.default_model_filename == one.filename
         }
     };
-    // As in Triton, the usual file of a backend stands for it even beside a platform. The pair
-    // is refused later if they do not fit.
+    // As in Triton, a backend's usual file selects the backend even if a platform is set. The pair
+    // is refused later if they don't match.
     let has_usual_filename = |one: &&KnownBackend| {
         one.backend != TENSORFLOW && message.default_model_filename == one.filename
     };
@@ -112,7 +111,7 @@ fn find_backend(message: &ModelConfig, version_files: &[String]) -> Option<&'sta
     }
     let mut same = backends.filter(|one| one.backend == message.backend);
     if message.platform.is_empty() && message.backend == TENSORFLOW {
-        // Two formats without a preference: only the file decides.
+        // There is no preference between two formats: only the file decides.
         return same.find(by_file);
     }
     if message.platform.is_empty() {
@@ -136,8 +135,8 @@ fn fill_in(message: &mut ModelConfig, known: &KnownBackend) {
     }
 }
 
-/// The advice for a version without the expected file that has another file of that kind.
-/// `version_files` are the names in its directory.
+/// The advice for a version that lacks the expected file but has another file of that kind.
+/// `version_files` contains the names in its directory.
 #[must_use]
 pub fn misnamed(version_files: &[String], expected: &str) -> Option<BoundedText> {
     let (_, kind) = expected.rsplit_once('.')?;
@@ -147,7 +146,8 @@ pub fn misnamed(version_files: &[String], expected: &str) -> Option<BoundedText>
     Some(bounded!("found {found}, expected {expected}, or set default_model_filename"))
 }
 
-/// A model named `x.BACKEND` belongs to that backend if the configuration names none.
+/// Infers the backend from a model name such as `x.BACKEND`, if the configuration doesn't specify
+/// one.
 fn infer_from_name(
     message: &mut ModelConfig,
     directory_name: &str,
@@ -189,7 +189,7 @@ pub(crate) fn backend_has_platforms(backend: &str) -> bool {
     KNOWN_BACKENDS.iter().any(|one| one.backend == backend && !one.platforms.is_empty())
 }
 
-/// Returns true if this platform is the one of pipelines of other models.
+/// Returns true if this is the platform for ensembles.
 pub(crate) fn is_ensemble(platform: &str) -> bool {
     platform == ENSEMBLE
 }
@@ -198,8 +198,8 @@ pub(crate) fn is_ensemble(platform: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Resolves `backend platform filename` (`-` for empty) and returns the
-    /// same three afterwards.
+    /// Resolves `backend platform filename` (`-` for empty) and compares the result in the same
+    /// form.
     fn check(name: &str, before: &str, files: &[&str], after: &str) {
         let mut given = before.split(' ').map(|word| word.trim_matches('-').to_owned());
         let mut message = ModelConfig {

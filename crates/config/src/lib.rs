@@ -1,16 +1,14 @@
 //! Model configuration: from `config.pbtxt` or JSON to a checked [`ModelSpec`].
 //! Start with `draft.rs`.
 //!
-//! A configuration starts as a [`ConfigDraft`], parsed from text or empty. The
-//! server completes it from the model's directory
-//! ([`ConfigDraft::resolve_identity`]), and the backend from the model's files.
-//! [`ConfigDraft::finish`] normalizes and checks the result. All errors are
-//! reported at once. Each [`Diagnostic`] has a position in the file, a field, the
-//! expected value and a suggestion. The text format is read in `pbtxt`, and JSON in
-//! `config-message`.
+//! A configuration starts as a [`ConfigDraft`], parsed from text or empty. The server completes it
+//! from the model's directory ([`ConfigDraft::resolve_identity`]), and the backend completes it
+//! from the model's files. [`ConfigDraft::finish`] normalizes and checks the result. All errors are
+//! reported at once. Each [`Diagnostic`] has a position in the file, a field, the expected value
+//! and a suggestion. The text format is parsed in `pbtxt`, and JSON in `config-message`.
 //!
-//! The crate opens no files and knows no model formats. It ignores no setting
-//! silently: a setting that the server does not support is refused by name.
+//! The crate opens no files and knows no model formats. It never silently ignores a setting:
+//! settings that the server does not support are refused by name.
 //!
 //! ```
 //! use galatea_config::SupportedFeatures;
@@ -71,7 +69,7 @@ pub use spec::{
 pub use support::{ComputeCapability, SupportedFeatures};
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
-/// The default batch size that a backend sets for a model that can batch and whose
+/// The default batch size that a backend sets for a model that supports batching but whose
 /// configuration has no batch size.
 pub const DEFAULT_MAX_BATCH_SIZE: u32 = 4;
 

@@ -1,5 +1,5 @@
-//! Fills in the defaults that follow from the configuration alone, so that the
-//! configuration endpoint reports the effective values.
+//! Fills in the defaults that depend only on the configuration, so that the configuration endpoint
+//! reports the effective values.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
@@ -15,7 +15,7 @@ use crate::SupportedFeatures;
 /// Backends with two CPU instances by default, as in Triton.
 const TWO_CPU_INSTANCES: [&str; 2] = ["onnxruntime", "tensorflow"];
 
-/// The default idle timeout of a sequence with a slot.
+/// The default idle timeout for a sequence with a slot.
 const DEFAULT_SEQUENCE_IDLE_MICROSECONDS: u64 = 1_000_000;
 
 pub(crate) fn normalize(message: &mut ModelConfig, support: &SupportedFeatures) {
@@ -31,7 +31,7 @@ pub(crate) fn normalize(message: &mut ModelConfig, support: &SupportedFeatures) 
             sequence_batching(batching, message.max_batch_size);
         }
         Some(SchedulingChoice::EnsembleScheduling(ensembling)) => {
-            // As in Triton, the server finds the namespace of a model.
+            // As in Triton, the server determines a model's namespace.
             ensembling.step.iter_mut().for_each(|step| step.model_namespace.clear());
             return;
         }

@@ -1,5 +1,5 @@
-//! A configuration as a plug-in backend sees it before it is final, and the parts that it may
-//! change.
+//! A plug-in backend's view of a configuration that isn't final yet, and the parts that the backend
+//! may change.
 
 use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::{ModelInstanceGroup, ModelParameter};
@@ -10,9 +10,9 @@ use crate::{ConfigDraft, SupportedFeatures, normalize};
 /// Instances that a backend prefers if the configuration has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreferredInstances {
-    /// Their kind of device; `None` for the server's default.
+    /// The device kind; `None` for the server's default.
     pub kind: Option<InstanceKind>,
-    /// Their number; 0 for the server's default.
+    /// The number of instances; 0 for the server's default.
     pub count: u32,
     /// The GPUs; empty for any.
     pub gpus: Vec<i32>,
@@ -25,7 +25,7 @@ impl ConfigDraft {
         &self.message().runtime
     }
 
-    /// Adds a parameter with this text, unless the configuration has it.
+    /// Adds a parameter with this value, unless the configuration already has it.
     pub fn set_missing_parameter(&mut self, key: &str, text: &str) {
         let parameters = &mut self.message_mut().parameters;
         if !parameters.contains_key(key) {
@@ -34,8 +34,8 @@ impl ConfigDraft {
         }
     }
 
-    /// The current configuration as JSON, with the defaults that follow from it alone, in
-    /// the form of the configuration endpoint.
+    /// The current configuration as JSON, in the form of the configuration endpoint, with the
+    /// defaults that depend only on the configuration.
     #[must_use]
     pub fn normalized_json(&self, support: &SupportedFeatures) -> String {
         let mut message = self.message().clone();
@@ -43,12 +43,13 @@ impl ConfigDraft {
         galatea_config_message::to_json(&message)
     }
 
-    /// Merges a completed copy of this configuration: the batch size, inputs and outputs,
-    /// whether it is decoupled, and the scheduler if none was selected. As in Triton, other fields are ignored.
+    /// Merges a completed copy of this configuration: the batch size, the inputs and outputs, the
+    /// decoupled setting, and the scheduler if none was selected. As in Triton, other fields are
+    /// ignored.
     ///
     /// # Errors
     ///
-    /// If the copy has another scheduler than this configuration.
+    /// Returns an error if the copy has a different scheduler.
     pub fn merge_completed(&mut self, completed: &Self) -> Result<(), String> {
         let (from, to) = (completed.message(), self.message_mut());
         match (&to.scheduling_choice, &from.scheduling_choice) {
@@ -72,7 +73,7 @@ impl ConfigDraft {
         Ok(())
     }
 
-    /// Fills in the instances that a backend prefers: a group if there is none, and the
+    /// Fills in the instances that a backend prefers: adds a group if there is none, and sets the
     /// counts of groups without one.
     pub fn prefer_instances(
         &mut self,
@@ -95,7 +96,7 @@ impl ConfigDraft {
     }
 }
 
-/// Fills in what a group of this kind lacks and a preferred one of the same kind has.
+/// Fills in the fields that a group of this kind lacks, from a preferred group of the same kind.
 fn fill_in(
     group: &mut ModelInstanceGroup,
     kind: Kind,
@@ -133,7 +134,7 @@ fn group(
         count: i32::try_from(preferred.count).unwrap_or(i32::MAX),
         gpus: match kind {
             Kind::Gpu => support.usable(&preferred.gpus).collect(),
-            // Those that are not there make it a group on the CPU, without devices.
+            // If any preferred GPU is missing, this becomes a CPU group without devices.
             Kind::Auto if support.are_usable(&preferred.gpus) => preferred.gpus.clone(),
             Kind::Auto | Kind::Cpu | Kind::Model => Vec::new(),
         },

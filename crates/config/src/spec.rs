@@ -1,4 +1,4 @@
-//! The checked and normalized configuration, as the rest of the server sees it.
+//! The checked and normalized configuration that the rest of the server uses.
 
 use std::collections::BTreeMap;
 
@@ -12,59 +12,57 @@ use crate::{EnsembleScheduling, OwnSettings, WarmupSample};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModelSpec {
-    /// The model's name, equal to its directory's.
+    /// The model's name, equal to its directory name.
     pub name: String,
-    /// The backend that executes it.
+    /// The backend that executes the model.
     pub backend: String,
-    /// The platform, an older name of model format and backend; may be empty.
+    /// The platform, an older way to specify the model format and backend; may be empty.
     pub platform: String,
-    /// The maximum batch size; 0 without a batch dimension.
+    /// The maximum batch size; 0 if there is no batch dimension.
     pub max_batch_size: u32,
-    /// The tensors of requests.
+    /// The request tensors.
     pub inputs: Vec<InputSpec>,
-    /// The tensors of responses.
+    /// The response tensors.
     pub outputs: Vec<OutputSpec>,
     /// The groups of instances: at least one, or none for an ensemble.
     pub instance_groups: Vec<InstanceGroup>,
-    /// The model's file in its version directory, such as `model.onnx`; empty if the
-    /// backend has no such file.
+    /// The model file in the version directory, such as `model.onnx`; empty if the backend has no
+    /// such file.
     pub default_model_filename: String,
-    /// The file in place of that one on GPUs whose compute capability has a file of its own,
-    /// by the number of the GPU.
+    /// The alternative files for GPUs whose compute capability has a separate file, by GPU number.
     pub(crate) filenames_on_gpus: BTreeMap<u32, String>,
-    /// The operator libraries that the model's file uses, as the configuration names
-    /// them.
+    /// The operator libraries that the model file uses, as named in the configuration.
     pub op_library_filenames: Vec<String>,
     /// Parameters for the backend.
     pub parameters: BTreeMap<String, String>,
-    /// The way in which requests form batches.
+    /// The scheduler, which determines how requests form batches.
     pub scheduling: SchedulingChoice,
-    /// The settings of parameters that Triton lacks.
+    /// The settings from parameters that Triton lacks.
     pub own: OwnSettings,
     /// Tensors that the server computes from the shapes of a batch's requests.
     pub batch_inputs: Vec<BatchInputSpec>,
-    /// Outputs of a batch that are split according to the shapes of an input.
+    /// The batch outputs that are split according to an input's shapes.
     pub batch_outputs: Vec<BatchOutputSpec>,
     /// Settings that trade resources for speed.
     pub optimization: Optimization,
-    /// The samples that each instance executes before the model serves.
+    /// The samples that each instance executes before the model starts serving.
     pub warmup: Vec<WarmupSample>,
-    /// The versions that are served.
+    /// The versions to serve.
     pub version_policy: VersionPolicy,
     /// True if a request may get any number of responses.
     pub decoupled: bool,
-    /// True if the response cache may serve equal requests, if the server has one.
+    /// True if the response cache, if any, may serve identical requests.
     pub response_cache: bool,
     /// Labels added to the model's metrics.
     pub metric_tags: BTreeMap<String, String>,
-    /// The buckets of histograms, by the family's name. They may be in any order.
+    /// The histogram buckets, by family name, in any order.
     pub histogram_buckets: BTreeMap<String, Vec<f64>>,
     pub(crate) message: ModelConfig,
     pub(crate) remarks: Vec<String>,
 }
 
 impl ModelSpec {
-    /// The group of the instance with this name.
+    /// The group that contains the instance with this name.
     #[must_use]
     pub fn group_of(&self, instance: &str) -> Option<&InstanceGroup> {
         self.instance_groups.iter().find(|group| {
@@ -74,8 +72,7 @@ impl ModelSpec {
         })
     }
 
-    /// The model's file for instances on a GPU, or elsewhere; empty if the backend has no
-    /// such file.
+    /// The model file for instances on a GPU or elsewhere; empty if the backend has no such file.
     #[must_use]
     pub fn model_filename(&self, gpu: Option<u32>) -> &str {
         let on_gpu = gpu.and_then(|gpu| self.filenames_on_gpus.get(&gpu));
@@ -88,7 +85,7 @@ impl ModelSpec {
         &self.message
     }
 
-    /// The normalized configuration as JSON, as the configuration endpoint sends it.
+    /// The normalized configuration as JSON, in the form that the configuration endpoint sends.
     #[must_use]
     pub fn to_json(&self) -> String {
         galatea_config_message::to_json(&self.message)
@@ -118,13 +115,13 @@ impl ModelSpec {
         self.outputs.iter().find(|output| output.name == name)
     }
 
-    /// The control inputs of the sequence batcher; none without it.
+    /// The sequence batcher's control inputs; empty without it.
     #[must_use]
     pub fn controls(&self) -> &[ControlSpec] {
         self.sequence_batching().map_or(&[], |batching| &batching.controls)
     }
 
-    /// The states of sequences; none without the sequence batcher.
+    /// The sequence states; empty without the sequence batcher.
     #[must_use]
     pub fn states(&self) -> &[StateSpec] {
         self.sequence_batching().map_or(&[], |batching| &batching.states)
@@ -157,34 +154,34 @@ impl ModelSpec {
     }
 }
 
-/// A tensor of requests.
+/// A request tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
-    /// Its name, unique among the inputs.
+    /// The name, unique among the inputs.
     pub name: String,
-    /// The type of its elements.
+    /// The element type.
     pub datatype: DataType,
-    /// Its shape without the batch dimension; -1 is any size.
+    /// The shape, without the batch dimension; -1 stands for any size.
     pub dims: Vec<i64>,
     /// The shape that the backend sees instead; empty for one element per batch item.
     pub reshape: Option<Vec<i64>>,
-    /// True if a request may leave it out.
+    /// True if a request may omit the input.
     pub optional: bool,
     /// True if requests with different shapes may share a batch.
     pub allow_ragged_batch: bool,
-    /// True if its contents are a shape. It has no batch dimension of its own then.
+    /// True if the contents are a shape. Such a tensor has no batch dimension of its own.
     pub is_shape_tensor: bool,
-    /// True if its elements are in an order of the backend's, so that only the backend knows
-    /// how many bytes they take.
+    /// True if the elements are in a backend-specific layout, so only the backend knows their size
+    /// in bytes.
     pub is_non_linear_format_io: bool,
-    /// The order of an image's dimensions.
+    /// The image dimension order.
     pub format: InputFormat,
 }
 
-/// The order of the dimensions of an image.
+/// The dimension order of an image.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum InputFormat {
-    /// Not an image, or unspecified.
+    /// The tensor is not an image, or the order is unspecified.
     #[default]
     None,
     /// Height, width, channels.
@@ -193,65 +190,65 @@ pub enum InputFormat {
     Nchw,
 }
 
-/// A tensor of responses.
+/// A response tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSpec {
-    /// Its name, unique among the outputs.
+    /// The name, unique among the outputs.
     pub name: String,
-    /// The type of its elements.
+    /// The element type.
     pub datatype: DataType,
-    /// Its shape without the batch dimension; -1 is any size.
+    /// The shape, without the batch dimension; -1 stands for any size.
     pub dims: Vec<i64>,
     /// The shape that the backend returns instead.
     pub reshape: Option<Vec<i64>>,
-    /// The file with the labels of its classes; may be empty.
+    /// The file with the class labels; may be empty.
     pub label_filename: String,
-    /// True if its contents are a shape.
+    /// True if the contents are a shape.
     pub is_shape_tensor: bool,
 }
 
-/// Instances of a model on one kind of device.
+/// A group of model instances on one kind of device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceGroup {
-    /// The group's name: an instance's name is this name and a number.
+    /// The group's name. Instance names consist of this name and a number.
     pub name: String,
-    /// Their place.
+    /// The kind of device on which the instances run.
     pub kind: InstanceKind,
-    /// The number of instances for each device, at least 1.
+    /// The number of instances per device, at least 1.
     pub count: u32,
     /// The GPUs, if `kind` is [`InstanceKind::Gpu`].
     pub gpus: Vec<i32>,
-    /// True if they are created but execute no requests.
+    /// True if the instances are created but execute no requests.
     pub passive: bool,
-    /// The host policy, which selects their processors; empty for that of their kind of
-    /// device.
+    /// The host policy, which selects the instances' processors; empty for the default policy of
+    /// the device kind.
     pub host_policy: String,
-    /// The resources that each of them needs from the rate limiter.
+    /// The resources that each instance needs from the rate limiter.
     pub rate_limiter: RateLimiterSpec,
-    /// Further devices that each of them uses, for the backend.
+    /// Additional devices that each instance uses, for the backend.
     pub secondary_devices: Vec<SecondaryDevice>,
 }
 
-/// A device that instances use beside their own.
+/// A device that instances use in addition to their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecondaryDevice {
-    /// The kind as configurations name it, such as `KIND_NVDLA`.
+    /// The kind, as named in configurations, such as `KIND_NVDLA`.
     pub kind: &'static str,
-    /// The number of the device.
+    /// The device number.
     pub device_id: i64,
 }
 
 /// The resources that an instance needs from the rate limiter, if it is enabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimiterSpec {
-    /// The resources; empty for an instance that is not limited.
+    /// The resources; empty for an unlimited instance.
     pub resources: Vec<ResourceNeed>,
     /// An instance of priority 2 executes half as often as one of priority 1; 0 counts
     /// as 1.
     pub priority: u32,
 }
 
-/// Units of a resource that an instance needs while it executes.
+/// A number of units of a resource that an instance needs while it executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceNeed {
     /// The resource's name.
@@ -262,7 +259,7 @@ pub struct ResourceNeed {
     pub count: u32,
 }
 
-/// The place of an instance.
+/// The kind of device on which an instance runs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InstanceKind {
     /// The CPU.
@@ -273,12 +270,12 @@ pub enum InstanceKind {
     Model,
 }
 
-/// The way in which requests form batches.
+/// The scheduler, which determines how requests form batches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedulingChoice {
-    /// Each request is a batch of its own.
+    /// Each request is a separate batch.
     Default,
-    /// The dynamic batcher joins requests.
+    /// The dynamic batcher combines requests.
     Dynamic(DynamicBatching),
     /// The sequence batcher sends the requests of a sequence to one instance, in order.
     Sequence(SequenceBatching),
@@ -291,49 +288,49 @@ pub enum SchedulingChoice {
 pub struct SequenceBatching {
     /// The time that a sequence with a slot may be idle; never 0.
     pub max_sequence_idle_microseconds: u64,
-    /// The way in which an instance's sequences share batches.
+    /// The strategy by which an instance's sequences share batches.
     pub strategy: SequenceStrategy,
     /// The control inputs, at most one of each kind.
     pub controls: Vec<ControlSpec>,
     /// The state tensors that each request passes to the next one of its sequence.
     pub states: Vec<StateSpec>,
-    /// True if each request is a sequence of its own, which is executed again until the
-    /// backend ends it.
+    /// True if each request is a separate sequence, which is executed repeatedly until the backend
+    /// ends it.
     pub iterative: bool,
 }
 
-/// The way in which an instance's sequences share batches.
+/// The strategy by which an instance's sequences share batches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SequenceStrategy {
     /// Each sequence has a slot, which is its row in every batch.
     Direct {
-        /// The time that the oldest request may wait for more slots.
+        /// The maximum time that the oldest request waits for more slots.
         max_queue_delay_microseconds: u64,
-        /// The fraction of the slots, from 0 to 1, that must be ready for a batch to
-        /// execute before the delay is over; with 0 it executes at once.
+        /// The fraction of the slots, from 0 to 1, that must be ready for a batch to execute before
+        /// the delay expires; with 0, it executes immediately.
         minimum_slot_utilization: f32,
     },
     /// The next requests of the sequences are batched dynamically.
     Oldest {
         /// The number of sequences that an instance accepts, at least 1.
         max_candidate_sequences: u32,
-        /// As [`DynamicBatching::preferred_batch_sizes`].
+        /// Same as [`DynamicBatching::preferred_batch_sizes`].
         preferred_batch_sizes: Vec<u32>,
-        /// The time that the oldest request may wait for others.
+        /// The maximum time that the oldest request waits for others.
         max_queue_delay_microseconds: u64,
-        /// True if responses leave in the order of the requests.
+        /// True if responses are sent in request order.
         preserve_ordering: bool,
     },
 }
 
-/// A control input of the sequence batcher: one element for each request.
+/// A control input of the sequence batcher, with one element per request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlSpec {
     /// The input's name, unique among all inputs.
     pub name: String,
-    /// The type of its element.
+    /// The element type.
     pub datatype: DataType,
-    /// Its meaning.
+    /// The control's meaning.
     pub kind: ControlKind,
 }
 
@@ -342,7 +339,7 @@ pub struct ControlSpec {
 pub enum ControlKind {
     /// The sequence begins.
     Start(ControlValues),
-    /// The row holds a request.
+    /// The row contains a request.
     Ready(ControlValues),
     /// The sequence ends.
     End(ControlValues),
@@ -350,7 +347,7 @@ pub enum ControlKind {
     CorrelationId,
 }
 
-/// The two values of a control input: one little-endian element each.
+/// The two values of a control input, one little-endian element each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlValues {
     /// The element for false.
@@ -360,39 +357,38 @@ pub struct ControlValues {
 }
 
 /// A tensor that each request of a sequence passes to the next one. It is not in
-/// [`ModelSpec::inputs`]. It is in [`ModelSpec::outputs`] only if it is configured there
-/// too.
+/// [`ModelSpec::inputs`]. It is in [`ModelSpec::outputs`] only if it is also configured there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSpec {
     /// The input that receives it.
     pub input_name: String,
     /// The output that produces it.
     pub output_name: String,
-    /// The type of its elements.
+    /// The element type.
     pub datatype: DataType,
-    /// Its shape without the batch dimension; -1 is any size.
+    /// The shape, without the batch dimension; -1 stands for any size.
     pub dims: Vec<i64>,
-    /// The state of a sequence's first request.
+    /// The state for a sequence's first request.
     pub initial: InitialState,
-    /// True if input and output share one buffer.
+    /// True if the input and the output share one buffer.
     pub use_same_buffer_for_input_output: bool,
-    /// True if that buffer keeps its contents when the state becomes larger.
+    /// True if that buffer keeps its contents when the state grows.
     pub is_growable: bool,
 }
 
-/// The state of a sequence's first request.
+/// The state for a sequence's first request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InitialState {
-    /// Arbitrary values of the state's shape, with 1 instead of -1.
+    /// Arbitrary values in the state's shape, with 1 instead of -1.
     Unspecified,
     /// Zeros, or empty strings.
     Zero {
-        /// The shape without the batch dimension; no -1.
+        /// The shape, without the batch dimension and without -1.
         dims: Vec<i64>,
     },
-    /// The contents of a file in the model's directory `initial_state`.
+    /// The contents of a file in the model's `initial_state` directory.
     File {
-        /// The shape without the batch dimension; no -1.
+        /// The shape, without the batch dimension and without -1.
         dims: Vec<i64>,
         /// The file's name.
         file_name: String,
@@ -403,11 +399,11 @@ pub enum InitialState {
 /// in [`ModelSpec::inputs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchInputSpec {
-    /// Its contents.
+    /// The contents.
     pub kind: BatchInputKind,
     /// The model's inputs that receive it.
     pub target_names: Vec<String>,
-    /// The type of its elements: INT32 or FP32.
+    /// The element type: INT32 or FP32.
     pub datatype: DataType,
     /// The input in [`ModelSpec::inputs`] whose shapes are used.
     pub source_input: String,
@@ -416,53 +412,53 @@ pub struct BatchInputSpec {
 /// The contents of a batch input.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum BatchInputKind {
-    /// Each request's number of elements.
+    /// The element count of each request.
     ElementCount,
-    /// The running sum of the numbers of elements.
+    /// The running sum of the element counts.
     AccumulatedElementCount,
-    /// The running sum with a leading 0.
+    /// The running sum of the element counts, with a leading 0.
     AccumulatedElementCountWithZero,
-    /// Arbitrary values: its shape is the largest number of elements.
+    /// Arbitrary values, whose shape is the largest element count.
     MaxElementCountAsShape,
-    /// Each request's shape, one row for each batch element.
+    /// The shape of each request, one row per batch element.
     ItemShape,
-    /// Each request's shape, flattened.
+    /// The shape of each request, flattened.
     ItemShapeFlatten,
 }
 
-/// Outputs of a whole batch that are split according to the shapes of an input.
+/// The outputs of a whole batch that are split according to an input's shapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchOutputSpec {
     /// The outputs.
     pub target_names: Vec<String>,
-    /// The input whose shapes give each request's number of elements.
+    /// The input whose shapes determine each request's element count.
     pub source_input: String,
 }
 
 /// The settings of the dynamic batcher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DynamicBatching {
-    /// Batch sizes that are dispatched before the delay ends, as configured. By default
-    /// the maximum batch size.
+    /// The batch sizes that are dispatched before the delay expires, as configured; by default, the
+    /// maximum batch size.
     pub preferred_batch_sizes: Vec<u32>,
-    /// The time that the oldest request may wait for others.
+    /// The maximum time that the oldest request waits for others.
     pub max_queue_delay_microseconds: u64,
-    /// True if responses leave in the order of the requests.
+    /// True if responses are sent in request order.
     pub preserve_ordering: bool,
     /// The number of priority levels; 0 for a single queue without priorities.
     pub priority_levels: u64,
-    /// The priority of requests without one; 1 is the highest.
+    /// The priority of requests that don't specify one; 1 is the highest.
     pub default_priority_level: u64,
-    /// The policy of every queue that has none of its own.
+    /// The policy of every queue that has no separate policy.
     pub default_queue_policy: QueuePolicy,
-    /// The policies of the queues of single priorities; empty without priorities.
+    /// The per-priority queue policies; empty without priorities.
     pub priority_queue_policies: BTreeMap<u64, QueuePolicy>,
 }
 
 /// The limits of a queue of waiting requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuePolicy {
-    /// The fate of a request whose timeout expires.
+    /// The action taken when a request's timeout expires.
     pub timeout_action: TimeoutAction,
     /// The timeout; 0 for none.
     pub default_timeout_microseconds: u64,
@@ -472,20 +468,20 @@ pub struct QueuePolicy {
     pub max_queue_size: u32,
 }
 
-/// The fate of a request whose timeout expires.
+/// The action taken when a request's timeout expires.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum TimeoutAction {
-    /// It is refused.
+    /// The request is rejected.
     #[default]
     Reject,
-    /// It waits behind all other requests.
+    /// The request waits behind all other requests.
     Delay,
 }
 
 /// Settings that trade resources for speed; most are hints to the backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Optimization {
-    /// The graph optimization level; 0 is the backend's default.
+    /// The graph optimization level; 0 selects the backend's default.
     pub graph_level: i32,
     /// The model's priority on its device.
     pub priority: ModelPriority,
@@ -499,19 +495,19 @@ pub struct Optimization {
     pub output_pinned_memory: bool,
 }
 
-/// The priority of a model on its device.
+/// A model's priority on its device.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ModelPriority {
     /// The backend's default.
     #[default]
     Default,
-    /// The highest priority of the backend.
+    /// The backend's highest priority.
     Max,
-    /// The lowest priority of the backend.
+    /// The backend's lowest priority.
     Min,
 }
 
-/// An execution provider of a backend, and its settings.
+/// A backend's execution provider and its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accelerator {
     /// The provider's name.
@@ -520,7 +516,7 @@ pub struct Accelerator {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// The versions on disk that are served.
+/// The policy that selects the versions to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPolicy {
     /// This number of the newest versions.

@@ -1,4 +1,4 @@
-//! The optional features of the server.
+//! Optional server features.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,29 +10,30 @@ use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SupportedFeatures {
-    /// Numbers of the GPUs that models may use; empty on a CPU-only server.
+    /// The numbers of the GPUs that models may use; empty on a CPU-only server.
     pub gpus: Vec<i32>,
-    /// The generation of each of these GPUs, by its number.
+    /// The compute capability of each of these GPUs, by GPU number.
     pub compute_capabilities: BTreeMap<i32, ComputeCapability>,
-    /// GPUs that can compute less than this are left alone. It is named in messages.
+    /// The minimum compute capability, which messages mention. GPUs below it are not used.
     pub min_compute_capability: f64,
-    /// Why the model's backend can't use the GPUs that there are, if so. `gpus` is empty then.
+    /// The reason why the model's backend can't use the available GPUs, if so. In that case `gpus`
+    /// is empty.
     pub gpus_refused: Option<String>,
-    /// True if the model's backend gets the whole configuration, and may use any setting.
+    /// True if the model's backend gets the whole configuration and may use any setting.
     pub whole_configuration: bool,
 }
 
-/// The generation of a GPU's instructions.
+/// The compute capability of a GPU.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeCapability {
-    /// Such as the 8 of 8.6.
+    /// The major version, such as the 8 in 8.6.
     pub major: u32,
-    /// Such as the 6 of 8.6.
+    /// The minor version, such as the 6 in 8.6.
     pub minor: u32,
 }
 
 impl fmt::Display for ComputeCapability {
-    /// As `cc_model_filenames` names it: `8.6`.
+    /// Formats the capability as in `cc_model_filenames`: `8.6`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -52,7 +53,7 @@ impl Default for SupportedFeatures {
 }
 
 impl SupportedFeatures {
-    /// Takes the GPUs away from a backend that can't use them.
+    /// Withholds the GPUs from a backend that can't use them.
     pub fn refuse_gpus(&mut self, reason: &str) {
         if self.gpus_available() {
             self.gpus.clear();
@@ -61,7 +62,8 @@ impl SupportedFeatures {
         }
     }
 
-    /// A group's kind: one without a kind is on GPUs if there are any, and all that it lists.
+    /// Resolves a group's kind. A group without a kind is on GPUs if there are any and all that it
+    /// lists are available.
     pub(crate) fn resolved_kind(&self, group: &ModelInstanceGroup) -> Kind {
         match group.kind() {
             Kind::Auto if self.are_usable(&group.gpus) => Kind::Gpu,
@@ -70,17 +72,17 @@ impl SupportedFeatures {
         }
     }
 
-    /// Returns true if there are GPUs, and all of these among them.
+    /// Returns true if there are GPUs and all of these are among them.
     pub(crate) fn are_usable(&self, gpus: &[i32]) -> bool {
         self.gpus_available() && gpus.iter().all(|gpu| self.gpus.contains(gpu))
     }
 
-    /// Those of these GPUs that models may use.
+    /// The subset of these GPUs that models may use.
     pub(crate) fn usable(&self, gpus: &[i32]) -> impl Iterator<Item = i32> {
         gpus.iter().copied().filter(|gpu| self.gpus.contains(gpu))
     }
 
-    /// The files of a model on GPUs that have a file of their own in `cc_model_filenames`.
+    /// The model files for GPUs that have a separate file in `cc_model_filenames`.
     pub(crate) fn filenames_on_gpus(&self, message: &ModelConfig) -> BTreeMap<u32, String> {
         let files = self.compute_capabilities.iter().filter_map(|(gpu, capability)| {
             let file = message.cc_model_filenames.get(&capability.to_string())?;

@@ -1,5 +1,5 @@
-//! Reading of configurations in the tests of this crate's modules, for which the drafts of
-//! `galatea-pbtxt` are of another crate.
+//! A configuration reader for this crate's unit tests, which can't use drafts from `galatea-pbtxt`:
+//! to them, those have the type of another crate.
 
 use galatea_config_message::{ConfigErrors, SourceMap, SourceText};
 use galatea_pbtxt::parse_config;

@@ -1,8 +1,8 @@
-//! Leaves out what has no meaning, as far as Triton loads it too.
+//! Removes meaningless configuration elements that Triton tolerates.
 //!
-//! Triton reads such an element never, or only with the first request. A repository that
-//! Triton serves must load here too, so the element is left out with a remark in the log. The
-//! configuration that clients see keeps it.
+//! Triton never reads such an element, or reads it only with the first request. A repository that
+//! Triton serves must also load here, so the element is left out and the log gets a remark. The
+//! configuration that clients see keeps the element.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,21 @@ use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
 use galatea_config_message::Diagnostic;
 
-/// Leaves out the elements that these diagnostics are about.
+/// Leaves out the elements that these diagnostics concern.
 pub(crate) fn leave_out(config: &mut ModelConfig, diagnostics: &[Diagnostic]) {
     let elements: BTreeSet<ToleratedElement> =
         diagnostics.iter().filter_map(|one| ToleratedElement::at(&one.path)).collect();
-    // From the last to the first, so that the places of the others stay.
+    // Go from last to first, so that the remaining indices stay valid.
     elements.into_iter().rev().for_each(|element| element.remove(config));
 }
 
-/// Returns true if the element that a diagnostic is about is left out. Some only have no effect.
+/// Returns true if the element that a diagnostic concerns is left out. Some elements just have no
+/// effect.
 pub(crate) fn is_left_out(diagnostic: &Diagnostic) -> bool {
     ToleratedElement::at(&diagnostic.path).is_some()
 }
 
-/// An element of a configuration. What is inside of another element comes behind it.
+/// An element of a configuration. Nested elements are ordered after the elements that contain them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ToleratedElement {
     Input(usize),
@@ -37,15 +38,15 @@ enum ToleratedElement {
     Version(usize),
     State(usize),
     ControlInput(usize),
-    /// This control of a control input, and those behind it.
+    /// This control of a control input, and those after it.
     Controls(usize, usize),
-    /// The type of a control whose values say another one.
+    /// The type of a control whose values imply another type.
     ControlType(usize),
     SlotUtilization,
 }
 
 impl ToleratedElement {
-    /// The element that a path leads to.
+    /// The element at a path.
     fn at(path: &str) -> Option<Self> {
         let (field, indices) = split(path);
         let first = indices.first().copied();
@@ -122,7 +123,7 @@ impl ToleratedElement {
     }
 }
 
-/// A path without its indices, and these. Keys of maps are left out.
+/// Splits a path into the path without indices, and the indices. Map keys are left out.
 fn split(path: &str) -> (String, Vec<usize>) {
     let (mut fields, mut indices) = (Vec::new(), Vec::new());
     // A key may contain a dot.

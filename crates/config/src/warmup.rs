@@ -1,17 +1,17 @@
-//! The warmup samples of a configuration.
+//! The warmup samples in a configuration.
 
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::model_warmup::input::InputDataType;
 use galatea_protocol::inference::{ModelConfig, ModelWarmup};
 use galatea_tensor::DataType;
 
-/// A batch that each instance executes before its model serves.
+/// A batch that each instance executes before its model starts serving.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmupSample {
-    /// Its name in messages.
+    /// The name used in messages.
     pub name: String,
-    /// The number of requests of one element in the batch. As in Triton, a sample with 0
-    /// is skipped.
+    /// The number of single-element requests in the batch. As in Triton, a sample with 0 is
+    /// skipped.
     pub batch_size: u32,
     /// The number of executions, at least 1.
     pub count: u32,
@@ -25,11 +25,11 @@ pub struct WarmupSample {
 pub struct WarmupInput {
     /// The model's input.
     pub name: String,
-    /// The type of its elements.
+    /// The element type.
     pub datatype: DataType,
-    /// Its shape without the batch dimension; no -1.
+    /// The shape, without the batch dimension and without -1.
     pub dims: Vec<i64>,
-    /// The source of its elements.
+    /// The source of the elements.
     pub content: WarmupContent,
 }
 
@@ -40,11 +40,11 @@ pub enum WarmupContent {
     Zero,
     /// Random values; strings are empty.
     Random,
-    /// The contents of a file in the model's directory `warmup`.
+    /// The contents of a file in the model's `warmup` directory.
     File(String),
 }
 
-/// Converts the samples; an error is the path of an invalid field.
+/// Converts the samples. An error contains the path of an invalid field.
 pub(crate) fn samples(message: &ModelConfig) -> Result<Vec<WarmupSample>, String> {
     let numbered = message.model_warmup.iter().enumerate();
     numbered.map(|(index, one)| sample(one, &format!("model_warmup[{index}]"))).collect()

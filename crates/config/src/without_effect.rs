@@ -1,5 +1,4 @@
-//! Settings of the format that have no effect on some models, so that no setting is ignored
-//! silently.
+//! Reports settings that have no effect on a model, so that no setting is silently ignored.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
@@ -8,10 +7,11 @@ use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
 use crate::SupportedFeatures;
 
-/// Settings that Triton accepts for every model but that only some models use. On others
-/// they have no effect, and the server logs a message if they are set.
+/// Settings that Triton accepts for every model but that only some models use. On other models they
+/// have no effect, and the server logs a message if they are set.
 ///
-/// Compiled backends get the whole configuration, so what they ignore is not known here.
+/// Compiled backends get the whole configuration, so the settings that they ignore are unknown
+/// here.
 const IGNORED: [IgnoredSetting; 9] = [
     IgnoredSetting {
         name: "optimization.eager_batching",
@@ -92,20 +92,20 @@ const IGNORED: [IgnoredSetting; 9] = [
     },
 ];
 
-/// A setting that is accepted and has no effect.
+/// A setting that is accepted but has no effect.
 struct IgnoredSetting {
     name: &'static str,
     reason: &'static str,
     is_used: fn(&ModelConfig, &SupportedFeatures) -> bool,
 }
 
-/// Returns true if states stay in the memory of GPUs.
+/// Returns true if states stay in GPU memory.
 fn executes_onnx_on_gpus(config: &ModelConfig) -> bool {
     let is_on_gpu = |group: &ModelInstanceGroup| group.kind() == Kind::Gpu;
     config.backend == "onnxruntime" && config.instance_group.iter().any(is_on_gpu)
 }
 
-/// A message for every setting that is used and has no effect.
+/// A message for every setting that is set but has no effect.
 pub(crate) fn remarks(config: &ModelConfig, support: &SupportedFeatures) -> Vec<String> {
     let used = IGNORED.iter().filter(|setting| (setting.is_used)(config, support));
     used.map(|setting| {

@@ -1,9 +1,8 @@
 //! The corpus: malformed and invalid configurations with their diagnostics, and valid
-//! ones.
+//! configurations.
 //!
-//! After an intended change, write the new diagnostics with
-//! `cargo test -p galatea-config --test corpus -- --ignored` and read the
-//! difference.
+//! After an intended change, write the new diagnostics with `cargo test -p galatea-config --test
+//! corpus -- --ignored` and review the diff.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -14,7 +13,7 @@ use std::path::{Path, PathBuf};
 use galatea_config::{ConfigErrors, ModelSpec, SupportedFeatures};
 use galatea_pbtxt::read_config;
 
-/// The name of the model's directory in every case.
+/// The model's directory name in every case.
 const DIRECTORY: &str = "example";
 
 const COLLECTIONS: [&str; 6] = [
@@ -58,7 +57,7 @@ fn load(text: &str) -> Result<ModelSpec, ConfigErrors> {
     draft.finish(&SupportedFeatures::default())
 }
 
-/// The long form of the diagnostics or, if the configuration is accepted, the remarks.
+/// The long form of the diagnostics, or the remarks if the configuration is accepted.
 fn diagnose(case: &Case) -> String {
     match load(&case.text) {
         Ok(spec) => {
@@ -119,13 +118,13 @@ fn valid_files_are_accepted() {
     assert!(count > 10, "only {count} files");
 }
 
-/// Valid files with a removed or replaced character cause no panic, and a refusal has a
+/// Valid files with a removed or replaced character cause no panic, and every refusal has a
 /// diagnostic.
 #[test]
 fn damaged_files_are_accepted_or_diagnosed() {
     for entry in fs::read_dir(corpus().join("valid")).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-        // Every third position: all take seconds without optimization.
+        // Test every third position only: testing all takes seconds without optimization.
         for (at, character) in text.char_indices().step_by(3) {
             let rest = &text[at + character.len_utf8()..];
             let replacement = ["", "}", "\"", "0", "["][at % 5];

@@ -1,4 +1,4 @@
-//! Tests of ensembles: their specification, and the checks of their composing models.
+//! Tests of ensembles: their specifications and the checks of their composing models.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -19,8 +19,8 @@ fn parse(name: &str, text: &str) -> ModelSpec {
         .unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
-/// Tensors as `NAME TYPE DIMS, …`, each of which may end in `?` for optional or
-/// `=> DIMS` for a reshape.
+/// Parses tensors such as `NAME TYPE DIMS, …`, each of which may end with `?` for optional or `=>
+/// DIMS` for a reshape.
 fn tensors(side: &str, text: &str) -> String {
     let tensor = |text: &str| {
         let (text, optional) = match text.strip_suffix('?') {
@@ -42,7 +42,7 @@ fn tensors(side: &str, text: &str) -> String {
     text.split("; ").map(tensor).collect()
 }
 
-/// A composing model: `batch | inputs | outputs | rest`.
+/// Creates a composing model from `batch | inputs | outputs | rest`.
 fn model(name: &str, text: &str) -> Arc<ModelSpec> {
     let mut parts = text.splitn(4, " | ");
     let mut part = || parts.next().unwrap_or_default();
@@ -55,7 +55,7 @@ fn model(name: &str, text: &str) -> Arc<ModelSpec> {
     Arc::new(parse(name, &text))
 }
 
-/// An ensemble with steps as `MODEL IN=tensor … > OUT=tensor …`.
+/// Creates an ensemble with steps such as `MODEL IN=tensor … > OUT=tensor …`.
 fn ensemble(head: &str, steps: &[&str]) -> ModelSpec {
     let mut parts = head.splitn(4, " | ");
     let mut part = || parts.next().unwrap_or_default();
@@ -82,7 +82,7 @@ fn ensemble(head: &str, steps: &[&str]) -> ModelSpec {
     parse("E", &text)
 }
 
-/// The composing models of the tests.
+/// The composing models used in the tests.
 fn models() -> BTreeMap<&'static str, Arc<ModelSpec>> {
     let texts = [
         ("net", "4 | X FP32 3 | Y FP32 5"),
@@ -153,7 +153,8 @@ fn an_ensemble_has_steps_and_no_instances() {
     assert!(spec.to_json().contains("\"model_namespace\":\"\""));
 }
 
-/// Recorded from Triton, which did not have `max_inflight_requests` yet.
+/// The expected text was recorded from a Triton version that did not have `max_inflight_requests`
+/// yet.
 #[test]
 // row: ENS-01
 fn an_ensemble_is_printed_as_in_triton() {
@@ -173,7 +174,7 @@ fn an_ensemble_is_printed_as_in_triton() {
 #[test]
 fn fitting_models_are_accepted() {
     check_fits(CHAIN, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
-    // The order of the steps has no meaning.
+    // The order of the steps is irrelevant.
     check_fits(CHAIN, &["head X=mid > Y=OUT", "net X=IN > Y=mid"], false);
     // A batch may be one tensor of a model without batching.
     check_fits(CHAIN, &["net X=IN > Y=mid", "whole X=mid > Y=OUT"], false);
@@ -182,7 +183,7 @@ fn fitting_models_are_accepted() {
     // An optional input may be unmapped.
     check_fits("4 | IN FP32 3 | OUT FP32 5", &["choosy X=IN > Y=OUT"], false);
     check_fits("4 | IN FP32 3; W FP32 3? | OUT FP32 5", &["choosy X=IN W=W > Y=OUT"], false);
-    // One tensor may feed several inputs, and be an output as well.
+    // One tensor may feed several inputs and also be an output.
     check_fits(
         "4 | IN FP32 3 | OUT FP32 5; mid FP32 5",
         &["net X=IN > Y=mid", "pair A=mid B=mid > Y=OUT"],
@@ -200,8 +201,8 @@ fn the_decoupled_setting_of_an_ensemble_is_ignored() {
     check_fits(CHAIN, &["stream X=IN > Y=mid", "head X=mid > Y=OUT"], true);
 }
 
-/// Triton refuses the first three, because it pairs only the first of the responses with
-/// the single one.
+/// Triton refuses the first three, because it pairs only the first of several responses with a
+/// single response.
 #[test]
 fn responses_of_a_decoupled_model_may_be_combined_with_single_responses() {
     check_fits(
@@ -226,7 +227,7 @@ fn responses_of_a_decoupled_model_may_be_combined_with_single_responses() {
 fn responses_of_different_decoupled_models_can_not_be_combined() {
     let text = "ensemble_scheduling.step[2].input_map: in ensemble E, step of model 'E' receives \
                 inputs originated from different decoupled models";
-    // The first step with the tensor that would be made.
+    // The error names the first step with the tensor in question.
     check_refused(
         "4 | IN FP32 3 | OUT FP32 5",
         &["stream X=IN > Y=a", "stream X=IN > Y=b", "pair A=a B=b > Y=c", "stream_on X=c > Y=OUT"],
@@ -292,7 +293,7 @@ fn missing_tensors_are_reported() {
     );
 }
 
-/// Clients see the first one: mappings of inputs come before their tensors, and inputs before
+/// Clients see the first mismatch: input mappings come before their tensors, and inputs before
 /// outputs.
 #[test]
 // row: ENS-07
@@ -369,7 +370,7 @@ fn different_types_and_shapes_are_reported() {
     );
 }
 
-/// Triton loads it and runs the step over and over.
+/// Triton loads such an ensemble and runs the step over and over.
 #[test]
 fn an_input_that_a_step_makes_is_remarked() {
     let spec = ensemble("4 | IN FP32 3 | OUT FP32 5", &["net X=IN > Y=OUT", "net X=OUT > Y=IN"]);
@@ -383,7 +384,7 @@ fn an_input_that_a_step_makes_is_remarked() {
     assert!(remark.ends_with(expected), "{remark}");
 }
 
-/// Errors of composing models have a position in the file too.
+/// Errors about composing models also have a position in the file.
 #[test]
 fn mismatches_have_a_position() {
     let text = "platform: 'ensemble'
@@ -408,8 +409,7 @@ fn other_models_are_not_checked() {
     assert!(plain.decoupled);
 }
 
-/// The errors of an ensemble whose step N produces tensor N and consumes tensor
-/// `takes(N)`.
+/// Returns the errors of an ensemble whose step N produces tensor N and consumes tensor `takes(N)`.
 fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
     let mut text = String::from(
         "platform: 'ensemble' input { name: 'IN' data_type: TYPE_FP32 dims: 1 }
@@ -429,7 +429,7 @@ fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
     found.map(|diagnostic| diagnostic.message.to_string()).collect()
 }
 
-/// Stack and time grow linearly with the ensemble.
+/// Stack use and time grow linearly with the size of the ensemble.
 #[test]
 fn many_steps_are_checked() {
     let count = 10_000;
@@ -440,7 +440,7 @@ fn many_steps_are_checked() {
          {first}"
     );
     assert_eq!(found, [String::from("output 't0' for ensemble 'E' is not written"), expected]);
-    // Each step waits for the next one; the last waits for a tensor without a producer.
+    // Each step waits for the next; the last waits for a tensor that has no producer.
     let found = check_steps(count, |index| index + 1);
     assert_eq!(
         found,

@@ -1,4 +1,4 @@
-//! Configurations on a server with GPUs: where instances are, and what only GPUs use.
+//! Tests of configurations on a server with GPUs: instance placement and GPU-only settings.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -8,7 +8,7 @@ use galatea_config::{
 };
 use galatea_pbtxt::read_config;
 
-/// A server with the GPUs 0, of compute capability 8.6, and 1, of 9.0.
+/// A server with two GPUs: GPU 0 with compute capability 8.6 and GPU 1 with 9.0.
 fn support() -> SupportedFeatures {
     let mut support = SupportedFeatures::default();
     support.gpus = vec![0, 1];
@@ -35,7 +35,7 @@ fn shown(spec: &ModelSpec) -> Vec<String> {
     groups.map(|g| format!("{} {:?} {} {:?}", g.name, g.kind, g.count, g.gpus)).collect()
 }
 
-/// The groups of a model of this backend.
+/// The instance groups of a model with this backend.
 fn groups(backend: &str, text: &str) -> Vec<String> {
     shown(&finish(&format!("backend: '{backend}' {text}"), &support()).unwrap())
 }
@@ -78,7 +78,7 @@ fn groups_on_gpus() {
              GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: \
              0, 1",
         ),
-        // Without the listed GPU it falls back to the CPU, which allows none.
+        // Without the listed GPU, the group falls back to the CPU, which allows no GPUs.
         ("gpus: [ 0, 7 ]", "has kind KIND_CPU but specifies one or more GPUs"),
         ("kind: KIND_MODEL gpus: 0", "has kind KIND_MODEL but specifies one or more GPUs"),
         ("count: 3000", "6000 instances are too many"),
@@ -104,7 +104,7 @@ fn what_a_backend_prefers_is_limited_to_the_gpus_that_there_are() {
     check("", &[on_gpus(2, &[5])], &["example Gpu 2 [0, 1]"]);
     check("", &[prefer(None, 2, &[1])], &["example Gpu 2 [1]"]);
     check("", &[prefer(Some(InstanceKind::Cpu), 3, &[])], &["example Cpu 3 []"]);
-    // Groups that the configuration has get what they lack.
+    // Existing groups get the fields that they lack.
     check("instance_group { }", &[on_gpus(2, &[1])], &["example_0 Gpu 2 [1]"]);
     let both = [on_gpus(2, &[5]), on_gpus(3, &[0])];
     check("instance_group { kind: KIND_GPU }", &both, &["example_0 Gpu 3 [0]"]);

@@ -1,4 +1,4 @@
-//! Tests of the JSON form: printed as in Triton, and parsed back.
+//! Tests of the JSON form: printing as in Triton, and parsing.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -86,9 +86,9 @@ fn numbers_with_fractions_are_printed_as_in_triton() {
     check("sequence_batching { direct { minimum_slot_utilization: 0.1 } }", "_utilization\":0.1}");
 }
 
-/// The answers of Triton 2.51 to `GET /v2/models/NAME/config`, byte for byte. It
-/// served each `printed/NAME.pbtxt` with a backend that looks at no tensor; the
-/// model `iterative` had a file of 8 bytes, `initial_state/counter`.
+/// The responses of Triton 2.51 to `GET /v2/models/NAME/config`, byte for byte. It served each
+/// `printed/NAME.pbtxt` with a backend that ignores tensors; the model `iterative` had an 8-byte
+/// file, `initial_state/counter`.
 #[test]
 fn configurations_are_printed_as_in_triton() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/printed");

@@ -1,5 +1,5 @@
-//! The memory that a configuration takes while it is read, checked and shown: at most
-//! 64 bytes for each of its own, and a mebibyte.
+//! Tests of the memory that a configuration takes while it is read, checked and shown: at most 64
+//! bytes per byte of text, plus one mebibyte.
 
 use galatea_config::{ConfigDraft, ConfigErrors, SupportedFeatures};
 use galatea_pbtxt::read_config;
@@ -8,12 +8,12 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// The most memory that a configuration may take for each byte of its text.
+/// The maximum memory per byte of a configuration's text.
 const PER_BYTE_MAX: usize = 64;
-/// The memory that a configuration may take beside that.
+/// The fixed memory that a configuration may take in addition.
 const BYTES_MAX: usize = 1 << 20;
-/// The lengths of the configurations. In the short one, the objects that a text of any length
-/// may have take more than its bytes.
+/// The lengths of the configurations. In the short one, the objects that any text may have,
+/// regardless of its length, take more memory than its bytes.
 const LENGTHS: [usize; 2] = [4 << 10, 64 << 10];
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum Form {
     Json,
 }
 
-/// Reads a configuration as a load does.
+/// Reads a configuration in the same way as a load.
 fn read(form: Form, text: &str) -> Result<(), ConfigErrors> {
     let mut draft = match form {
         Form::Text => read_config("config.pbtxt", text)?,
@@ -45,7 +45,7 @@ fn check(form: Form, text: &str) {
     assert!(taken <= most, "{taken} bytes for {} of {form:?} {start}: {outcome:?}", text.len());
 }
 
-/// Checks a list of many elements, with a comma behind each.
+/// Checks a list of many elements, with a comma after each.
 fn check_list(form: Form, head: &str, element: &str, tail: &str) {
     for length in LENGTHS {
         let element = format!("{element},");
@@ -63,7 +63,7 @@ fn check_keys(head: &str, value: &str, tail: &str) {
     }
 }
 
-// One test, because the allocator counts for the whole process.
+// There is only one test, because the allocator counts for the whole process.
 #[test]
 fn memory_is_bounded_by_the_length_of_a_configuration() {
     for (head, tail) in [
@@ -89,7 +89,7 @@ fn memory_is_bounded_by_the_length_of_a_configuration() {
         ("parameters[", "]"),
         ("model_warmup{inputs[", "]}"),
     ] {
-        // Of the second length, none are too many.
+        // At the second length, the number of elements is within the limit.
         for element in ["{}", "{             }"] {
             check_list(Form::Text, head, element, tail);
         }
@@ -127,7 +127,7 @@ fn memory_is_bounded_by_the_length_of_a_configuration() {
     check_keys("{\"parameters\":", "{              }", "}");
     check_keys("{\"metric_tags\":", "\"\"", "}");
     check_keys("{\"model_warmup\":[{\"inputs\":", "{}", "}]}");
-    // Names of tensors to be padded that no tensor has.
+    // The padding parameters name tensors that don't exist.
     for name in ["batch_padding", "batch_padding_outputs"] {
         let head = format!("{{\"parameters\":{{\"{name}\":{{\"string_value\":\"");
         check_list(Form::Json, &head, "x:0", "\"}}}");

@@ -1,4 +1,4 @@
-//! Tests of sequence batching and ragged batches: specification and defaults.
+//! Tests of sequence batching and ragged batches: specifications and defaults.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 

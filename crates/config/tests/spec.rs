@@ -1,4 +1,4 @@
-//! Tests of the specification: accepted configurations, defaults, conversion.
+//! Tests of the specification: accepted configurations, defaults and conversion.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -19,7 +19,7 @@ fn spec_on(text: &str, support: &SupportedFeatures) -> ModelSpec {
     draft.finish(support).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
-/// An identity model with this tensor.
+/// Creates an identity model with this tensor.
 fn tensor(max_batch_size: i32, rest: &str) -> ModelSpec {
     spec(&format!(
         "backend: 'identity' max_batch_size: {max_batch_size} \
@@ -180,7 +180,7 @@ fn optimization_is_converted() {
     assert_eq!(set.gpu_execution_accelerators[0].name, "tensorrt");
 }
 
-/// The calls of a backend for a model without a configuration.
+/// Makes the calls that a backend makes for a model without a configuration.
 #[test]
 fn a_backend_completes_a_draft() {
     let mut draft = ConfigDraft::empty();
@@ -228,7 +228,7 @@ fn completing_keeps_configured_values() {
     draft.enable_dynamic_batching();
     assert_eq!(draft.message(), &before);
     draft.add_output("B", DataType::Int8, &[]);
-    // Without batching a scalar is not reshaped.
+    // Without batching, a scalar is not reshaped.
     assert_eq!(
         (draft.outputs()[0].dims.as_slice(), &draft.outputs()[0].reshape),
         (&[1][..], &None)

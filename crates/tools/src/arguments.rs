@@ -1,13 +1,13 @@
-//! The arguments of a command, once they are read.
+//! The parsed arguments of a command.
 
-/// Arguments that were given to a command.
+/// Arguments passed to a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
-    /// The server's flags, as they were given.
+    /// The server's flags, as passed.
     pub flags: Vec<String>,
-    /// The command's own options, in their order.
+    /// The command's own options, in order.
     pub options: Vec<(&'static str, String)>,
-    /// The arguments that are no options.
+    /// The positional arguments.
     pub operands: Vec<String>,
 }
 
@@ -18,7 +18,7 @@ impl Arguments {
         self.option(name).is_some()
     }
 
-    /// The value of an option; the last one counts.
+    /// The value of an option; the last occurrence wins.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<&str> {
         self.all(name).last()

@@ -1,44 +1,44 @@
-//! The commands beside the server: names, arguments and options, for parsing, help and
-//! completions.
+//! The program's commands apart from running the server: their names, arguments and options, for
+//! parsing, help and completions.
 
-/// A command of the program, which Triton's program doesn't have.
+/// A command of the program. Triton's program has no commands.
 #[derive(Debug)]
 pub struct Command {
-    /// Its words, such as `trace export`.
+    /// The command's words, such as `trace export`.
     pub name: &'static str,
-    /// Its arguments that are no options, as the usage text shows them.
+    /// The positional arguments, as the usage text shows them.
     pub arguments: &'static str,
-    /// The kind of its arguments, which completions offer.
+    /// The kind of positional arguments, for completions.
     pub operands: OperandKind,
-    /// Its own options.
+    /// The command's own options.
     pub options: &'static [CommandOption],
-    /// True if it takes the server's flags too.
+    /// True if the command also accepts the server's flags.
     pub takes_flags: bool,
-    /// Its purpose, in a sentence or two.
+    /// The command's purpose, in a sentence or two.
     pub help: &'static str,
 }
 
-/// The kind of a command's arguments.
+/// The kind of a command's positional arguments.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OperandKind {
     /// Files and directories.
     Paths,
     /// One of these words.
     Words(&'static [&'static str]),
-    /// A text that is not known beforehand.
+    /// Arbitrary text.
     Text,
 }
 
 /// An option of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CommandOption {
-    /// The name without its dashes.
+    /// The name, without its dashes.
     pub name: &'static str,
-    /// The word for its value in the usage text; `None` for a switch.
+    /// The placeholder for the value in the usage text; `None` for a switch.
     pub argument: Option<&'static str>,
-    /// Its default as a value that could be given; empty if it has none.
+    /// The default as a valid value of the option; empty if there is none.
     pub default: &'static str,
-    /// Its effect.
+    /// The option's effect.
     pub help: &'static str,
 }
 
@@ -189,7 +189,7 @@ pub const RECORD: Command = Command {
            --allow-traffic-recording=true.",
 };
 
-/// Simulate what was recorded.
+/// Simulate a recording.
 pub const SIMULATE: Command = Command {
     name: "simulate",
     arguments: "FILE...",
@@ -247,7 +247,7 @@ pub const CHECK: Command = Command {
            models, or repositories.",
 };
 
-/// Write a model to begin with.
+/// Write a starter model.
 pub const NEW_PYTHON: Command = Command {
     name: "new python",
     arguments: "NAME",
@@ -260,7 +260,7 @@ pub const NEW_PYTHON: Command = Command {
     help: "Writes a model in Python to begin with, and its test.",
 };
 
-/// Convert files of traces for viewers.
+/// Convert trace files for viewers.
 pub const EXPORT_TRACES: Command = Command {
     name: "trace export",
     arguments: "FILE...",
@@ -273,7 +273,7 @@ pub const EXPORT_TRACES: Command = Command {
 /// The shells that have completions.
 pub const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
-/// Print the completions of a shell.
+/// Print the completions for a shell.
 pub const COMPLETIONS: Command = Command {
     name: "completions",
     arguments: "SHELL",
@@ -284,7 +284,7 @@ pub const COMPLETIONS: Command = Command {
 };
 
 impl Command {
-    /// The command that these arguments begin with, and the number of its words.
+    /// The command at the start of these arguments, and the number of its words.
     #[must_use]
     pub fn named(arguments: &[String]) -> Option<(&'static Self, usize)> {
         COMMANDS.iter().find_map(|command| {
@@ -295,19 +295,19 @@ impl Command {
         })
     }
 
-    /// The command whose first word this is, though its second one isn't there.
+    /// The command that starts with this word but whose second word is missing.
     #[must_use]
     pub fn beginning_with(word: &str) -> Option<&'static Self> {
         COMMANDS.iter().find(|command| command.name.split(' ').next() == Some(word))
     }
 
-    /// The option of this name.
+    /// The option with this name.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<&'static CommandOption> {
         self.options.iter().find(|option| option.name == name)
     }
 
-    /// The way in which it is called.
+    /// The command's synopsis.
     #[must_use]
     pub fn synopsis(&self) -> String {
         let mut text = format!("galatea {}", self.name);

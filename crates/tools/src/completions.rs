@@ -1,10 +1,10 @@
-//! `galatea completions SHELL`: completions made from the tables of commands and flags.
+//! `galatea completions SHELL`: completions generated from the command and flag tables.
 
 use std::fmt::Write;
 
 use crate::commands::{COMMANDS, Command, OperandKind};
 
-/// A shell that has completions.
+/// A supported shell.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Shell {
     /// Bash.
@@ -16,11 +16,11 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// The shell of this name.
+    /// Finds the shell with this name.
     ///
     /// # Errors
     ///
-    /// If there are no completions for it.
+    /// Returns an error if the shell isn't supported.
     pub fn named(name: &str) -> Result<Self, String> {
         match name {
             "bash" => Ok(Self::Bash),
@@ -32,7 +32,7 @@ impl Shell {
         }
     }
 
-    /// The script that the shell reads, for all commands and these flags of the server.
+    /// Generates the completion script for all commands and these server flags.
     #[must_use]
     pub fn script(self, flags: &[FlagName]) -> String {
         match self {
@@ -43,18 +43,18 @@ impl Shell {
     }
 }
 
-/// A flag of the server.
+/// A server flag.
 #[derive(Copy, Clone, Debug)]
 pub struct FlagName {
-    /// The name without its dashes.
+    /// The name, without its dashes.
     pub name: &'static str,
-    /// The word for its value; `None` for a switch.
+    /// The placeholder for the value; `None` for a switch.
     pub argument: Option<&'static str>,
-    /// Its effect.
+    /// The flag's effect.
     pub help: &'static str,
 }
 
-/// An option that a command, or the server, takes.
+/// An option of a command or of the server.
 struct CompletionOption {
     name: &'static str,
     takes_value: bool,
@@ -63,7 +63,7 @@ struct CompletionOption {
     help: String,
 }
 
-/// The options of a command, or of the server.
+/// The options of a command or of the server.
 fn choices(command: Option<&Command>, flags: &[FlagName]) -> Vec<CompletionOption> {
     let own = command.map_or(&[][..], |command| command.options);
     let mut choices: Vec<CompletionOption> =
@@ -91,7 +91,7 @@ fn choice(name: &'static str, argument: Option<&'static str>, help: &str) -> Com
     }
 }
 
-/// The first words of commands.
+/// The first words of all commands.
 fn first_words() -> Vec<&'static str> {
     let mut words: Vec<&str> =
         COMMANDS.iter().filter_map(|one| one.name.split(' ').next()).collect();

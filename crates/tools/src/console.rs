@@ -1,16 +1,16 @@
-//! The program's standard streams: lines, colours, and a line that is written again and again.
+//! The program's standard streams: lines, colours, and a progress line that is rewritten in place.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use serde_json::json;
 
-/// Prints a line. A closed stream is ignored.
+/// Prints a line. Errors from a closed stream are ignored.
 pub fn print_line(stream: &mut dyn Write, line: &str) {
     let _ = writeln!(stream, "{line}").and_then(|()| stream.flush());
 }
 
-/// Prints the text that a command returns, or why it failed.
+/// Prints the text that a command returns, or the reason why it failed.
 #[must_use]
 pub fn printed(text: Result<String, String>, format: Format) -> ExitCode {
     match text {
@@ -22,7 +22,7 @@ pub fn printed(text: Result<String, String>, format: Format) -> ExitCode {
     }
 }
 
-/// Tells why a command failed: people, and programs if they asked for JSON.
+/// Reports why a command failed, to people or, in JSON, to programs.
 #[must_use]
 pub fn failed(reason: &str, format: Format) -> ExitCode {
     if format == Format::Json {
@@ -32,24 +32,24 @@ pub fn failed(reason: &str, format: Format) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The form in which a command prints its results.
+/// The format in which a command prints its results.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs, as one document.
+    /// One JSON document, for programs.
     Json,
 }
 
 impl Format {
-    /// JSON if it is asked for.
+    /// Selects JSON if the arguments request it.
     #[must_use]
     pub const fn json_if(is_asked: bool) -> Self {
         if is_asked { Self::Json } else { Self::Text }
     }
 }
 
-/// The sense of a text, which terminals show by its colour.
+/// The role of a piece of text, which terminals show as a colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Success.
@@ -65,14 +65,14 @@ pub enum Style {
 /// The use of colours.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Colours {
-    /// On terminals.
+    /// Colours on terminals.
     #[default]
     Allowed,
-    /// Nowhere: `NO_COLOR` is set, or the terminal shows none.
+    /// No colours: `NO_COLOR` is set, or the terminal doesn't support them.
     Off,
 }
 
-/// A standard stream for people: colours and lines that change, if it is a terminal.
+/// A standard stream for people. On a terminal, it has colours and a progress line.
 #[derive(Copy, Clone, Debug)]
 pub struct Console {
     is_terminal: bool,
@@ -80,13 +80,13 @@ pub struct Console {
 }
 
 impl Console {
-    /// The standard error output, where progress is shown.
+    /// Standard error, which shows progress.
     #[must_use]
     pub fn progress(colours: Colours) -> Self {
         Self::new(stderr().is_terminal(), colours)
     }
 
-    /// The standard output, where results are printed.
+    /// Standard output, which shows results.
     #[must_use]
     pub fn results(colours: Colours) -> Self {
         Self::new(stdout().is_terminal(), colours)
@@ -96,13 +96,13 @@ impl Console {
         Self { is_terminal, has_colours: is_terminal && colours == Colours::Allowed }
     }
 
-    /// Returns true if a line that changes can be shown.
+    /// Returns true if the stream can show a progress line.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         self.is_terminal
     }
 
-    /// The text in its colour.
+    /// The text, in the colour of its role.
     #[must_use]
     pub fn paint(self, style: Style, text: &str) -> String {
         if !self.has_colours {
@@ -117,7 +117,7 @@ impl Console {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// Shows a line in place of the last one that was shown so; nothing unless on a terminal.
+    /// Replaces the progress line. Has no effect unless the stream is a terminal.
     pub fn show(self, text: &str) {
         if self.is_terminal {
             let text: String = text.chars().take(COLUMNS_MAX).collect();
@@ -126,8 +126,8 @@ impl Console {
         }
     }
 
-    /// Shows a step that takes long: in place of the last one on a terminal, elsewhere on a line
-    /// of its own.
+    /// Shows a long-running step: on a terminal in place of the previous one, elsewhere on a
+    /// separate line.
     pub fn show_step(self, text: &str) {
         if self.is_terminal {
             self.show(text);
@@ -136,16 +136,16 @@ impl Console {
         }
     }
 
-    /// Removes the line that was shown.
+    /// Removes the progress line.
     pub fn clear(self) {
         self.show("");
     }
 }
 
-/// A line that changes must not wrap.
+/// The maximum width of a progress line, which must not wrap.
 const COLUMNS_MAX: usize = 79;
 
-/// A bar that is filled up to a share.
+/// Renders a bar filled to the given share.
 #[must_use]
 pub fn bar(share: f64, width: usize) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]

@@ -1,13 +1,12 @@
-//! The commands of the program that start no server within it: they measure, tune, record and
-//! simulate, and write a model to begin with.
+//! The commands that start no server within the program: they measure, tune, record and simulate,
+//! and write a starter model.
 //!
-//! Servers are asked over the network. One that `bench` and `tune` start themselves is
-//! `galatea serve` in a process of its own. The table of all commands is here too
-//! ([`commands`]), for completions. The program reads the command line, and prints what
-//! a command returns.
+//! The commands talk to servers over the network. `bench` and `tune` may start a server themselves,
+//! as `galatea serve` in a separate process. The table of all commands is also in this crate
+//! ([`commands`]), for completions. The program parses the command line and prints the text that a
+//! command returns.
 //!
-//! The crate knows no flag of the server, no door and no backend, so that a change in
-//! any of these leaves it alone.
+//! The crate depends on no server flag, door or backend, so changes in those don't affect it.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Dynamic messages: trees of values that are typed by descriptors instead of generated
-//! code, for reading and printing field by field.
+//! Dynamic messages: trees of values, typed by descriptors instead of generated code, for parsing
+//! and printing field by field.
 
 mod wire;
 
@@ -7,37 +7,38 @@ use std::collections::BTreeMap;
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
-/// The maximum number of objects in a configuration in JSON: inputs, instance groups,
-/// steps of an ensemble. An empty one takes three bytes of JSON and hundreds in memory.
+/// The maximum number of objects in a JSON configuration, such as inputs, instance groups and
+/// ensemble steps. An empty object takes three bytes of JSON and hundreds of bytes of memory.
 const CONFIG_MESSAGES_MAX: usize = 1 << 16;
 
-/// Counts the messages of a text and bounds their number: an empty one takes three bytes of
-/// text and hundreds of memory.
+/// A counter that limits the number of messages in a text: an empty message takes three bytes of
+/// text and hundreds of bytes of memory.
 #[derive(Debug)]
 pub struct MessageCount {
     read: usize,
-    /// The bound.
+    /// The limit.
     pub most: usize,
 }
 
-/// The place of a message beside the bound of their number.
+/// The position of a message relative to the limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum CountedMessage {
-    /// It is one of those that may be there.
+    /// The message is within the limit.
     Within,
-    /// The first one too many, which is to be reported.
+    /// The message is the first beyond the limit, which must be reported.
     First,
-    /// There were too many before it.
+    /// An earlier message already exceeded the limit.
     Beyond,
 }
 
 impl MessageCount {
-    /// The shortest message with something in it, such as `{key:"a" value:""}`, is longer.
+    /// A lower bound for the text of a non-empty message. The shortest, such as `{key:"a"
+    /// value:""}`, is longer.
     const BYTES_MIN: usize = 16;
-    /// The number of messages that a text of any length may have.
+    /// The number of messages that any text may have, regardless of its length.
     const FREE: usize = 1 << 10;
 
-    /// Counts the messages of this text.
+    /// Creates a counter for this text.
     #[must_use]
     pub fn for_text(text: &str) -> Self {
         let most = Self::FREE.saturating_add(text.len() / Self::BYTES_MIN);
@@ -55,7 +56,7 @@ impl MessageCount {
     }
 }
 
-/// A message with the fields that are set.
+/// A message and the fields that are set.
 #[derive(Clone, Debug)]
 pub struct DynamicMessage {
     descriptor: &'static MessageDescriptor,
@@ -63,27 +64,27 @@ pub struct DynamicMessage {
     fields: BTreeMap<u32, DynamicValue>,
 }
 
-/// The value of a field. It is small, because a list may have one for every two bytes of a
+/// A field value. The type is small, because a list may have one value for every two bytes of a
 /// configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DynamicValue {
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A number of 32 bits with a sign.
+    /// A signed 32-bit number.
     I32(i32),
-    /// A number of 64 bits with a sign.
+    /// A signed 64-bit number.
     I64(i64),
-    /// A number of 32 bits without a sign.
+    /// An unsigned 32-bit number.
     U32(u32),
-    /// A number of 64 bits without a sign.
+    /// An unsigned 64-bit number.
     U64(u64),
-    /// A number with a fraction, of 32 bits.
+    /// A 32-bit floating-point number.
     F32(f32),
-    /// A number with a fraction, of 64 bits.
+    /// A 64-bit floating-point number.
     F64(f64),
-    /// A text.
+    /// A string.
     String(String),
-    /// The number of a value of an enumeration.
+    /// The number of an enumeration value.
     EnumNumber(i32),
     /// A message.
     Message(Box<DynamicMessage>),
@@ -98,7 +99,7 @@ pub enum DynamicValue {
 pub enum MapKey {
     /// A number.
     U64(u64),
-    /// A text.
+    /// A string.
     String(String),
 }
 
@@ -109,7 +110,7 @@ impl PartialEq for DynamicMessage {
 }
 
 impl DynamicMessage {
-    /// Makes an empty message.
+    /// Creates an empty message.
     pub const fn new(descriptor: &'static MessageDescriptor) -> Self {
         Self { descriptor, fields: BTreeMap::new() }
     }
@@ -156,7 +157,7 @@ impl DynamicMessage {
         }
     }
 
-    /// Inserts an entry into a map; replaces an entry with the same key.
+    /// Inserts a map entry, replacing any entry with the same key.
     pub fn insert(&mut self, field: &FieldDescriptor, key: MapKey, value: DynamicValue) {
         let map =
             self.fields.entry(field.number).or_insert_with(|| DynamicValue::Map(Box::default()));
@@ -165,7 +166,7 @@ impl DynamicMessage {
         }
     }
 
-    /// Converts an entry of a map to its key and value.
+    /// Converts a map entry to its key and value.
     pub fn into_entry(mut self) -> Option<(MapKey, DynamicValue)> {
         let (key, value) = entry_fields(self.descriptor)?;
         let mut take = |field: &FieldDescriptor| {

@@ -1,4 +1,4 @@
-//! Converts dynamic messages to generated ones and back, through the wire format.
+//! Converts dynamic messages to generated messages and back, through the wire format.
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 use prost::Message;
@@ -12,12 +12,12 @@ const LENGTH: u64 = 2;
 const FIXED_32: u64 = 5;
 
 impl DynamicMessage {
-    /// Converts to the generated message of this type.
+    /// Converts to a generated message of this type.
     pub fn to_message<M: Message + Default>(&self) -> Result<M, prost::DecodeError> {
         M::decode(self.encode().as_slice())
     }
 
-    /// Converts a generated message; `None` if it is not of this type.
+    /// Converts a generated message; `None` if it doesn't match the descriptor.
     pub fn from_message(
         descriptor: &'static MessageDescriptor,
         message: &impl Message,
@@ -98,7 +98,7 @@ fn encode_field(out: &mut Vec<u8>, number: u32, value: &DynamicValue) {
         DynamicValue::Message(message) => put_bytes(out, number, &message.encode()),
         DynamicValue::String(text) => put_bytes(out, number, text.as_bytes()),
         DynamicValue::Bool(b) => put_number(out, number, u64::from(*b)),
-        // Negative numbers are encoded with 64 bits.
+        // Negative numbers are encoded in 64 bits.
         DynamicValue::I32(i) | DynamicValue::EnumNumber(i) => {
             put_number(out, number, i64::from(*i).cast_unsigned());
         }
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!(DynamicMessage::decode(model_config(), &bytes[..end]), None, "{end}");
         }
         assert_eq!(DynamicMessage::decode(model_config(), &[0xff; 11]), None);
-        // An unknown field.
+        // This is an unknown field.
         assert_eq!(DynamicMessage::decode(model_config(), &[0xf8, 0x7f, 0]), None);
     }
 }

@@ -1,15 +1,15 @@
 //! Prints floating-point numbers in Triton's form.
 //!
-//! Triton prints a configuration twice. Protocol buffers first write a number with
-//! six significant digits, or with nine if six do not read back as the same number
-//! (15 and 17 for double precision). A JSON library then reads that text, treats a
-//! number without point and exponent as an integer, and writes it with the fewest
-//! digits. Both steps affect the result. One effect is not reproduced: that library
-//! reads nine digits with an exponent above 30 or below -14 slightly wrongly.
+//! Triton prints a configuration twice. Protocol Buffers first writes a number with six significant
+//! digits, or with nine if six do not read back as the same number (15 and 17 for double
+//! precision). A JSON library then reads that text, treats a number without a point or exponent as
+//! an integer, and writes it with the fewest digits. Both steps affect the result. One effect is
+//! not reproduced: that library reads nine digits with an exponent above 30 or below -14 slightly
+//! wrongly.
 
-/// Prints a number of single precision.
+/// Prints a single-precision number.
 pub(super) fn single(value: f32) -> String {
-    // A subnormal number never counts as read back.
+    // A subnormal number never counts as reading back correctly.
     let same =
         |text: &str| !value.is_subnormal() && text.parse::<f32>().is_ok_and(|read| read == value);
     special(f64::from(value)).unwrap_or_else(|| {
@@ -18,7 +18,7 @@ pub(super) fn single(value: f32) -> String {
     })
 }
 
-/// Prints a number of double precision.
+/// Prints a double-precision number.
 pub(super) fn double(value: f64) -> String {
     let same =
         |text: &str| !value.is_subnormal() && text.parse::<f64>().is_ok_and(|read| read == value);
@@ -42,8 +42,8 @@ fn special(value: f64) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// A decimal number: `digits`, with the point after the first one, times ten to the power
-/// of `exponent`.
+/// A decimal number: `digits`, with the point after the first digit, times ten to the power of
+/// `exponent`.
 struct Decimal {
     negative: bool,
     digits: String,
@@ -76,8 +76,8 @@ impl Decimal {
         }
     }
 
-    /// The number of digits before the point without an exponent; 0 or less for a number
-    /// below 1.
+    /// The number of digits before the point in the form without an exponent; 0 or less for a
+    /// number below 1.
     fn point(&self) -> i32 {
         self.exponent.saturating_add(1)
     }
@@ -86,7 +86,7 @@ impl Decimal {
         i32::try_from(self.digits.len()).unwrap_or(i32::MAX)
     }
 
-    /// The text, if it needs neither point nor exponent.
+    /// The text, if it needs neither a point nor an exponent.
     fn integer(&self) -> Option<String> {
         let plain = (0..self.precision).contains(&self.exponent) && self.length() <= self.point();
         plain.then(|| match self.digits.as_str() {
@@ -146,7 +146,7 @@ mod tests {
             (0.1, "0.1"),
             (-2.5, "-2.5"),
             (100_000.0, "100000"),
-            // Six digits need an exponent, so that it is not an integer.
+            // With six digits, this number needs an exponent, so it is not an integer.
             (1_000_000.0, "1000000.0"),
             (1_234_567.0, "1234567"),
             (16_777_216.0, "16777216"),

@@ -7,7 +7,7 @@ use galatea_protocol::schema::{FieldDescriptor, FieldKind, MessageDescriptor, mo
 
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
 
-/// 64-bit fields that are printed as strings, as protocol buffers do. Triton converts all
+/// The 64-bit fields that are printed as strings, as Protocol Buffers does. Triton converts all
 /// other 64-bit fields to numbers but misses these.
 const QUOTED_INTEGERS: [&str; 3] = [
     "inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim",
@@ -15,12 +15,12 @@ const QUOTED_INTEGERS: [&str; 3] = [
     "inference.ModelSequenceBatching.InitialState.dims",
 ];
 
-/// Prints a configuration without white space: field names of the .proto file, every
-/// scalar and list even if empty, enumerations by name, 64-bit integers as numbers.
+/// Prints a configuration without whitespace: with the field names of the .proto file, every scalar
+/// and list even if empty, enumerations by name, and 64-bit integers as numbers.
 #[must_use]
 pub fn to_json(config: &ModelConfig) -> String {
     let mut out = String::new();
-    // Never `None`: the message and its schema come from the same crate.
+    // This is never `None`: the message and its schema come from the same crate.
     if let Some(message) = DynamicMessage::from_message(model_config(), config) {
         write_message(&mut out, &message);
     }
@@ -47,7 +47,7 @@ fn write_message(out: &mut String, message: &DynamicMessage) {
     out.push('}');
 }
 
-/// The fields in printing order: that of the .proto file, but scalars of a `oneof` come
+/// The fields in printing order, which is that of the .proto file, except that `oneof` scalars come
 /// last, because Triton's writer first adds all other fields with their defaults.
 fn printed_fields(
     descriptor: &'static MessageDescriptor,
@@ -72,7 +72,7 @@ fn write_field(out: &mut String, field: &FieldDescriptor, value: &DynamicValue) 
             out.push(']');
         }
         DynamicValue::Map(map) => {
-            // The kind of a map's value is that of field 2 of its entry.
+            // A map's value kind is the kind of field 2 of its entry.
             let FieldKind::Message(entry) = field.kind else { return };
             let Some((_, of_entry)) = entry_fields(entry) else { return };
             out.push('{');
@@ -132,8 +132,8 @@ fn write_enumeration(out: &mut String, kind: FieldKind, number: i32) {
     }
 }
 
-/// Escapes like Triton's writer: quotes, backslashes and control
-/// characters, these with upper-case digits where they have no short form.
+/// Escapes quotes, backslashes and control characters, as Triton's writer does. Control characters
+/// without a short form use upper-case digits.
 fn write_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

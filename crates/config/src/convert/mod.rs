@@ -1,4 +1,4 @@
-//! Converts the message to the specification; finds numbers that do not fit their type.
+//! Converts the message to the specification and finds numbers that don't fit their types.
 
 mod ragged;
 mod sequence;
@@ -79,7 +79,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
     })
 }
 
-/// Of families that are named several times, the last counts, as in Triton.
+/// Collects the histogram buckets. As in Triton, the last entry for a family wins.
 fn histogram_buckets(message: &ModelConfig) -> BTreeMap<String, Vec<f64>> {
     let controls = message.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
     let buckets = controls.filter_map(|control| {
@@ -201,7 +201,7 @@ fn dynamic_batching(message: &ModelDynamicBatching) -> Result<DynamicBatching, S
     const PREFERRED: &str = "dynamic_batching.preferred_batch_size";
     let sizes = message.preferred_batch_size.iter();
     let default = message.default_queue_policy.unwrap_or_default();
-    // Without priority levels there is one queue, and policies of levels are ignored.
+    // Without priority levels there is one queue, and per-level policies are ignored.
     let levels = message.priority_queue_policy.iter().filter(|_| message.priority_levels > 0);
     Ok(DynamicBatching {
         preferred_batch_sizes: sizes
@@ -265,8 +265,8 @@ fn list(messages: Vec<execution_accelerators::Accelerator>) -> Vec<Accelerator> 
     messages.into_iter().map(convert).collect()
 }
 
-/// The version policy. As in Triton, an empty policy selects all versions, and a missing
-/// one the latest.
+/// The version policy. As in Triton, an empty policy selects all versions, and a missing policy the
+/// latest version.
 pub(crate) fn version_policy(message: &ModelConfig) -> VersionPolicy {
     let Some(policy) = &message.version_policy else { return VersionPolicy::Latest(1) };
     match &policy.policy_choice {

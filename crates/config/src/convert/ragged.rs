@@ -35,7 +35,7 @@ pub(super) fn batch_output(message: &BatchOutput) -> Result<BatchOutputSpec, &'s
     })
 }
 
-/// Every kind has one source.
+/// Returns the only source: every kind has exactly one.
 fn only(sources: &[String]) -> Result<String, &'static str> {
     match sources {
         [one] => Ok(one.clone()),

@@ -29,7 +29,7 @@ pub(super) fn sequence_batching(
     })
 }
 
-/// The strategy; the default is direct with its defaults.
+/// Converts the strategy, which defaults to direct with default settings.
 fn strategy(
     choice: Option<&StrategyChoice>,
     max_batch_size: i32,
@@ -53,7 +53,7 @@ fn oldest_strategy(
 ) -> Result<SequenceStrategy, String> {
     const CANDIDATES: &str = "sequence_batching.oldest.max_candidate_sequences";
     const PREFERRED: &str = "sequence_batching.oldest.preferred_batch_size";
-    // As in Triton, a number that is not positive selects the maximum batch size.
+    // As in Triton, zero or a negative number selects the maximum batch size.
     let candidates = match message.max_candidate_sequences {
         positive @ 1.. => positive,
         _ => max_batch_size.max(1),
@@ -70,7 +70,7 @@ fn oldest_strategy(
 }
 
 fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
-    // A control input has one element for each request, and therefore one kind.
+    // A control input has one element per request, and therefore one kind.
     let [control] = message.control.as_slice() else { return Err("control") };
     let kind = Kind::try_from(control.kind).map_err(|_| "control[0].kind")?;
     let boolean = |of: fn(ControlValues) -> ControlKind| {
@@ -89,7 +89,7 @@ fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
     Ok(ControlSpec { name: message.name.clone(), datatype, kind })
 }
 
-/// The two values and their type, if there is exactly one pair.
+/// The two values and their type, if exactly one pair is set.
 fn false_true(control: &Control) -> Option<(DataType, ControlValues)> {
     let pair = |when_false: &[u8], when_true: &[u8]| ControlValues {
         when_false: when_false.to_vec(),
@@ -112,7 +112,7 @@ fn state(message: &State) -> Result<StateSpec, &'static str> {
         dims: message.dims.clone(),
         initial: initial_state(&message.initial_state)?,
         use_same_buffer_for_input_output: message.use_same_buffer_for_input_output,
-        // Only a buffer that lasts can grow.
+        // Only a persistent buffer can grow.
         is_growable: message.use_growable_memory && message.use_same_buffer_for_input_output,
     })
 }
@@ -125,7 +125,7 @@ fn initial_state(messages: &[InitialStateMessage]) -> Result<InitialState, &'sta
     };
     let dims = message.dims.clone();
     match &message.state_data {
-        // As in Triton, the field counts, not its value.
+        // As in Triton, only the presence of the field matters, not its value.
         Some(StateData::ZeroData(_)) => Ok(InitialState::Zero { dims }),
         Some(StateData::DataFile(file_name)) => {
             Ok(InitialState::File { dims, file_name: file_name.clone() })

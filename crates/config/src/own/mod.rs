@@ -1,9 +1,9 @@
-//! The parameters of a configuration that Triton lacks. Triton passes all parameters on to the
-//! backend, and so loads a model that has these too.
+//! Configuration parameters that Triton lacks. Triton passes all parameters to the backend, so it
+//! also loads models that have these.
 //!
-//! A parameter is a file here, which reads and checks it, a row of [`OWN_PARAMETERS`] and a field of
-//! [`OwnSettings`]. `galatea check` and `galatea tune` read the table. Each parameter changes how
-//! requests are batched, and none is accepted without a batcher.
+//! Each parameter consists of a file in this directory that reads and checks it, a row in
+//! [`OWN_PARAMETERS`] and a field in [`OwnSettings`]. `galatea check` and `galatea tune` read the
+//! table. Every parameter changes how requests are batched, and none is accepted without a batcher.
 
 mod objective;
 mod padding;
@@ -13,12 +13,12 @@ use galatea_protocol::inference::ModelConfig;
 
 pub use self::padding::{CutOutput, PaddedInput, Padding, PaddingMask};
 
-/// A parameter that Triton lacks, or several.
+/// A parameter, or a group of parameters, that Triton lacks.
 #[derive(Copy, Clone, Debug)]
 pub struct OwnParameter {
-    /// The name, which is also the beginning of the names of parameters that complete it.
+    /// The name, which is also the prefix of related parameters.
     pub name: &'static str,
-    /// The effect here and in Triton, for an operator.
+    /// The effect here and in Triton, described for operators.
     pub effect: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub const OWN_PARAMETERS: [OwnParameter; 2] = [
 ];
 
 impl OwnParameter {
-    /// Returns true if this is a parameter's name, or that of a parameter that completes it.
+    /// Returns true if this is the name of the parameter or of a related parameter.
     #[must_use]
     pub fn includes(&self, parameter: &str) -> bool {
         let rest = parameter.strip_prefix(self.name);
@@ -44,20 +44,20 @@ impl OwnParameter {
     }
 }
 
-/// The settings of these parameters.
+/// The settings from these parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnSettings {
-    /// The time that answers may take, from the arrival of their requests. With the dynamic
-    /// batcher it turns deadline batching on; 0 does that without an objective, for requests
-    /// that have deadlines of their own.
+    /// The maximum time from the arrival of a request to its response. With the dynamic batcher,
+    /// this setting turns on deadline batching; 0 does so without an objective, for requests that
+    /// have their own deadlines.
     pub latency_objective_microseconds: Option<u64>,
-    /// The way in which requests of unequal lengths share a batch; none if they don't. Only with
-    /// the dynamic batcher.
+    /// The padding that lets requests of unequal lengths share a batch; `None` if they don't.
+    /// Requires the dynamic batcher.
     pub padding: Option<Padding>,
 }
 
 impl OwnSettings {
-    /// The settings of a checked configuration; `None` if it has errors, which the check reports.
+    /// Reads the settings of a configuration; `None` if they have errors, which the check reports.
     pub(crate) fn of(config: &ModelConfig) -> Option<Self> {
         let mut diagnostics = Diagnostics::default();
         let padding = padding::parse(config, &mut diagnostics);

@@ -1,5 +1,5 @@
-//! The latency objective of a model. It turns on the deadline batcher, which nothing else in the
-//! configuration may contradict.
+//! A model's latency objective. It turns on the deadline batcher, and no other setting may
+//! contradict it.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_queue_policy::TimeoutAction;
@@ -11,20 +11,20 @@ use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 /// The parameter's name.
 pub(super) const PARAMETER: &str = "latency_objective_us";
 
-/// The parameter's place in a diagnostic.
+/// The parameter's path in a diagnostic.
 const PATH: &str = "parameters[\"latency_objective_us\"]";
 
-/// The text of the parameter; `None` without it.
+/// The parameter's value; `None` if it is not set.
 fn text(config: &ModelConfig) -> Option<&str> {
     config.parameters.get(PARAMETER).map(|value| value.string_value.as_str())
 }
 
-/// The objective of a checked configuration.
+/// The objective in a checked configuration.
 pub(super) fn microseconds(config: &ModelConfig) -> Option<u64> {
     text(config).and_then(parse)
 }
 
-/// The number of microseconds; `None` for anything but decimal digits.
+/// Parses the number of microseconds; `None` for anything but decimal digits.
 fn parse(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
@@ -69,8 +69,8 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// The deadline batcher takes the place of the dynamic batcher, and decides itself how long
-/// batches wait and how large they are.
+/// Checks the batching settings. The deadline batcher replaces the dynamic batcher and decides by
+/// itself how long batches wait and how large they become.
 fn check_batching(
     config: &ModelConfig,
     batching: &ModelDynamicBatching,
@@ -87,7 +87,7 @@ fn check_batching(
     if batching.max_queue_delay_microseconds != 0 {
         contradicts("dynamic_batching.max_queue_delay_microseconds", decides);
     }
-    // Without one, and in configurations that the server wrote, it is the maximum.
+    // By default, and in configurations that the server wrote, the preferred size is the maximum.
     let sizes = &batching.preferred_batch_size;
     if !sizes.is_empty() && sizes != &[config.max_batch_size] {
         contradicts(
@@ -99,7 +99,7 @@ fn check_batching(
     if batching.default_queue_policy.as_ref().is_some_and(delays) {
         contradicts("dynamic_batching.default_queue_policy.timeout_action", refused);
     }
-    // Without priority levels the policies of levels are ignored.
+    // Without priority levels, the per-level policies are ignored.
     let levels = batching.priority_queue_policy.iter().filter(|_| batching.priority_levels > 0);
     for (level, policy) in levels {
         if delays(policy) {
@@ -113,7 +113,7 @@ fn check_batching(
     }
 }
 
-/// Returns true if requests can be served behind others by this policy.
+/// Returns true if this policy can serve requests after later ones.
 fn delays(policy: &ModelQueuePolicy) -> bool {
     let has_timeouts = policy.default_timeout_microseconds != 0 || policy.allow_timeout_override;
     has_timeouts && policy.timeout_action() == TimeoutAction::Delay

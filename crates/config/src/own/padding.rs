@@ -1,7 +1,6 @@
-//! Padding: requests of unequal lengths share a batch, because the shorter ones are padded.
+//! Padding: requests of unequal lengths share a batch, with the shorter ones padded.
 //!
-//! The settings are parameters, so that servers that know nothing of them load the model
-//! too:
+//! The settings are parameters, so servers that don't know them also load the model:
 //!
 //! | parameter | example |
 //! |---|---|
@@ -10,8 +9,8 @@
 //! | `batch_padding_outputs` | `last_hidden_state=1, boxes=whole`: outputs, and their padded dimensions |
 //! | `batch_padding_budget` | `1024`: the most rows × length of a batch |
 //!
-//! An output with a variable dimension must be named. Whether its size is the length of the
-//! inputs can't be seen: a list of what was found may be as long by chance, and cutting it
+//! Outputs with a variable dimension must be named. The server can't tell whether such a dimension
+//! equals the input length: a list of detections may have the same length by chance, and cutting it
 //! would lose results.
 
 mod element;
@@ -35,25 +34,25 @@ const OUTPUTS: &str = "batch_padding_outputs";
 const BUDGET: &str = "batch_padding_budget";
 const KEYS: [&str; 4] = [INPUTS, MASK, OUTPUTS, BUDGET];
 
-/// The value of an output that is not cut.
+/// The value that marks an output as not cut.
 const WHOLE: &str = "whole";
 
-/// The length of the part of a parameter's value that an error repeats, in bytes.
+/// The maximum length of the part of a parameter's value that an error repeats, in bytes.
 const SHOWN_BYTES_MAX: usize = 512;
 
 /// A variable dimension.
 const ANY: i64 = -1;
 
-/// The way in which requests of unequal lengths share a batch.
+/// The settings with which requests of unequal lengths share a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding {
-    /// The inputs that are padded, with the mask if there is one.
+    /// The padded inputs, including the mask if there is one.
     pub inputs: Vec<PaddedInput>,
-    /// The input that is made if a request leaves it out.
+    /// The mask input, which is generated if a request omits it.
     pub mask: Option<PaddingMask>,
-    /// The outputs that are cut back. No other has a size that depends on the padding.
+    /// The outputs that are cut back. No other output has a size that depends on the padding.
     pub outputs: Vec<CutOutput>,
-    /// The most elements of a padded batch: rows times length.
+    /// The maximum number of elements in a padded batch: rows times length.
     pub budget: Option<u64>,
 }
 
@@ -62,40 +61,40 @@ pub struct Padding {
 pub struct PaddedInput {
     /// Its name.
     pub name: String,
-    /// The type of its elements, which have a fixed size.
+    /// The element type, which has a fixed size.
     pub datatype: DataType,
-    /// The number of its variable dimension; that of the batch is 0.
+    /// The index of the variable dimension; the batch dimension is 0.
     pub axis: usize,
-    /// The element that it is padded with, little-endian.
+    /// The padding element, little-endian.
     pub element: Vec<u8>,
 }
 
-/// An input that says where a request's own elements are.
+/// An input that marks a request's own elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaddingMask {
     /// Its name.
     pub name: String,
-    /// The type of its elements.
+    /// The element type.
     pub datatype: DataType,
-    /// 1 in this type, little-endian.
+    /// The value 1 in this type, little-endian.
     pub one: Vec<u8>,
 }
 
-/// An output that is cut back to the length of the request.
+/// An output that is cut back to the request's length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOutput {
     /// Its name.
     pub name: String,
-    /// The numbers of the dimensions that are as long as the padded inputs; that of the batch
-    /// is 0.
+    /// The indices of the dimensions that are as long as the padded inputs; the batch dimension is
+    /// 0.
     pub axes: Vec<usize>,
 }
 
-/// The settings of a normalized configuration; none if it has no such parameter.
+/// Parses the settings from a normalized configuration; `None` if it has no such parameter.
 pub(super) fn parse(config: &ModelConfig, diagnostics: &mut Diagnostics) -> Option<Padding> {
     let inputs = config.input.iter().map(|input| (input.name.as_str(), input));
     let outputs = config.output.iter().map(|output| (output.name.as_str(), output));
-    // The first of two with the same name counts.
+    // If two entries have the same name, the first wins.
     let (inputs, outputs) = (inputs.rev().collect(), outputs.rev().collect());
     PaddingReader { config, inputs, outputs, diagnostics }.read()
 }
@@ -152,7 +151,7 @@ impl<'a> PaddingReader<'a> {
     ) {
         let value = self.value(key).unwrap_or_default();
         self.diagnostics.push(|| {
-            // The reason must be readable behind the value of a list of any length.
+            // The reason must stay readable after a value of any length.
             let shown = text::start_of(value.escape_debug(), SHOWN_BYTES_MAX, 64 << 10);
             let name = &self.config.name;
             let text = bounded!("parameter '{key}' of {name} is '{shown}': {reason}");
@@ -161,7 +160,7 @@ impl<'a> PaddingReader<'a> {
         });
     }
 
-    /// A misspelled parameter would be ignored.
+    /// Checks the parameter names, because a misspelled parameter would be ignored.
     fn check_keys(&mut self) {
         let prefix = format!("{INPUTS}_");
         let unknown = |key: &&String| key.starts_with(&prefix) && !KEYS.contains(&key.as_str());
@@ -227,7 +226,7 @@ impl<'a> PaddingReader<'a> {
         }
     }
 
-    /// The pairs of a list such as `a=1, b=2`.
+    /// Parses the pairs in a list such as `a=1, b=2`.
     fn pairs(&mut self, key: &str) -> Vec<(&'a str, &'a str)> {
         let text = self.value(key).unwrap_or_default();
         let mut pairs = Vec::new();
@@ -288,7 +287,7 @@ impl<'a> PaddingReader<'a> {
         Some(PaddedInput { name: name.to_owned(), datatype, axis: position + 1, element })
     }
 
-    /// An input that can be padded at all.
+    /// Finds an input that can be padded.
     fn find_input(&mut self, key: &str, name: &str) -> Option<(&'a ModelInput, DataType)> {
         let shown = name.escape_debug();
         let Some(input) = self.inputs.get(name).copied() else {
@@ -339,7 +338,7 @@ impl<'a> PaddingReader<'a> {
 
     fn outputs(&mut self) -> Vec<CutOutput> {
         let mut outputs: Vec<CutOutput> = Vec::new();
-        // Those that are named; with the index of its entry above if it is cut.
+        // The named outputs, each with the index of its entry above if it is cut.
         let mut named: BTreeMap<&str, Option<usize>> = BTreeMap::new();
         let pairs = if self.value(OUTPUTS).is_some() { self.pairs(OUTPUTS) } else { Vec::new() };
         for (name, value) in pairs {
@@ -384,7 +383,7 @@ impl<'a> PaddingReader<'a> {
         found
     }
 
-    /// The number of a dimension that is cut.
+    /// Parses the index of a dimension to cut.
     fn axis(&mut self, output: &ModelOutput, value: &str) -> Option<usize> {
         let shown = output.name.escape_debug();
         let dims = &output.dims;
@@ -415,7 +414,7 @@ impl<'a> PaddingReader<'a> {
         None
     }
 
-    /// Refuses outputs with a variable dimension of which nothing is said.
+    /// Refuses unnamed outputs with a variable dimension.
     fn check_unnamed(&mut self, named: &BTreeMap<&str, Option<usize>>) {
         let unclear = |output: &&ModelOutput| {
             let dims = output.reshape.as_ref().map_or(&output.dims, |reshape| &reshape.shape);

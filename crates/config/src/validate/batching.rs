@@ -48,7 +48,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// The names of a list of preferred sizes in diagnostics.
+/// The names of a preferred-size list in diagnostics.
 struct PreferredSizes {
     what: &'static str,
     path: &'static str,
@@ -70,7 +70,7 @@ fn check_preferred(
         };
         let text = bounded!("{} {problem} for {}", subject.what, config.name);
         let path = bounded!("{}[{index}]", subject.path);
-        // The backend may complete a batch size that is not set.
+        // The backend may still set a missing batch size.
         diagnostics.push(|| match config.max_batch_size {
             0 if *size > 0 => Diagnostic::about(path, text),
             _ => Diagnostic::at_poll(path, text),
@@ -118,7 +118,7 @@ fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Diagnostics
     if utilization.is_nan() {
         return diagnostics.push(|| Diagnostic::tolerated(PATH, text));
     }
-    // The most frequent error is a percentage.
+    // The most frequent mistake is a percentage.
     let percentage =
         (2.0..=100.0).contains(&utilization).then(|| (utilization / 100.0).to_string());
     diagnostics.push(|| Diagnostic {
@@ -127,7 +127,8 @@ fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Diagnostics
     });
 }
 
-/// The response cache keeps one response to a request, independent of earlier requests.
+/// Checks the response cache, which stores one response per request, independent of earlier
+/// requests.
 fn check_cache(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if !config.response_cache.as_ref().is_some_and(|cache| cache.enable) {
         return;

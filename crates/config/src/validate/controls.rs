@@ -1,4 +1,4 @@
-//! Checks control inputs of the sequence batcher.
+//! Checks the sequence batcher's control inputs.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use galatea_tensor::DataType;
 
 use galatea_config_message::{Diagnostic, Diagnostics, bounded};
 
-/// The types of a correlation ID.
+/// The valid types of a correlation ID.
 const CORRELATION_TYPES: [DataType; 5] =
     [DataType::Uint64, DataType::Int64, DataType::Uint32, DataType::Int32, DataType::Bytes];
 
-/// The fields with a control's two values.
+/// The fields that may contain a control's two values.
 const VALUES: &str = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'";
 
 pub(super) fn check(model: &str, batching: &ModelSequenceBatching, diagnostics: &mut Diagnostics) {
@@ -23,7 +23,7 @@ pub(super) fn check(model: &str, batching: &ModelSequenceBatching, diagnostics: 
         check_input(model, input, &path, diagnostics);
         for (index, control) in input.control.iter().enumerate() {
             let path = bounded!("{path}.control[{index}]");
-            // The parsers accept no other number; the conversion reports it.
+            // The parsers accept no other number; the conversion reports any that occur.
             let Ok(kind) = Kind::try_from(control.kind) else { continue };
             if !kinds.insert(kind) {
                 let text = bounded!(
@@ -43,7 +43,7 @@ pub(super) fn check(model: &str, batching: &ModelSequenceBatching, diagnostics: 
     }
 }
 
-/// A control input has one element for each request, and therefore one control.
+/// Checks a control input, which has one element per request and therefore one control.
 fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut Diagnostics) {
     let name = input.name.escape_debug();
     if input.name.is_empty() {
@@ -76,7 +76,7 @@ struct ControlCheck<'a> {
 }
 
 impl ControlCheck<'_> {
-    /// The fields with values, their number of values, and the type that each implies.
+    /// The value fields, with their number of values and the type that each implies.
     fn values(&self) -> Vec<(&'static str, usize, DataType)> {
         let Control { int32_false_true, fp32_false_true, bool_false_true, .. } = self.control;
         let all = [

@@ -1,15 +1,14 @@
-//! Finds cycles in a graph in linear time and without recursion, because configurations
-//! are not trusted.
+//! Finds cycles in a graph in linear time and without recursion, because configurations are
+//! untrusted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The dependencies of each node; nodes are numbers from zero.
+/// The dependencies of each node; nodes are numbered from zero.
 pub(super) struct DependencyGraph(pub(super) Vec<Vec<usize>>);
 
 impl DependencyGraph {
-    /// Finds at most `cycles_max` cycles: one for each node that is the first of a cycle,
-    /// in the order of the nodes. A cycle lists a node before its dependency, without the
-    /// return.
+    /// Finds at most `cycles_max` cycles: one for each node that is the first of a cycle, in node
+    /// order. A cycle lists each node before its dependency, without the return to the first node.
     pub(super) fn cycles(&self, cycles_max: usize) -> Vec<Vec<usize>> {
         let mut components = BTreeMap::new();
         self.add_components((0..self.0.len()).collect(), &mut components);
@@ -25,7 +24,7 @@ impl DependencyGraph {
         cycles
     }
 
-    /// The dependencies of a node that are members.
+    /// The dependencies of a node within the members.
     fn dependencies_within<'a>(
         &'a self,
         node: usize,
@@ -35,8 +34,8 @@ impl DependencyGraph {
         dependency.filter(move |dependency| members.contains(dependency))
     }
 
-    /// Adds the strongly connected components of the members by their first node, with
-    /// Kosaraju's algorithm.
+    /// Adds the strongly connected components of the members, keyed by first node, using Kosaraju's
+    /// algorithm.
     fn add_components(
         &self,
         members: BTreeSet<usize>,
@@ -125,7 +124,7 @@ mod tests {
         check(&[&[], &[0], &[1]], &[]);
         check(&[&[0]], &[&[0]]);
         check(&[&[2], &[0], &[1]], &[&[0, 2, 1]]);
-        // Two cycles that share a node, and one that depends on another.
+        // Two cycles share a node, and one cycle depends on another.
         check(&[&[1], &[0, 2], &[1], &[4], &[3, 0]], &[&[0, 1], &[1, 2], &[3, 4]]);
         // A dead end, and a cycle that does not contain the first node.
         check(&[&[1, 2], &[3], &[4], &[], &[3, 2, 0]], &[&[0, 2, 4], &[2, 4]]);

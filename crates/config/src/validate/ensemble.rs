@@ -10,11 +10,10 @@ use crate::BATCH_STRATEGY;
 use crate::identity::is_ensemble;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
-/// The maximum number of reported cycles: more are usually the same mistake.
+/// The maximum number of reported cycles: further cycles usually come from the same mistake.
 const CYCLES_MAX: usize = 32;
 
-/// The maximum number of steps that are named between the first step of a cycle and the
-/// return to it.
+/// The maximum number of steps to name between the first step of a cycle and the return to it.
 const CYCLE_STEPS_MAX: usize = 20;
 
 pub(super) fn check(
@@ -92,7 +91,7 @@ fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut
     }
 }
 
-/// The tensor that blocks another one.
+/// The tensor that blocks another tensor.
 #[derive(Copy, Clone)]
 struct BlockingTensor<'a> {
     own: &'a str,
@@ -112,7 +111,7 @@ struct TensorGraph<'a> {
     outputs: BTreeSet<&'a str>,
     /// The tensors that a step consumes.
     consumed: BTreeSet<&'a str>,
-    /// The tensors of requests and of steps that can run.
+    /// The tensors from requests and from steps that can run.
     ready: BTreeSet<&'a str>,
 }
 
@@ -164,7 +163,7 @@ impl<'a> TensorGraph<'a> {
     /// Marks the tensors of all steps that can run as ready.
     fn run(&mut self) {
         let mut consumers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        // The number of tensors that each step waits for; duplicates count twice.
+        // The number of tensors for which each step waits; duplicates count twice.
         let mut missing = Vec::with_capacity(self.steps.len());
         for (index, step) in self.steps.iter().enumerate() {
             let tensors = step.input_map.values().map(String::as_str);
@@ -230,8 +229,8 @@ impl<'a> TensorGraph<'a> {
         }
     }
 
-    /// Finds the tensor that blocks `tensor`: follows missing inputs to one that no step
-    /// produces, or into a cycle. `known` has the results of earlier searches.
+    /// Finds the tensor that blocks `tensor` by following missing inputs to one that no step
+    /// produces, or into a cycle. `known` contains the results of earlier searches.
     fn cause(&self, tensor: &'a str, known: &mut BTreeMap<&'a str, BlockingTensor<'a>>) -> &'a str {
         let mut positions = BTreeMap::new();
         let mut path = Vec::new();
@@ -261,7 +260,7 @@ impl<'a> TensorGraph<'a> {
         inputs.into_iter().find(|input| !self.ready.contains(input))
     }
 
-    /// Reports each cycle of steps that wait for each other, at its first step.
+    /// Reports each cycle of steps that wait for each other, at the cycle's first step.
     fn check_cycles(&self, diagnostics: &mut Diagnostics) {
         for cycle in self.dependencies().cycles(CYCLES_MAX) {
             let Some(&index) = cycle.first() else { continue };
@@ -276,7 +275,7 @@ impl<'a> TensorGraph<'a> {
         }
     }
 
-    /// The steps that each step waits for and that can't run.
+    /// The blocked steps for which each step waits.
     fn dependencies(&self) -> DependencyGraph {
         let of_step = |step: &Step| {
             let missing =
@@ -290,8 +289,7 @@ impl<'a> TensorGraph<'a> {
         self.steps.get(step).map_or("", |step| step.model_name.as_str())
     }
 
-    /// The models of a cycle in the order of execution; the middle of a long cycle is only
-    /// counted.
+    /// The models of a cycle, in execution order; in a long cycle, the middle is only counted.
     fn describe_cycle(&self, cycle: &[usize]) -> BoundedText {
         let Some((start, rest)) = cycle.split_first() else { return BoundedText::default() };
         let mut models = vec![self.model_of(*start).to_owned()];

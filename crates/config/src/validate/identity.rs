@@ -1,4 +1,4 @@
-//! Checks name, backend, platform, model file and version policy.
+//! Checks the name, backend, platform, model file and version policy.
 
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
@@ -23,12 +23,12 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     check_metric_tags(config, diagnostics);
 }
 
-/// A model's name is that of its directory, and a part of log lines.
+/// Returns true for a valid model name, which is also a directory name and appears in log lines.
 fn is_model_name(name: &str) -> bool {
     name != "." && name != ".." && !name.contains('/') && !name.chars().any(char::is_control)
 }
 
-/// The name of a backend becomes a part of the names of libraries, too.
+/// Returns true for a plain name: a backend's name also becomes part of library names.
 fn is_plain_name(name: &str) -> bool {
     is_model_name(name) && !name.contains('\\')
 }
@@ -76,7 +76,8 @@ fn check_backend(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Tags become metric labels; an invalid label makes the whole metrics page invalid.
+/// Checks the tags, which become metric labels: an invalid label makes the whole metrics page
+/// invalid.
 fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     let is_label = |key: &str| {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

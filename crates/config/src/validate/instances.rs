@@ -1,4 +1,4 @@
-//! Checks instance groups: kinds, devices and numbers.
+//! Checks instance groups: their kinds, devices and counts.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
@@ -8,8 +8,8 @@ use super::tensors::TENSORRT_PLATFORM;
 use crate::SupportedFeatures;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
-/// The maximum number of instances: each has a thread and the backend's memory, so that
-/// more are an error.
+/// The maximum number of instances: each has a thread and backend memory, so a larger number is a
+/// mistake.
 const INSTANCES_MAX: i64 = 4096;
 
 pub(super) fn check(
@@ -18,7 +18,7 @@ pub(super) fn check(
     diagnostics: &mut Diagnostics,
 ) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
-        // Instance groups of an ensemble are refused elsewhere.
+        // An ensemble's instance groups are refused elsewhere.
         return;
     }
     let mut instances: i64 = 0;
@@ -41,7 +41,7 @@ fn subject(config: &ModelConfig, group: &ModelInstanceGroup) -> BoundedText {
     bounded!("instance group {} of model {}", group.name.escape_debug(), config.name)
 }
 
-/// Profiles are numbers, which TensorRT's backend selects by.
+/// Checks the profiles, which are numbers by which TensorRT's backend selects.
 fn check_profiles(
     config: &ModelConfig,
     group: &ModelInstanceGroup,
@@ -84,7 +84,7 @@ enum WrongProfile {
     Negative,
 }
 
-/// As C++'s `stoi`, it reads the digits that the text begins with.
+/// Checks a profile. Like C++'s `stoi`, this reads the digits at the start of the text.
 fn check_profile(profile: &str) -> Result<(), WrongProfile> {
     if profile.is_empty() {
         return Err(WrongProfile::Empty);
@@ -95,7 +95,7 @@ fn check_profile(profile: &str) -> Result<(), WrongProfile> {
         None => (false, unsigned.strip_prefix('+').unwrap_or(unsigned)),
     };
     let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
-    // Triton ends at a number that is too large.
+    // Triton terminates if the number is too large.
     let number = digits.get(..end).and_then(|digits| digits.parse::<i32>().ok());
     match number {
         None => Err(WrongProfile::NoNumber),

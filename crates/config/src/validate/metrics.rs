@@ -1,4 +1,4 @@
-//! Checks the metrics of a model. They are checked whether histograms are recorded or not.
+//! Checks a model's metrics, even if histograms are not recorded.
 
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_metrics::metric_control::MetricOptions;

@@ -1,5 +1,4 @@
-//! Checks a normalized configuration. Messages are those of Triton for the checks that
-//! Triton has too.
+//! Checks a normalized configuration. Checks that Triton also makes use Triton's messages.
 
 mod batching;
 mod controls;
@@ -37,7 +36,7 @@ pub(crate) fn check(
     own::check(config, diagnostics);
 }
 
-/// The sequence batcher, if it is selected.
+/// The sequence batcher's settings, if it is selected.
 const fn sequence_batching(config: &ModelConfig) -> Option<&ModelSequenceBatching> {
     match &config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(batching)) => Some(batching),

@@ -31,7 +31,7 @@ impl TensorRole {
     }
 }
 
-/// A use of a name and its path.
+/// A use of a name, with its path.
 struct NameUse<'a> {
     role: TensorRole,
     name: &'a str,
@@ -47,7 +47,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
 fn check_unique(config: &ModelConfig, uses: &[NameUse<'_>], diagnostics: &mut Diagnostics) {
     let mut first_uses: BTreeMap<&str, &NameUse<'_>> = BTreeMap::new();
     for one in uses {
-        // Missing names and duplicate inputs are reported where tensors are checked.
+        // Missing names and duplicate inputs are reported by the tensor checks.
         let Some(earlier) = first_uses.get(one.name).copied() else {
             first_uses.insert(one.name, one);
             continue;
@@ -116,7 +116,7 @@ fn inputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     uses
 }
 
-/// Outputs for clients are not included, because a state's output may be one too.
+/// The outputs, except those for clients, because a state's output may also be a client output.
 fn outputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     let mut uses = Vec::new();
     if let Some(batching) = sequence_batching(config) {

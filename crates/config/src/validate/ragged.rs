@@ -23,7 +23,7 @@ fn check_input(
     path: &str,
     diagnostics: &mut Diagnostics,
 ) {
-    // The parsers accept no other number; the conversion reports it.
+    // The parsers accept no other number; the conversion reports any that occur.
     let Ok(kind) = batch_input::Kind::try_from(input.kind) else { return };
     let subject = bounded!("batch input kind '{}'", kind.as_str_name());
     check_sources(config, &subject, &input.source_input, path, diagnostics);
@@ -116,7 +116,7 @@ fn check_targets(
     }
 }
 
-/// A variable dimension of an output has the size of the same dimension of the input.
+/// Checks the rank: a variable output dimension has the size of the same input dimension.
 fn check_rank(
     config: &ModelConfig,
     target: &str,

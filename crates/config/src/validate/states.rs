@@ -51,7 +51,7 @@ impl StateCheck<'_> {
         self.diagnostics.push(|| Diagnostic::about(path, text));
     }
 
-    /// Reports what makes the state useless. Triton finds none of it.
+    /// Reports a mistake that makes the state useless. Triton detects no such mistake.
     fn report_useless(&mut self, field: &str, text: &str) {
         let diagnostic = Diagnostic { stage: Stage::Never, ..self.about(field, text) };
         self.diagnostics.push(|| diagnostic);
@@ -95,7 +95,7 @@ impl StateCheck<'_> {
     }
 
     fn check_dims(&mut self) {
-        // With batching a state may be a scalar: one element for each request.
+        // With batching, a state may be a scalar: one element per request.
         if self.state.dims.is_empty() && self.config.max_batch_size == 0 {
             self.report_useless("dims", "must specify 'dims'");
         }
@@ -155,7 +155,7 @@ impl StateCheck<'_> {
             let text = if *of_state != ANY && dim != of_state {
                 bounded!("has an 'initial_state' dimension {dim} that doesn't match {of_state}")
             } else if *dim < 0 {
-                // A state of variable size may initially have no element.
+                // A variable-size state may initially have no elements.
                 "has an 'initial_state' dimension that is not >= 0".into()
             } else {
                 continue;
@@ -184,10 +184,10 @@ impl StateCheck<'_> {
     }
 }
 
-/// Returns true if the size of a tensor does not overflow; invalid dimensions are reported
-/// elsewhere and count as 1.
+/// Returns true if a tensor's size does not overflow. Invalid dimensions are reported elsewhere and
+/// count as 1.
 fn fits(data_type: i32, dims: &[i64]) -> bool {
-    // A string takes at least the four bytes of its length.
+    // A string takes at least four bytes, for its length.
     const LENGTH: usize = 4;
     let datatype = DataType::from_config_number(data_type);
     let element = datatype.map_or(1, |datatype| datatype.byte_size().unwrap_or(LENGTH));

@@ -1,4 +1,4 @@
-//! Checks inputs and outputs: names, types and shapes.
+//! Checks the names, types and shapes of inputs and outputs.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, Stage, bounde
 /// A variable dimension.
 pub(super) const ANY: i64 = -1;
 
-/// The platform with shape tensors and non-linear formats.
+/// The platform that supports shape tensors and non-linear formats.
 pub(crate) const TENSORRT_PLATFORM: &str = "tensorrt_plan";
 
 /// The common fields of inputs and outputs.
@@ -25,7 +25,7 @@ struct TensorView<'a> {
     is_non_linear: bool,
 }
 
-/// The model of a tensor.
+/// The model to which a tensor belongs.
 struct ModelView<'a> {
     name: &'a str,
     platform: &'a str,
@@ -143,7 +143,7 @@ fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mu
         .push(|| Diagnostic::about(bounded!("{}.is_non_linear_format_io", tensor.path), text));
 }
 
-/// Checks the dimensions; returns whether the shape is valid.
+/// Checks the dimensions. Returns true if the shape is valid.
 fn check_dims(
     model: &ModelView<'_>,
     tensor: &TensorView<'_>,
@@ -206,8 +206,8 @@ fn check_reshape(
     }
 }
 
-/// The element counts of the runs of fixed dimensions between variable ones; `None` if a
-/// count or their product overflows.
+/// The element counts of the runs of fixed dimensions between variable dimensions; `None` if a
+/// count or the product of the counts overflows.
 pub(super) fn fixed_runs(dims: &[i64]) -> Option<Vec<i64>> {
     let fixed_runs: Vec<i64> = dims
         .split(|dim| *dim == ANY)

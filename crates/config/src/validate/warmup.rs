@@ -9,16 +9,16 @@ use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 use galatea_config_message::nearest;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
-/// The maximum number of executions of the samples in `model_warmup`, for each instance.
+/// The maximum number of executions of `model_warmup` samples, per instance.
 ///
 /// Samples warm up a backend within tens of executions.
 const WARMUP_EXECUTIONS_MAX: u32 = 1 << 16;
 
-/// The maximum number of requests of a sample: all have memory of their own at once.
+/// The maximum number of requests in a sample: all of them occupy memory at the same time.
 const REQUESTS_MAX: u32 = 1 << 16;
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
-    // Samples of an ensemble are refused elsewhere.
+    // Ensemble samples are refused elsewhere.
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
     }
@@ -111,7 +111,7 @@ fn check_input(
         None => {}
     }
     if input.input_data_type.is_none() {
-        // Triton finds it while it prepares a request.
+        // Triton finds this mistake while it prepares a request.
         let text = bounded!(
             "[request id: <id_unknown>] warmup setting expects input '{name}' to have \
              input_data_type set"
@@ -129,7 +129,7 @@ fn check_input(
     }
 }
 
-/// The inputs of a sample: those of requests and those of the sequence batcher.
+/// The inputs of a sample: the request inputs and the sequence batcher's inputs.
 fn input_names(config: &ModelConfig) -> BTreeSet<&str> {
     let own = config.input.iter().map(|input| input.name.as_str());
     let Some(batching) = super::sequence_batching(config) else { return own.collect() };

@@ -1,6 +1,6 @@
-//! A server on this machine: one that is started for a measurement, which is `galatea serve` in a
-//! process of its own, or the process that listens already. Its CPU time is told from that of the
-//! load.
+//! A server on this machine: either `galatea serve`, started in a separate process for a
+//! measurement, or a process that is already listening. Its CPU time is measured separately from
+//! that of the load generator.
 
 use std::io::{BufRead, BufReader};
 use std::net::ToSocketAddrs;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use galatea_load::{Protocol, Target};
 use serde_json::Value;
 
-/// The unit of CPU times in `/proc`, which is the same on all machines with Linux.
+/// The unit of CPU times in `/proc`, which is the same on all Linux machines.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// A process that serves models. It ends when this is dropped.
+/// A process that serves models. Dropping this value ends it.
 pub(crate) struct LocalServer {
-    /// The endpoints at which it listens.
+    /// The endpoints on which the server listens.
     pub(crate) targets: Vec<Target>,
-    /// Its ID.
+    /// The process ID.
     pub(crate) process: u32,
     child: Child,
-    /// The server ends with it, also if this process is killed.
+    /// The pipe whose closing ends the server, even if this process is killed.
     input: Option<ChildStdin>,
 }
 
 impl LocalServer {
-    /// Starts a server, and waits until its models are ready.
+    /// Starts a server and waits until its models are ready.
     pub(crate) fn start(
         models: &[String],
         flags: &[String],
@@ -41,7 +41,7 @@ impl LocalServer {
             .args(models)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What is wrong comes as JSON.
+            // Errors arrive as JSON.
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("can't start a server: {error}"))?;
@@ -60,12 +60,12 @@ impl LocalServer {
 impl Drop for LocalServer {
     fn drop(&mut self) {
         drop(self.input.take());
-        // Its own exit timeout bounds this.
+        // The server's exit timeout limits this wait.
         let _ = self.child.wait();
     }
 }
 
-/// The endpoints of the server, by the line that it prints when it is ready.
+/// Parses the server's endpoints from the line that it prints when ready.
 fn targets(line: &str, protocols: &[Protocol]) -> Result<Vec<Target>, String> {
     let document: Value = serde_json::from_str(line).map_err(|_| {
         String::from("the server ended; galatea serve with the same model says why")
@@ -93,7 +93,7 @@ fn targets(line: &str, protocols: &[Protocol]) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-/// The process that listens at an address of this machine, if this user may know.
+/// The process that listens on an address of this machine, if this user is permitted to see it.
 pub(crate) fn listening_process(address: &str) -> Option<u32> {
     let mut addresses = address.to_socket_addrs().ok()?;
     let port = addresses.find(|address| address.ip().is_loopback())?.port();
@@ -109,7 +109,7 @@ pub(crate) fn listening_process(address: &str) -> Option<u32> {
     })
 }
 
-/// The sockets of a table of the kernel that listen at a port, as links to them are named.
+/// The sockets in a kernel table that listen on a port, in the form of their link names.
 fn listening_sockets(table: &str, port: u16) -> Vec<String> {
     const LISTENING: &str = "0A";
     let end = format!(":{port:04X}");
@@ -123,10 +123,10 @@ fn listening_sockets(table: &str, port: u16) -> Vec<String> {
     sockets.collect()
 }
 
-/// The CPU time that a process has taken.
+/// The CPU time that a process has used.
 pub(crate) fn cpu_time(process: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may have blanks.
+    // The name, in parentheses, may contain blanks.
     let (_, fields) = text.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);

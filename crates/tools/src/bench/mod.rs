@@ -1,9 +1,9 @@
-//! `galatea bench`: a quick look at the throughput and the latency of a model, of a running server
-//! or of one that is started for it.
+//! `galatea bench`: a quick look at the throughput and latency of a model, on a running server or
+//! one started for the purpose.
 //!
-//! Inputs are made from the model's metadata, and each level of concurrency runs for some seconds.
-//! It measures on the machine that it runs on: a load generator beside the server takes a part of
-//! the processors, so the figures are no benchmark of the server.
+//! Inputs are generated from the model's metadata, and each level of concurrency runs for a few
+//! seconds. The load generator takes processor time on the machine where it runs, so figures
+//! measured next to the server are not a benchmark of the server.
 
 pub(crate) mod local;
 mod report;
@@ -22,23 +22,23 @@ use self::report::{BenchReport, Row};
 use crate::Arguments;
 use crate::console::{Colours, Console, Format, bar, failed, print_line};
 
-/// The time for which requests are sent before they count.
+/// The time for which requests are sent before measurement starts.
 const WARMUP: Duration = Duration::from_millis(300);
 
 /// The width of the bar.
 const BAR_COLUMNS: usize = 24;
 
-/// The most connections at a time.
+/// The maximum number of concurrent connections.
 const CONNECTIONS_MAX: u64 = 10_000;
 
 /// The options of `galatea bench`.
 #[derive(Debug)]
 pub struct BenchOptions {
-    /// Running servers, each by one protocol.
+    /// The running servers, each with one protocol.
     targets: Vec<Target>,
-    /// The models that a server is started for.
+    /// The models for which a server is started.
     models: Vec<String>,
-    /// Flags of that server.
+    /// The flags of that server.
     flags: Vec<String>,
     model: Option<String>,
     protocols: Vec<Protocol>,
@@ -50,11 +50,11 @@ pub struct BenchOptions {
 }
 
 impl BenchOptions {
-    /// The options that these arguments give.
+    /// Parses the options from these arguments.
     ///
     /// # Errors
     ///
-    /// If a value makes no sense, or a model is missing.
+    /// Returns an error if a value is invalid or a model is missing.
     pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
         let targets: Vec<Target> = line.all("url").map(target).collect::<Result<_, _>>()?;
         if targets.is_empty() == line.operands.is_empty() {
@@ -104,7 +104,7 @@ fn protocols(name: &str) -> Result<Vec<Protocol>, String> {
     }
 }
 
-/// `http://HOST:PORT` or `grpc://HOST:PORT`.
+/// Parses `http://HOST:PORT` or `grpc://HOST:PORT`.
 fn target(url: &str) -> Result<Target, String> {
     let (protocol, rest) = match url.split_once("://") {
         Some(("http", rest)) => (Protocol::Http, rest),
@@ -124,7 +124,7 @@ fn target(url: &str) -> Result<Target, String> {
     Ok(Target { protocol, address: address.to_owned() })
 }
 
-/// `NAME:1,3,224,224`.
+/// Parses a shape such as `NAME:1,3,224,224`.
 pub(crate) fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
     let malformed =
         || format!("'--shape' is NAME:SIZE,SIZE..., such as image:3,224,224, not '{text}'");
@@ -133,7 +133,7 @@ pub(crate) fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
     Ok((name.to_owned(), sizes.map_err(|_| malformed())?))
 }
 
-/// Measures, and prints what was found. Requests that failed end it with 1.
+/// Runs the benchmark and prints the results. Failed requests result in exit code 1.
 #[must_use]
 pub fn run(options: &BenchOptions, colours: Colours) -> ExitCode {
     match measured(options, colours) {

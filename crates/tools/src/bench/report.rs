@@ -1,4 +1,4 @@
-//! The measurements of a benchmark, for people and for programs.
+//! Benchmark results, for people and for programs.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use super::BenchOptions;
 use crate::console::{Console, Format, Style};
 
-/// The shares of requests whose latency is told.
+/// The latency percentiles to report.
 const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 
-/// All that was measured.
+/// All measurements.
 pub(super) struct BenchReport {
     model: String,
     inputs: Vec<(String, &'static str, Vec<u64>)>,
-    /// Inputs with variable dimensions that are 1, as no shape was given.
+    /// The inputs whose variable dimensions were assumed to be 1, because no shape was given.
     assumed: Vec<String>,
     batch: u64,
     duration: Duration,
     pub(super) rows: Vec<Row>,
 }
 
-/// One level of concurrency.
+/// The measurements for one level of concurrency.
 pub(super) struct Row {
     pub(super) protocol: Protocol,
     pub(super) connections: u64,
@@ -159,7 +159,7 @@ impl BenchReport {
         text
     }
 
-    /// Why requests failed.
+    /// Adds the reasons why requests failed.
     fn add_failures(&self, text: &mut String) {
         for row in &self.rows {
             for (reason, count) in &row.measurement.failures {

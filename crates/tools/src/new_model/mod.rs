@@ -1,4 +1,4 @@
-//! `galatea new python NAME`: a model to begin with, its test, and a page about both.
+//! `galatea new python NAME`: creates a starter model, its test, and a README for both.
 //!
 //! The model is written into a directory that does not exist yet, so nothing is overwritten.
 //! If a file can't be written, the directory is removed again.
@@ -11,22 +11,22 @@ use serde_json::json;
 
 use crate::console::Format;
 
-/// The directory into which models are written without `--directory`.
+/// The default directory for new models, used without `--directory`.
 pub const DEFAULT_DIRECTORY: &str = "models";
 
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 const MODEL: &str = include_str!("template/model.py");
 const TEST: &str = include_str!("template/test_model.py");
 const PAGE: &str = include_str!("template/README.md");
 
-/// The words in the templates that stand for the model's name, its repository and its test.
+/// The template placeholders for the model's name, its repository and its test.
 const NAME: &str = "MODEL_NAME";
 const REPOSITORY: &str = "MODEL_REPOSITORY";
 const TEST_FILE: &str = "TEST_FILE";
 
-/// A model that is asked for.
+/// A model to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewModel {
     name: String,
@@ -34,11 +34,11 @@ pub struct NewModel {
 }
 
 impl NewModel {
-    /// A model in a repository.
+    /// Describes a model in a repository.
     ///
     /// # Errors
     ///
-    /// If no model should have this name.
+    /// Returns an error if the name is unsuitable for a model.
     pub fn new(name: &str, repository: &str) -> Result<Self, String> {
         let is_first = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let is_next = |byte: u8| is_first(&byte) || byte == b'-' || byte == b'.';
@@ -58,11 +58,11 @@ impl NewModel {
         Ok(Self { name: name.to_owned(), repository: repository.into() })
     }
 
-    /// Writes the model and says what can be done with it.
+    /// Writes the model and returns a description of how to use it.
     ///
     /// # Errors
     ///
-    /// If the model exists already, or a file can't be written.
+    /// Returns an error if the model already exists or a file can't be written.
     pub fn write(&self, format: Format) -> Result<String, String> {
         let folder = self.repository.join(&self.name);
         let failed = |path: &Path, error: &io::Error| format!("'{}': {error}", path.display());
@@ -74,7 +74,7 @@ impl NewModel {
             _ => failed(&folder, &error),
         })?;
         if let Err((path, error)) = self.write_files(&folder) {
-            // What was written is ours: the directory is new.
+            // Removing the directory is safe because it is new.
             let _ = fs::remove_dir_all(&folder);
             return Err(failed(&path, &error));
         }
@@ -109,7 +109,7 @@ impl NewModel {
         Ok(())
     }
 
-    /// The test's file: pytest needs other names for the tests of other models.
+    /// The name of the test file: pytest requires a distinct name for each model's test.
     fn test_file(&self) -> String {
         let letters = self.name.chars();
         let name: String =
@@ -118,7 +118,7 @@ impl NewModel {
     }
 
     fn fill(&self, template: &str) -> String {
-        // The repository comes last: its path may contain the other words.
+        // The repository is replaced last, because its path may contain the other placeholders.
         template
             .replace(TEST_FILE, &self.test_file())
             .replace(NAME, &self.name)

@@ -1,7 +1,7 @@
-//! `galatea record`: the requests that a model of a running server gets, as a file of traffic.
+//! `galatea record`: records the requests to a model on a running server, as a traffic file.
 //!
-//! The server records only while this reads, and sends lines of the file. What is added here is
-//! the model's configuration, from the endpoint that any client has.
+//! The server records only while this command reads, and sends the lines of the file. The command
+//! adds the model's configuration, which it gets from the public endpoint.
 
 pub(crate) mod stream;
 
@@ -17,17 +17,17 @@ use self::stream::{Connection, ReceivedLine};
 use crate::Arguments;
 use crate::console::{Colours, Console, Format};
 
-// The defaults of options, which their table shows too.
+// The option defaults, which the options table also shows.
 const SECONDS: u64 = 60;
-/// The size at which a file is replaced, unless `--max-bytes` says otherwise.
+/// The default for `--max-bytes`, the size at which files are rotated.
 const BYTES_MAX: u64 = 256 << 20;
-/// The number of files that are kept, unless an option says otherwise.
+/// The default number of files to keep.
 const FILES_MAX: u64 = 4;
 
-/// The longest body of a response that is no recording.
+/// The maximum size of a response body that isn't a recording.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// The pause between two lines of progress.
+/// The interval between progress updates.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(200);
 
 /// The options of `galatea record`.
@@ -42,16 +42,16 @@ pub struct RecordOptions {
     bytes_max: u64,
     files_max: u32,
     headers: Vec<(String, String)>,
-    /// The form of the results.
+    /// The format of the results.
     pub format: Format,
 }
 
 impl RecordOptions {
-    /// The options that these arguments give.
+    /// Parses the options from these arguments.
     ///
     /// # Errors
     ///
-    /// If a value makes no sense, or the URL is missing.
+    /// Returns an error if a value is invalid or the URL is missing.
     pub fn new(line: &Arguments, format: Format) -> Result<Self, String> {
         let [url] = line.operands.as_slice() else {
             return Err(String::from("the URL of one server is missing"));
@@ -89,7 +89,7 @@ impl RecordOptions {
     }
 }
 
-/// `http://HOST:PORT`, or without `http://`.
+/// Parses `http://HOST:PORT`; the prefix `http://` is optional.
 fn address(url: &str) -> Result<String, String> {
     if let Some((scheme, _)) = url.split_once("://").filter(|(scheme, _)| *scheme != "http") {
         return Err(format!(
@@ -107,7 +107,7 @@ fn address(url: &str) -> Result<String, String> {
     Ok(address.to_owned())
 }
 
-/// `NAME:VALUE`, which can't be more than one line.
+/// Parses `NAME:VALUE`, which must be a single line.
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').unwrap_or_default();
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -120,7 +120,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.trim().to_owned()))
 }
 
-/// The numbers of recorded requests and executions, and of those that were lost.
+/// The numbers of requests and executions that were recorded and lost.
 #[derive(Debug, Default)]
 struct RecordCounts {
     requests: u64,
@@ -129,14 +129,14 @@ struct RecordCounts {
     end: Option<String>,
 }
 
-/// Records, and says what was recorded.
+/// Records traffic and returns a summary.
 ///
-/// `stop_on_signal` gives a value that becomes true when a signal asks for the end. What was
-/// recorded is whole then, and said.
+/// `stop_on_signal` returns a flag that becomes true when a signal stops the recording. The
+/// recording up to that point is complete and is summarized.
 ///
 /// # Errors
 ///
-/// If the server can't be asked or refuses, or a file can't be written.
+/// Returns an error if the server can't be reached or refuses, or if a file can't be written.
 pub fn run(
     options: &RecordOptions,
     colours: Colours,
@@ -178,7 +178,7 @@ pub fn run(
     recorded.summary(begin.elapsed())
 }
 
-/// The model's configuration, if the client may have it.
+/// The model's configuration, if the client has access to it.
 fn config(options: &RecordOptions) -> Option<serde_json::Value> {
     let mut connection = Connection::open(&options.address).ok()?;
     let status = connection.request(&options.path("config"), &options.headers).ok()?;
@@ -199,7 +199,7 @@ fn refusal(status: u16, body: &[u8], options: &RecordOptions) -> String {
     format!("the server at {address} refuses: {status} {text}")
 }
 
-/// The files that are written.
+/// The output files.
 struct RecordingFiles<'a> {
     options: &'a RecordOptions,
     config: Option<serde_json::Value>,

@@ -1,44 +1,45 @@
-//! A response of HTTP/1.1 that comes line by line.
+//! An HTTP/1.1 response that arrives line by line.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The time that a server may take to begin a response.
+/// The maximum time for a server to begin a response.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The longest head of a response, in bytes.
+/// The maximum size of a response head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// The longest line of a body, in bytes.
+/// The maximum length of a body line, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// The time that one wait for a line lasts.
+/// The duration of one wait for a line.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A connection with one request.
+/// A connection that carries one request.
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// The bytes that were read and not decoded.
+    /// The bytes that were read but not yet decoded.
     raw: Vec<u8>,
-    /// The decoded bytes of the body that were not given out.
+    /// The decoded body bytes that were not yet returned.
     body: Vec<u8>,
     framing: Framing,
 }
 
-/// The rest of the body.
+/// The framing of the rest of the body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Framing {
     /// This number of bytes.
     Length(usize),
-    /// Chunks, of the current one this number of bytes with its end; 0 between two.
+    /// Chunks: this number of bytes remain in the current chunk, including its terminator; 0
+    /// between chunks.
     Chunks(usize),
-    /// Until the connection closes.
+    /// The body ends when the connection closes.
     UntilClose,
-    /// Nothing.
+    /// The body has ended.
     Ended,
 }
 
-/// The result of a wait for a line.
+/// The result of waiting for a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReceivedLine {
     Line(String),
@@ -53,7 +54,7 @@ impl Connection {
         Ok(Self { stream, raw: Vec::new(), body: Vec::new(), framing: Framing::Ended })
     }
 
-    /// Sends the request, and returns the status of its response.
+    /// Sends the request and returns the response status.
     pub(crate) fn request(
         &mut self,
         path: &str,
@@ -87,7 +88,7 @@ impl Connection {
         Ok(status)
     }
 
-    /// The body as a whole.
+    /// Reads the whole body.
     pub(crate) fn body(&mut self, bytes_max: usize) -> Result<Vec<u8>, String> {
         let deadline = Instant::now() + RESPONSE_TIME_MAX;
         loop {
@@ -104,8 +105,8 @@ impl Connection {
         }
     }
 
-    /// The next line of the body, without its end; waits for it for a moment, and not after the
-    /// deadline.
+    /// Returns the next line of the body, without its line ending. Waits for it briefly, but not
+    /// past the deadline.
     pub(crate) fn line(&mut self, deadline: Instant) -> Result<ReceivedLine, String> {
         loop {
             self.decode()?;
@@ -149,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Moves what was read into the body.
+    /// Decodes the bytes read so far into the body.
     fn decode(&mut self) -> Result<(), String> {
         loop {
             match self.framing {
@@ -174,7 +175,7 @@ impl Connection {
                     let head: Vec<u8> = self.raw.drain(..end + 2).collect();
                     let size =
                         chunk_size(&head).ok_or("the response has a chunk without a size")?;
-                    // The end of the chunk counts as a part of it.
+                    // The terminator counts as part of the chunk.
                     self.framing =
                         if size == 0 { Framing::Ended } else { Framing::Chunks(size + 2) };
                 }
@@ -230,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that sends these parts to the first client.
+    /// Connects to a server that sends these parts to its first client.
     fn serve(parts: &'static [&'static str]) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -1,8 +1,8 @@
-//! `galatea simulate`: what the scheduler would do with recorded traffic under other settings.
+//! `galatea simulate`: shows how the scheduler would handle recorded traffic under other settings.
 //!
-//! Three things are shown beside each other: what was recorded, a simulation of the recorded
-//! configuration with the recorded arrivals, which says how far a simulation can be trusted, and
-//! a simulation with the options. Clients that waited for their answers do so in simulations too.
+//! Three results are shown side by side: the recording; a simulation of the recorded configuration
+//! with the recorded arrivals, which shows how far simulations can be trusted; and a simulation
+//! with the options. Clients that waited for their responses also do so in simulations.
 
 mod options;
 mod report;
@@ -22,14 +22,14 @@ pub use self::settings::SchedulingOf;
 pub(crate) use self::settings::SimulatedScheduler;
 use crate::console::{Colours, Console};
 
-/// The most requests that are simulated.
+/// The maximum number of simulated requests.
 const REQUESTS_MAX: u64 = 100_000_000;
 
-/// Simulates, and renders what was found.
+/// Runs the simulations and renders the findings.
 ///
 /// # Errors
 ///
-/// If a file can't be read, or the settings can't be simulated.
+/// Returns an error if a file can't be read or the settings can't be simulated.
 pub fn run(
     options: &SimulateOptions,
     colours: Colours,
@@ -60,7 +60,7 @@ fn compare(options: &SimulateOptions, scheduling_of: SchedulingOf) -> Result<Com
     let usual = LoadOptions { load: 1.0, repeat: 1, deadline_ns };
     let load = LoadOptions { load: options.load, repeat: options.repeat(), ..usual };
     let found = Clients::of(&traffic);
-    // The baseline is of what was recorded, whatever is asked for.
+    // The baseline simulates the recording, regardless of the options.
     let own = if options.clients == Some(0) { None } else { found.clone() };
     let asked = match options.clients {
         Some(0) => None,
@@ -106,7 +106,7 @@ fn run_one(
     }
 }
 
-/// The files of one recording.
+/// Reads the files of one recording.
 fn read(files: &[String]) -> Result<Traffic, String> {
     let read = |name: &String| -> Result<Traffic, String> {
         let file = File::open(name).map_err(|error| format!("can't read '{name}': {error}"))?;

@@ -4,13 +4,13 @@ use super::settings::SchedulingChanges;
 use crate::Arguments;
 use crate::console::Format;
 
-/// The most instances.
+/// The maximum number of instances.
 const INSTANCES_MAX: u64 = 10_000;
-/// The most clients.
+/// The maximum number of clients.
 const CLIENTS_MAX: u64 = 1_000_000;
-/// The largest batch.
+/// The maximum batch size.
 const BATCH_MAX: u64 = 1 << 20;
-/// A day, in microseconds.
+/// The maximum time: a day, in microseconds.
 const TIME_MAX: u64 = 86_400_000_000;
 
 /// The options of `galatea simulate`.
@@ -22,19 +22,20 @@ pub struct SimulateOptions {
     pub(super) changes: SchedulingChanges,
     deadline_us: Option<u64>,
     pub(super) processors: u32,
-    /// Clients that wait for their answers; 0 if none does, and none if the recording decides.
+    /// The number of closed-loop clients; 0 for an open loop, and `None` to take the number from
+    /// the recording.
     pub(super) clients: Option<u32>,
     pub(super) config: Option<String>,
-    /// The form of the results.
+    /// The format of the results.
     pub format: Format,
 }
 
 impl SimulateOptions {
-    /// The options that these arguments give.
+    /// Parses the options from these arguments.
     ///
     /// # Errors
     ///
-    /// If a value makes no sense, or a file is missing.
+    /// Returns an error if a value is invalid or a file is missing.
     pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
         let number = |name: &str, least: u64, most: u64| -> Result<Option<u64>, String> {
             let Some(text) = line.option(name) else { return Ok(None) };
@@ -71,15 +72,15 @@ impl SimulateOptions {
         })
     }
 
-    /// The number of times that the recording is played: by default until the simulated time is the
-    /// recorded one, so that a higher load is no shorter.
+    /// The number of times that the recording is replayed. By default, the simulated time matches
+    /// the recorded time, so a higher load doesn't shorten the simulation.
     pub(super) fn repeat(&self) -> u32 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 1000")]
         let usual = self.load.ceil().max(1.0) as u32;
         self.repeat.unwrap_or(usual)
     }
 
-    /// When answers are due at the latest.
+    /// The deadline for responses.
     pub(super) fn deadline_ns(&self) -> u64 {
         let time = self.deadline_us.or(self.changes.objective_us);
         time.map_or(u64::MAX, |time| time.saturating_mul(1_000))

@@ -1,4 +1,4 @@
-//! The recorded traffic beside the simulated one, for people and for programs.
+//! Compares recorded with simulated traffic, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,23 +12,23 @@ use crate::console::{Console, Format, Style, bar};
 
 const NS_PER_MS: f64 = 1e6;
 
-/// A simulation is far from what was recorded if a latency differs by this factor and this many
-/// milliseconds, or the throughput by its factor.
+/// The limits for an accurate simulation: it is far from the recording if a latency differs by this
+/// factor and this many milliseconds, or the throughput by its factor.
 const FAR_LATENCY: f64 = 2.0;
 const FAR_MS: f64 = 1.0;
 const FAR_THROUGHPUT: f64 = 1.25;
 
-/// The width of a bar of the histogram.
+/// The width of a histogram bar.
 const BAR_COLUMNS: usize = 24;
 
-/// The most sizes of batches that are shown to people.
+/// The maximum number of batch sizes shown to people.
 const SIZES_MAX: usize = 24;
 
-/// A report with the settings that it is of.
+/// A report and the settings that it describes.
 pub(super) struct ReportColumn {
     configured: SimulatedScheduler,
     load: f64,
-    /// Number of clients that wait for their answers, if they do.
+    /// The number of clients that wait for their responses, if any.
     clients: Option<u32>,
     report: Report,
 }
@@ -44,10 +44,10 @@ impl ReportColumn {
     }
 }
 
-/// All that is shown.
+/// Everything that is shown.
 pub(super) struct Comparison {
     pub(super) traffic: Traffic,
-    /// Number of recorded executions by rows.
+    /// The number of recorded executions, by rows.
     pub(super) learned: BTreeMap<u32, usize>,
     pub(super) recorded: ReportColumn,
     pub(super) configured: ReportColumn,
@@ -106,8 +106,8 @@ impl Comparison {
         text
     }
 
-    /// The first thing by which the simulation of what was recorded is far from it: what is
-    /// simulated with options is then worth little.
+    /// The first quantity for which the simulated baseline is far from the recording. The
+    /// simulation with options is then of little value.
     fn warning(&self) -> Option<String> {
         let (recorded, simulated) = (&self.recorded.report, &self.configured.report);
         let is_far = |one: f64, other: f64, factor: f64, least: f64| {
@@ -135,7 +135,7 @@ impl Comparison {
         Some(format!("the simulation is far from what was recorded: {far}; {cause}"))
     }
 
-    /// A row for each reason that any column has.
+    /// Adds a row for each reason in any column.
     fn add_reasons(
         &self,
         text: &mut String,
@@ -176,7 +176,7 @@ impl Comparison {
     }
 }
 
-/// A row's name, and its cell in a column.
+/// A row's name and its cell in a column.
 type SimulatedRow = (&'static str, fn(&ReportColumn) -> String);
 
 const ROWS: [SimulatedRow; 14] = [

@@ -1,4 +1,4 @@
-//! The settings of a scheduler: those that were recorded, those of a file, and changes of them.
+//! Scheduler settings: recorded settings, settings from a file, and changes to them.
 
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_load::Shapes;
@@ -12,10 +12,10 @@ const NS_PER_US: u64 = 1_000;
 /// `KIND_GPU` in a configuration's message.
 const KIND_GPU: i32 = 1;
 
-/// The scheduler's settings of a configuration, as the server makes them.
+/// Derives the scheduler settings from a configuration, as the server does.
 pub type SchedulingOf = fn(&ModelSpec) -> SchedulingSpec;
 
-/// A scheduler with its instances.
+/// A scheduler and its instances.
 #[derive(Clone, Debug)]
 pub(crate) struct SimulatedScheduler {
     /// The model's configuration.
@@ -23,7 +23,7 @@ pub(crate) struct SimulatedScheduler {
     pub(crate) scheduling: SchedulingSpec,
     scheduling_of: SchedulingOf,
     pub(crate) instances: u32,
-    /// The dimensions that are padded, as recordings name them.
+    /// The padded dimensions, as recordings name them.
     padded: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct SchedulingChanges {
 }
 
 impl SimulatedScheduler {
-    /// The settings of the server whose traffic this is.
+    /// The settings of the server that was recorded.
     pub(super) fn recorded(header: &Header, scheduling_of: SchedulingOf) -> Result<Self, String> {
         let config = match &header.config {
             Some(config) => config.to_string(),
@@ -53,7 +53,7 @@ impl SimulatedScheduler {
         Ok(configured)
     }
 
-    /// Those of a configuration as the server sends it.
+    /// The settings of a configuration in the form that the server sends.
     pub(crate) fn of_json(
         what: &str,
         config: &str,
@@ -63,8 +63,8 @@ impl SimulatedScheduler {
         Self::new(draft.map_err(|errors| errors.to_string())?, what, scheduling_of)
     }
 
-    /// With the batches, the scheduler and the instances of a `config.pbtxt`. The rest of it may
-    /// be left out, as for a server that completes it.
+    /// Replaces the batch settings, the scheduler and the instances with those of a `config.pbtxt`.
+    /// The other fields may be left out, as for a server that completes configurations.
     pub(super) fn with_file(self, path: &str) -> Result<Self, String> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| format!("can't read '{path}': {error}"))?;
@@ -94,13 +94,14 @@ impl SimulatedScheduler {
         Ok(Self { draft, scheduling, scheduling_of, instances, padded })
     }
 
-    /// The places in the `dims` of recorded requests that are padded.
+    /// The indices of the padded dimensions in the `dims` of recorded requests.
     pub(super) fn padded_dims(&self, header: &Header) -> Vec<usize> {
         let is_padded = |name: &String| self.pads() && self.padded.contains(name);
         (0..).zip(&header.variable).filter(|(_, name)| is_padded(name)).map(|(at, _)| at).collect()
     }
 
-    /// The length by which requests are padded whose rows have these shapes; none if they are not.
+    /// The padding length for requests whose rows have these shapes; `None` if requests are not
+    /// padded.
     pub(crate) fn padded_length(&self, shapes: &Shapes) -> Option<u32> {
         let size = |padded: &String| {
             let (name, place) = padded.rsplit_once(':')?;
@@ -165,7 +166,7 @@ impl SimulatedScheduler {
         }
     }
 
-    /// The settings in a few words.
+    /// A short description of the settings.
     pub(super) fn scheduler(&self) -> String {
         match &self.scheduling.mode {
             SchedulingMode::Default => String::from("no batcher"),
@@ -181,7 +182,7 @@ impl SimulatedScheduler {
 }
 
 impl SchedulingChanges {
-    /// Returns true if there is something that only a batcher has.
+    /// Returns true if any setting requires a batcher.
     const fn needs_batcher(&self) -> bool {
         self.delay_us.is_some()
             || self.preferred.is_some()
@@ -209,7 +210,7 @@ impl SchedulingChanges {
     }
 }
 
-/// The GPUs that the configuration names, or one: this machine need not be the server's.
+/// The GPUs that the configuration names, or one GPU: this machine need not be the server's.
 fn support(draft: &ConfigDraft) -> SupportedFeatures {
     let mut support = SupportedFeatures::default();
     let groups = draft.message().instance_group.iter().filter(|group| group.kind == KIND_GPU);
@@ -222,13 +223,13 @@ fn support(draft: &ConfigDraft) -> SupportedFeatures {
     support
 }
 
-/// The dimensions that are padded, such as `ids:0`: without that of the batch.
+/// The padded dimensions, such as `ids:0`, not counting the batch dimension.
 fn padded(spec: &ModelSpec) -> Vec<String> {
     let inputs = spec.own.padding.iter().flat_map(|padding| &padding.inputs);
     inputs.map(|input| format!("{}:{}", input.name, input.axis.saturating_sub(1))).collect()
 }
 
-/// The instances of all groups, one at least.
+/// The total number of instances in all groups, at least one.
 fn instances(spec: &ModelSpec) -> u32 {
     let groups = spec.instance_groups.iter().filter(|group| !group.passive);
     let count = |group: &galatea_config::InstanceGroup| {
@@ -238,7 +239,7 @@ fn instances(spec: &ModelSpec) -> u32 {
     groups.map(count).fold(0, u32::saturating_add).max(1)
 }
 
-/// In place of a configuration that was not recorded: each request by itself.
+/// A replacement for a configuration that was not recorded: no batching.
 fn without_config(model: &str) -> String {
     let tensor = json!([{ "name": "x", "data_type": "TYPE_FP32", "dims": [1] }]);
     json!({ "name": model, "backend": "unknown", "input": tensor, "output": tensor }).to_string()

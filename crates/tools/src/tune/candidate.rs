@@ -1,9 +1,9 @@
-//! Configurations that are compared.
+//! The configurations under comparison.
 
 use galatea_config::OWN_PARAMETERS;
 use serde_json::{Map, Value, json};
 
-/// The parameter by which ONNX models get their threads, and the one of the latency objective.
+/// The parameter for the threads of ONNX models, and the parameter for the latency objective.
 pub(super) const THREADS: &str = "intra_op_thread_count";
 pub(super) const OBJECTIVE: &str = "latency_objective_us";
 
@@ -11,28 +11,28 @@ pub(super) const OBJECTIVE: &str = "latency_objective_us";
 pub(super) const DELAY: &str = "max_queue_delay_microseconds";
 pub(super) const PREFERRED: &str = "preferred_batch_size";
 
-/// Instances and the threads of each: what executions cost depends on it.
+/// The number of instances and of threads per instance, on which execution costs depend.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Resources {
     pub(super) instances: u32,
-    /// `None` leaves it to the backend.
+    /// `None` leaves the number to the backend.
     pub(super) threads: Option<u32>,
 }
 
-/// A configuration.
+/// A candidate configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) resources: Resources,
-    /// 1 is without joining requests.
+    /// The largest batch; 1 means no batching.
     pub(super) max_batch: u32,
     pub(super) delay_us: u64,
-    /// With a latency objective the delay has no effect.
+    /// The latency objective; with one, the delay has no effect.
     pub(super) objective_us: Option<u64>,
 }
 
 impl Candidate {
-    /// The configuration with these settings in place of its own. Everything else of it stays:
-    /// priorities, limits of queues, padding, and the size of requests that are not joined.
+    /// Returns the configuration with these settings in place of its own. Everything else stays the
+    /// same: priorities, queue limits, padding, and the size of requests that are not batched.
     pub(super) fn apply(&self, own: &Value) -> Value {
         let mut config = own.clone();
         set_resources(&mut config, self.resources);
@@ -67,8 +67,8 @@ impl Candidate {
         }
     }
 
-    /// True if every request that its own configuration takes is taken, and joined with others if
-    /// it was.
+    /// Returns true if the candidate accepts every request that the model's own configuration
+    /// accepts, and batches requests if that configuration does.
     pub(super) fn keeps(&self, own: &Value) -> bool {
         if self.max_batch <= 1 {
             return !joins(own);
@@ -76,7 +76,7 @@ impl Candidate {
         u64::from(self.max_batch) >= max_batch_size(own)
     }
 
-    /// The settings in a few words.
+    /// A short description of the settings.
     pub(super) fn text(&self) -> String {
         let batches = match (self.max_batch, self.objective_us) {
             (0 | 1, _) => String::from("no batching"),
@@ -88,7 +88,7 @@ impl Candidate {
 }
 
 impl Resources {
-    /// In a few words.
+    /// A short description.
     pub(super) fn text(self) -> String {
         let threads =
             self.threads.map_or_else(String::new, |threads| format!(", threads {threads}"));
@@ -101,29 +101,28 @@ pub(super) fn max_batch_size(config: &Value) -> u64 {
     config["max_batch_size"].as_u64().unwrap_or(0)
 }
 
-/// True if a configuration joins requests.
+/// Returns true if a configuration batches requests.
 pub(super) fn joins(config: &Value) -> bool {
     config.get("dynamic_batching").is_some_and(|batching| !batching.is_null())
 }
 
-/// True if a configuration has a latency objective of its own.
+/// Returns true if a configuration has its own latency objective.
 pub(super) fn has_objective(config: &Value) -> bool {
     config["parameters"].get(OBJECTIVE).is_some()
 }
 
-/// True if a configuration prefers some sizes, which contradicts an objective.
+/// Returns true if a configuration has preferred sizes, which contradict an objective.
 pub(super) fn has_preferred_sizes(config: &Value) -> bool {
     let sizes = config["dynamic_batching"][PREFERRED].as_array();
     sizes.is_some_and(|sizes| !sizes.is_empty())
 }
 
-/// True if a parameter is refused without `dynamic_batching`.
+/// Returns true if a parameter is refused without `dynamic_batching`.
 pub(super) fn needs_batching(parameter: &str) -> bool {
     OWN_PARAMETERS.iter().any(|own| own.includes(parameter))
 }
 
-/// The configuration with batches of this size that are made of one request each: what
-/// executions cost is measured with it.
+/// The configuration for measuring execution costs: batches of this size, each made of one request.
 pub(super) fn with_resources(config: &Value, resources: Resources, max_batch: u32) -> Value {
     let mut config = config.clone();
     set_resources(&mut config, resources);
@@ -137,7 +136,7 @@ pub(super) fn with_resources(config: &Value, resources: Resources, max_batch: u3
     config
 }
 
-/// Sets the number of instances and threads. Of several groups the first stays.
+/// Sets the number of instances and threads. If there are several groups, only the first is kept.
 fn set_resources(config: &mut Value, resources: Resources) {
     let usual = instances(config);
     let Some(fields) = config.as_object_mut() else { return };
@@ -153,7 +152,7 @@ fn set_resources(config: &mut Value, resources: Resources) {
     }
 }
 
-/// The instances of all groups.
+/// The total number of instances in all groups.
 pub(super) fn instances(config: &Value) -> u32 {
     let groups = config["instance_group"].as_array().map_or(&[][..], Vec::as_slice);
     let count = |group: &Value| u32::try_from(group["count"].as_u64().unwrap_or(1).max(1));
@@ -168,7 +167,7 @@ fn parameters(fields: &mut Map<String, Value>) -> &mut Map<String, Value> {
     value.as_object_mut().unwrap_or_else(|| unreachable!("it was made an object"))
 }
 
-/// The instances and threads that are measured: as many as fit on the processors.
+/// The combinations of instances and threads to measure, as far as they fit on the processors.
 pub(super) fn resources(most: u32, processors: u32, has_threads: bool) -> Vec<Resources> {
     let mut all = Vec::new();
     let mut instances = 1;

@@ -1,4 +1,4 @@
-//! The file of a configuration with the settings of a candidate: the least that must change.
+//! Applies a candidate's settings to a configuration file with as few changes as possible.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,16 @@ use super::candidate::{
     needs_batching,
 };
 
-/// The text of a configuration, and what it changes in words.
+/// The text of a configuration, and a description of its changes.
 #[derive(Debug)]
 pub(super) struct EditedConfig {
     pub(super) text: String,
     pub(super) changes: Vec<String>,
 }
 
-/// The file with a candidate's settings, which are `config`; `own` is what the server made of the
-/// file. Without a file, and if one can't be changed field by field, it is the whole of `config`.
+/// Applies a candidate's settings, `config`, to the file; `own` is the configuration that the
+/// server derived from the file. Without a file, or if the file can't be changed field by field,
+/// the result is the whole of `config`.
 pub(super) fn edit(
     file: Option<&str>,
     own: &Value,
@@ -48,8 +49,8 @@ pub(super) fn edit(
     Ok(EditedConfig { text: whole.to_pbtxt(), changes })
 }
 
-/// Takes the preferred size out of a configuration that the server put there, as its file has
-/// none: it is the largest batch, and would stay if that changes.
+/// Removes the preferred size that the server added to a configuration whose file has none: the
+/// size is the largest batch, and would otherwise stay even if the largest batch changes.
 pub(super) fn forget_completed(config: &mut Value, file: Option<&str>) {
     let is_own = file
         .and_then(settings)
@@ -60,12 +61,12 @@ pub(super) fn forget_completed(config: &mut Value, file: Option<&str>) {
     }
 }
 
-/// The settings that tuning may change, as a file has them.
+/// The settings that tuning may change, as read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     max_batch_size: u64,
     instances: u32,
-    /// The delay and the preferred sizes, if requests are joined.
+    /// The delay and the preferred sizes, if requests are batched.
     batching: Option<(u64, Value)>,
     parameters: BTreeMap<String, String>,
 }
@@ -87,8 +88,8 @@ impl Settings {
         }
     }
 
-    /// These settings of a file, with those that differ between what a server made of it and
-    /// what it should be.
+    /// Returns these file settings, updated with every setting that differs between the server's
+    /// configuration and the desired one.
     fn changed_as(self, before: &Self, after: Self) -> Self {
         fn pick<T: PartialEq>(own: T, before: &T, after: T) -> T {
             if *before == after { own } else { after }
@@ -102,7 +103,7 @@ impl Settings {
     }
 }
 
-/// The settings of a file; none if it can't be read.
+/// The settings in a file; `None` if it can't be parsed.
 fn settings(text: &str) -> Option<Settings> {
     let draft = read_config("config.pbtxt", text).ok()?;
     serde_json::from_str(&draft.to_json()).ok().map(|config| Settings::new(&config))
@@ -251,7 +252,7 @@ output { name: \"y\" data_type: TYPE_FP32 dims: [ 1 ] }
     fn the_whole_is_written_where_no_file_can_be_changed() {
         let edited = edit(None, &own(&Value::Null), &candidate(1, 8)).unwrap();
         assert!(edited.text.contains("max_batch_size: 8") && edited.text.contains("name: \"y\""));
-        // A list whose parameters can't be removed one by one.
+        // A list from which parameters can't be removed one at a time.
         let padded = json!({ "batch_padding_budget": { "string_value": "5" } });
         let mut config = own(&json!({}));
         config["parameters"] = padded;

@@ -1,4 +1,4 @@
-//! Costs of executions: for each number of instances and threads, batches of each size.
+//! Measures execution costs for batches of each size, for each number of instances and threads.
 
 use std::time::Duration;
 
@@ -9,30 +9,30 @@ use galatea_traffic::RecordedExecution;
 use super::candidate::{Resources, with_resources};
 use super::server::TunedServer;
 
-/// The time for which each size is executed, and the time before it that does not count.
+/// The time for which each size is executed, and the warm-up time before it.
 const DURATION: Duration = Duration::from_millis(250);
 const WARMUP: Duration = Duration::from_millis(100);
 
-/// The most times that a size is measured.
+/// The maximum number of times that a size is measured.
 const ATTEMPTS: usize = 3;
 
-/// A batch that takes this many times as long as a larger one, or as a smaller one row by row, and
-/// longer by this time, is measured again.
+/// The limits for plausible costs. A batch is measured again if it takes longer than a larger
+/// batch, or than a smaller one per row, by both the corresponding factor and this time.
 const DOUBTFUL_FACTOR: f64 = 2.0;
 const DOUBTFUL_ROW_FACTOR: f64 = 4.0;
 const DOUBTFUL_NS: f64 = 100_000.0;
 
-/// The measurements with some instances and threads.
+/// The measurements with a given number of instances and threads.
 pub(super) struct MeasuredResources {
     pub(super) resources: Resources,
     pub(super) costs: LearnedCosts,
-    /// The sizes and how long an execution typically takes.
+    /// The typical execution time for each size.
     pub(super) curve: Curve,
-    /// Sizes that were measured again, and what came of it.
+    /// The sizes that were measured again, with the results.
     pub(super) remarks: Vec<String>,
 }
 
-/// Typical durations of executions in nanoseconds, by rows.
+/// The typical execution times in nanoseconds, by number of rows.
 pub(super) type Curve = Vec<(u32, u64)>;
 
 /// Measures batches of these sizes, in rows.
@@ -48,7 +48,7 @@ pub(super) fn measure(
     let recorder = server.record()?;
     let run = |rows: u32| -> Result<(), String> {
         let sample = Sample::new(interface, u64::from(rows), shapes)?;
-        // One request for each instance, which is a batch by itself.
+        // One request per instance, each a batch by itself.
         let level = Level {
             target: &server.target,
             sample: &sample,
@@ -72,7 +72,7 @@ pub(super) fn measure(
     finished.map(|()| measured)
 }
 
-/// Records each size, and those again whose costs can hardly be true.
+/// Records each size, and measures implausible costs again.
 fn settle(
     resources: Resources,
     sizes: &[u32],
@@ -103,7 +103,7 @@ fn settle(
     unreachable!("the last attempt returns")
 }
 
-/// The sizes whose costs can hardly be true, and why.
+/// The sizes with implausible costs, and the reasons.
 fn doubtful(curve: &[(u32, u64)]) -> Vec<(u32, String)> {
     let exceeds = |one: f64, limit: f64, other: f64| one > limit && one > other + DOUBTFUL_NS;
     let of = |(rows, ns): &(u32, u64)| -> Option<(u32, String)> {
@@ -128,7 +128,7 @@ const fn float(ns: u64) -> f64 {
     ns as f64
 }
 
-/// 1, 2, 4 and so on, that of the configuration as it is, and the largest.
+/// The sizes 1, 2, 4 and so on, the untuned configuration's size, and the largest size.
 pub(super) fn sizes(largest: u32, own: u32) -> Vec<u32> {
     let mut sizes: Vec<u32> = std::iter::successors(Some(1_u32), |size| size.checked_mul(2))
         .take_while(|size| *size < largest)
@@ -182,7 +182,7 @@ mod tests {
         assert!(rows(&[(1, MS), (2, 2 * MS), (4, 4 * MS), (8, 3 * MS)]).is_empty());
         assert_eq!(rows(&[(1, MS), (2, 20 * MS), (4, 2 * MS)]), [2]);
         assert_eq!(rows(&[(1, MS), (2, 2 * MS), (4, 40 * MS)]), [4]);
-        // A twentieth of a millisecond is no reason.
+        // A twentieth of a millisecond is not enough to measure again.
         assert!(rows(&[(1, MS / 20), (2, MS / 100)]).is_empty());
     }
 

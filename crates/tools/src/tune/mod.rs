@@ -1,10 +1,10 @@
-//! `galatea tune`: instances, batches, delays and threads for an objective.
+//! `galatea tune`: finds instances, batch sizes, delays and threads for an objective.
 //!
-//! The costs of executions are measured on this machine, some seconds for each number of
-//! instances and threads. Each candidate is then simulated with them (`galatea-simulate`), which
-//! takes milliseconds, and only the best few are checked on a server, beside the configuration
-//! as it is. What is best there is printed with the reasons, as the model's own `config.pbtxt` with
-//! the least that must change.
+//! Execution costs are measured on this machine, a few seconds for each number of instances and
+//! threads. Each candidate is then simulated with these costs (`galatea-simulate`), which takes
+//! milliseconds. Only the best few are checked on a server, together with the untuned
+//! configuration. The winner is printed with the reasons, as the model's own `config.pbtxt` with as
+//! few changes as possible.
 
 mod candidate;
 mod edit;
@@ -34,24 +34,25 @@ use crate::Arguments;
 use crate::console::{Colours, Console, Format};
 use crate::simulate::SchedulingOf;
 
-/// The number of candidates that are checked on a server, beside the configuration as it is.
+/// The number of candidates that are checked on a server, in addition to the untuned configuration.
 const CHECKED: usize = 5;
 
-/// The number of them that have the same instances and threads. Serving takes a part of the
-/// processors, which is not simulated and differs by instances and threads.
+/// The maximum number of checked candidates with the same instances and threads. Serving itself
+/// takes some processor time, which is not simulated and depends on instances and threads.
 const CHECKED_ALIKE: usize = 2;
 
-/// The share of the best simulated score below which a candidate is not worth a check.
+/// The fraction of the best simulated score below which a candidate is not worth checking.
 const PROMISING_SHARE: f64 = 0.7;
 
-/// A gain below this over the configuration as it is may be chance: that one is kept.
+/// The minimum gain over the untuned configuration. A smaller gain may be chance, so the untuned
+/// configuration is kept.
 const GAIN_MIN: f64 = 1.02;
 
-/// The largest batch that an option may ask for.
+/// The maximum batch size that an option may request.
 const BATCH_MAX: u32 = 4096;
-/// The most instances that an option may ask for.
+/// The maximum number of instances that an option may request.
 const INSTANCES_MAX: u32 = 256;
-/// The longest measurement that an option may ask for, in seconds.
+/// The maximum measurement time that an option may request, in seconds.
 const SECONDS_MAX: u32 = 3600;
 
 /// The options of `galatea tune`.
@@ -68,16 +69,16 @@ pub struct TuneOptions {
     output: Option<PathBuf>,
     replaces: bool,
     allows_smaller: bool,
-    /// The form of the results.
+    /// The format of the results.
     pub format: Format,
 }
 
 impl TuneOptions {
-    /// The options that these arguments give.
+    /// Parses the options from these arguments.
     ///
     /// # Errors
     ///
-    /// If a value makes no sense, or the model is missing.
+    /// Returns an error if a value is invalid or the model is missing.
     pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
         let [model] = line.operands.as_slice() else {
             return Err(String::from("one model is needed: a file or the directory of a model"));
@@ -112,7 +113,7 @@ impl TuneOptions {
             flags: line.flags,
             format,
         };
-        // Before anything takes long.
+        // Fail early, before anything slow.
         options.destination()?;
         Ok(options)
     }
@@ -131,7 +132,7 @@ impl TuneOptions {
         }
     }
 
-    /// The file that is written, if one is.
+    /// The file to write, if any.
     fn destination(&self) -> Result<Option<PathBuf>, String> {
         let own = Path::new(&self.model);
         let path = match (&self.output, self.replaces) {
@@ -152,11 +153,11 @@ impl TuneOptions {
     }
 }
 
-/// Tunes, and renders what was found.
+/// Tunes the model and renders the findings.
 ///
 /// # Errors
 ///
-/// If a measurement fails, or the configuration can't be written.
+/// Returns an error if a measurement fails or the configuration can't be written.
 pub fn run(
     options: &TuneOptions,
     colours: Colours,
@@ -201,22 +202,22 @@ fn tune(
     TuneReport::new(options, &server, found)
 }
 
-/// The shapes of the inputs of a request, without the dimension of its rows.
+/// The input shapes of a request, without the row dimension.
 fn row_shapes(model: &Interface, sample: &Sample) -> Shapes {
     let rows = usize::from(model.has_batches);
     let row = |shape: &[u64]| shape.iter().skip(rows).copied().collect();
     sample.inputs.iter().map(|input| (input.name.clone(), row(&input.shape))).collect()
 }
 
-/// The findings of a run.
+/// The results of a run.
 struct TuningResult {
     measured: Vec<MeasuredResources>,
     simulated: usize,
-    /// The best of those with smaller batches, which were not allowed.
+    /// The best candidate with smaller batches, which were not allowed.
     smaller: Option<SimulatedCandidate>,
-    /// The best first.
+    /// The checked candidates, best first.
     checked: Vec<CheckedCandidate>,
-    /// The file of the configuration without tuning.
+    /// The file with the untuned configuration.
     file: Option<String>,
 }
 
@@ -264,7 +265,7 @@ fn measure_all(
     Ok(measured)
 }
 
-/// The instances of the configuration as it is, with its own threads.
+/// The instances and threads of the untuned configuration.
 fn usual_resources(config: &Value) -> Resources {
     Resources { instances: instances(config), threads: None }
 }
@@ -274,13 +275,13 @@ fn usual_batch(config: &Value) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX).clamp(1, BATCH_MAX)
 }
 
-/// The configuration without tuning, as far as it is a candidate.
+/// The untuned configuration, as far as it can be expressed as a candidate.
 fn usual(config: &Value) -> Candidate {
     let (resources, max_batch) = (usual_resources(config), usual_batch(config));
     Candidate { resources, max_batch, delay_us: 0, objective_us: None }
 }
 
-/// The measurements with the configuration's own instances.
+/// The measurements with the untuned configuration's instances.
 fn usual_costs<'a>(
     config: &Value,
     measured: &'a [MeasuredResources],
@@ -294,13 +295,13 @@ fn usual_costs<'a>(
 struct SearchResult {
     best: Vec<SimulatedCandidate>,
     count: usize,
-    /// The best of those with smaller batches, if they are not allowed and one is better.
+    /// The best candidate with smaller batches, if they are not allowed and one is better.
     smaller: Option<SimulatedCandidate>,
-    /// The configuration without tuning.
+    /// The untuned configuration.
     usual: SimulatedCandidate,
 }
 
-/// Simulates every candidate, and returns the best few of different settings.
+/// Simulates every candidate and returns the best few, with different settings.
 fn search_all(
     mut search: Search<'_>,
     measured: &[MeasuredResources],
@@ -312,7 +313,7 @@ fn search_all(
         .iter()
         .flat_map(|one| search.candidates(one).into_iter().map(move |candidate| (candidate, one)))
         .collect();
-    // The same overload for all.
+    // All candidates get the same overload.
     if matches!(search.objective, Objective::Goodput { .. }) {
         for (candidate, measured) in &all {
             search.capacity = search.capacity.max(search.saturated(*candidate, measured)?);
@@ -327,7 +328,7 @@ fn search_all(
     let is_tried = |one: &SimulatedCandidate| allows_smaller || one.candidate.keeps(config);
     let (found, smaller): (Vec<SimulatedCandidate>, Vec<SimulatedCandidate>) =
         found.into_iter().partition(is_tried);
-    // Of equal ones, the one with less of everything.
+    // Among equals, prefer the candidate with fewer resources.
     let best = best_few(found);
     let least = best.iter().map(|one| one.score).fold(0.0, f64::max) * GAIN_MIN;
     let smaller = smaller.into_iter().max_by(|one, other| one.score.total_cmp(&other.score));
@@ -340,7 +341,8 @@ fn search_all(
     Ok(SearchResult { best, count: all.len(), smaller, usual })
 }
 
-/// The best few: those of all instances and threads first that are best with theirs.
+/// Selects the best few. The best candidate for each combination of instances and threads comes
+/// first.
 fn best_few(mut found: Vec<SimulatedCandidate>) -> Vec<SimulatedCandidate> {
     found.sort_by(|one, other| other.score.total_cmp(&one.score));
     let least = found.first().map_or(0.0, |best| best.score * PROMISING_SHARE);
@@ -360,8 +362,8 @@ fn best_few(mut found: Vec<SimulatedCandidate>) -> Vec<SimulatedCandidate> {
     ranked.into_iter().map(|(_, one)| one).collect()
 }
 
-/// Checks the best on a server, and the configuration as it is at the same rate. The best of
-/// what was measured comes first.
+/// Checks the best candidates on a server, and the untuned configuration at the same rate. The best
+/// measured result comes first.
 fn check_best(
     options: &TuneOptions,
     server: &TunedServer,
@@ -388,7 +390,7 @@ fn check_best(
     Ok(checked)
 }
 
-/// The score by which configurations are compared: what gains little is not worth a change.
+/// The score by which configurations are compared: a small gain is not worth a change.
 fn rank(one: &CheckedCandidate) -> f64 {
     if one.is_default { one.score * GAIN_MIN } else { one.score }
 }

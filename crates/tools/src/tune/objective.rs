@@ -1,20 +1,20 @@
-//! Objectives of a model's tuning.
+//! Tuning objectives.
 
 use std::time::Duration;
 
-/// The measure by which configurations are compared.
+/// The metric by which configurations are compared.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Objective {
-    /// The most requests per second, however long each takes.
+    /// The most requests per second, regardless of latency.
     Throughput,
-    /// The most requests per second of which this share is answered within this time.
+    /// The most requests per second at which this share gets a response within this time.
     Latency { share: f64, limit: Duration },
-    /// The most answers within this time per second, when more requests come than can be served.
+    /// The most responses per second within this time, under overload.
     Goodput { limit: Duration },
 }
 
 impl Objective {
-    /// `throughput`, `p99<20ms` or `goodput<20ms`.
+    /// Parses `throughput`, `p99<20ms` or `goodput<20ms`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("'--objective' is throughput, p99<20ms or goodput<20ms, not '{text}'");
@@ -34,7 +34,7 @@ impl Objective {
         }
     }
 
-    /// The time within which an answer is wanted.
+    /// The time limit for a response.
     pub(super) const fn limit(self) -> Option<Duration> {
         match self {
             Self::Throughput => None,
@@ -54,7 +54,7 @@ impl Objective {
     }
 }
 
-/// A time with its unit, of at least a microsecond and at most an hour.
+/// Parses a time with its unit, from one microsecond to one hour.
 fn time(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic() || char == 'µ');
     let number: f64 = digits.parse().ok()?;

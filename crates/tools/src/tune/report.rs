@@ -1,4 +1,4 @@
-//! The best candidates, and the configuration with its reasons.
+//! Reports the best candidates and the configuration, with reasons.
 
 use std::fmt::Write;
 
@@ -15,22 +15,22 @@ use crate::console::Format;
 
 const NS_PER_MS: f64 = 1e6;
 
-/// All that is shown.
+/// Everything that is shown.
 pub(super) struct TuneReport {
     model: String,
     objective: String,
     unit: String,
     curves: Vec<Curve>,
     simulated: usize,
-    /// The best first.
+    /// The checked candidates, best first.
     checked: Vec<CheckedCandidate>,
-    /// Further remarks.
+    /// Additional notes.
     notes: Vec<String>,
-    /// The configuration that is best.
+    /// The best configuration.
     pub(super) edited: EditedConfig,
 }
 
-/// The cost of executions with some instances and threads.
+/// The execution costs with a given number of instances and threads.
 struct Curve {
     resources: Resources,
     sizes: Vec<(u32, u64)>,
@@ -81,7 +81,7 @@ impl TuneReport {
         })
     }
 
-    /// The reasons as comments.
+    /// The reasons, as comments.
     fn reasons(&self) -> String {
         let mut text = String::from("# Chosen by galatea tune on this machine.\n");
         let _ = writeln!(text, "# Objective: {}.", self.unit);
@@ -161,7 +161,7 @@ fn name(one: &CheckedCandidate) -> String {
     format!("{} (simulated: {:.1})", one.found.candidate.text(), one.found.score)
 }
 
-/// The configuration as it is: its file, or what the server made without one.
+/// The untuned configuration: its file, or else the configuration that the server generated.
 fn unchanged(file: Option<String>, config: &Value) -> Result<EditedConfig, String> {
     let text = match file {
         Some(text) => text,

@@ -11,41 +11,41 @@ use super::measure::MeasuredResources;
 use super::objective::Objective;
 use crate::simulate::{SchedulingOf, SimulatedScheduler};
 
-/// Number of requests of a simulation.
+/// The number of requests in a simulation.
 const REQUESTS: f64 = 3_000.0;
 
-/// The factor by which more comes than can be served when goodput counts.
+/// The factor by which the load exceeds capacity for goodput objectives.
 pub(super) const OVERLOAD: f64 = 1.3;
 
-/// The number of times that the range of rates is halved.
+/// The number of bisection steps over the range of rates.
 const HALVINGS: usize = 10;
 
-/// The delays that are tried, in microseconds.
+/// The delays to try, in microseconds.
 const DELAYS_US: [u64; 6] = [0, 100, 500, 1_000, 2_000, 5_000];
 
 const SEED: u64 = 7;
 
-/// A candidate with what its simulation says.
+/// A candidate with its simulation results.
 #[derive(Clone, Debug)]
 pub(super) struct SimulatedCandidate {
     pub(super) candidate: Candidate,
-    /// Rows per second, as the objective counts them.
+    /// The rows per second, counted according to the objective.
     pub(super) score: f64,
-    /// The rate of requests at which it was found; 0 is as many as can be.
+    /// The request rate that produced this score; 0 means saturation.
     pub(super) rate: f64,
 }
 
-/// The standards by which candidates are compared.
+/// The parameters for comparing candidates.
 pub(super) struct Search<'a> {
     pub(super) objective: Objective,
     pub(super) scheduling_of: SchedulingOf,
-    /// Rows of a request.
+    /// The number of rows per request.
     pub(super) rows: u32,
-    /// The shapes of a row of its inputs.
+    /// The input shapes of one row.
     pub(super) shapes: &'a Shapes,
     /// The model's configuration.
     pub(super) config: &'a Value,
-    /// The largest rate of requests that any candidate can serve, once it is known.
+    /// The highest request rate that any candidate can serve, once known.
     pub(super) capacity: f64,
 }
 
@@ -63,7 +63,7 @@ impl Search<'_> {
             if *max_batch <= self.rows {
                 continue;
             }
-            // With more than enough requests, none waits for a delay.
+            // Under saturation, no request waits for a delay.
             let is_timed = has_objective(self.config);
             if matches!(self.objective, Objective::Latency { .. }) && !is_timed {
                 let delays = DELAYS_US.iter().filter(|delay| **delay > 0);
@@ -121,7 +121,7 @@ impl Search<'_> {
         SimulatedScheduler::of_json("a configuration to try", config, self.scheduling_of)
     }
 
-    /// The requests per second that a candidate serves when there are always more.
+    /// The requests per second that a candidate serves under saturation.
     pub(super) fn saturated(
         &self,
         candidate: Candidate,
@@ -158,7 +158,7 @@ impl Search<'_> {
     }
 }
 
-/// The highest rate up to this one that is allowed; 0 if none is.
+/// The highest acceptable rate up to this one; 0 if none is acceptable.
 fn highest(most: f64, is_allowed: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, most);
     for _ in 0..HALVINGS {
@@ -181,7 +181,7 @@ mod tests {
     use super::super::candidate::Resources;
     use super::*;
 
-    /// 2 ms and 0.5 ms a row, so that full batches of eight do 1333 rows a second.
+    /// Costs of 2 ms plus 0.5 ms per row, so full batches of eight process 1333 rows per second.
     fn measured() -> MeasuredResources {
         let one = |rows: u32| RecordedExecution {
             rows,
@@ -244,7 +244,7 @@ mod tests {
         assert!(found.score > 1000.0, "{found:?}");
     }
 
-    /// A model whose requests are padded: within the budget there is room for four of length 16.
+    /// A model whose requests are padded: the budget has room for four requests of length 16.
     #[test]
     fn an_objective_and_padding_go_together() {
         let value = |text: &str| json!({ "string_value": text });
@@ -253,7 +253,7 @@ mod tests {
         let shapes = Shapes::from([(String::from("x"), vec![16])]);
         let found = best_of("goodput<20ms", &config(-1, &parameters), &shapes);
         assert_eq!(found.candidate.objective_us, Some(20_000));
-        // Fours do 1,000 rows a second.
+        // Batches of four process 1,000 rows per second.
         assert!((900.0..=1_001.0).contains(&found.score), "{found:?}");
         let short = best_of("goodput<20ms", &config(-1, &parameters), &Shapes::new());
         assert!(short.score > 1_200.0, "{short:?}");

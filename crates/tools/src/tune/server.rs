@@ -1,4 +1,5 @@
-//! The server that candidates are measured on: each is loaded with its configuration.
+//! The server on which candidates are measured: it loads the model with each candidate's
+//! configuration.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +14,10 @@ use serde_json::{Value, json};
 use crate::bench::local::LocalServer;
 use crate::record::stream::{Connection, ReceivedLine};
 
-/// The time that a model may take to load.
+/// The maximum time for a model to load.
 const LOAD_TIME_MAX: Duration = Duration::from_mins(10);
 
-/// The time that the last executions may take to arrive.
+/// The time to wait for the last recorded executions.
 const RECORDING_PAUSE: Duration = Duration::from_millis(300);
 
 /// A server with one model.
@@ -24,12 +25,12 @@ pub(super) struct TunedServer {
     _server: LocalServer,
     pub(super) target: Target,
     pub(super) model: String,
-    /// The model's configuration as it is without tuning.
+    /// The model's untuned configuration.
     pub(super) config: Value,
 }
 
 impl TunedServer {
-    /// Starts it.
+    /// Starts the server.
     pub(super) fn start(model: &str, flags: &[String]) -> Result<Self, String> {
         let mut flags = flags.to_vec();
         let own =
@@ -59,7 +60,7 @@ impl TunedServer {
         call(&self.target, "POST", &path, &body).map(drop)
     }
 
-    /// Records executions from now on.
+    /// Starts recording executions.
     pub(super) fn record(&self) -> Result<Recorder, String> {
         let mut connection = Connection::open(&self.target.address)?;
         let header = [(String::from("Galatea-Traffic"), String::from("1"))];
@@ -76,7 +77,7 @@ impl TunedServer {
     }
 }
 
-/// Executions that are being recorded.
+/// A recording of executions in progress.
 pub(super) struct Recorder {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<(), String>>,
@@ -84,7 +85,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Those since the last call.
+    /// Takes the executions recorded since the last call.
     pub(super) fn take(&self) -> Vec<RecordedExecution> {
         std::thread::sleep(RECORDING_PAUSE);
         self.executions.try_iter().collect()
@@ -116,7 +117,7 @@ fn read(
     Ok(())
 }
 
-/// A call of an endpoint that returns a document, or nothing.
+/// Calls an endpoint that returns a document or nothing.
 fn call(target: &Target, method: &str, path: &str, body: &str) -> Result<Value, String> {
     let address = &target.address;
     let request = format!(

@@ -1,4 +1,4 @@
-//! The best few on the server itself, and the configuration as it is without tuning.
+//! Verifies the best few candidates and the untuned configuration on the server itself.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use super::objective::Objective;
 use super::search::SimulatedCandidate;
 use super::server::TunedServer;
 
-/// The most connections.
+/// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 512;
 
-/// The factor by which a rate is lowered when it is too high.
+/// The factor by which too high a rate is lowered.
 const STEP: f64 = 0.85;
 const STEPS: usize = 8;
 
-/// The time for which requests come before they count.
+/// The time for which requests are sent before measurement starts.
 const WARMUP: Duration = Duration::from_millis(300);
 
 const SEED: u64 = 11;
 
-/// The result of a server with a configuration, by the objective.
+/// The measured result of a server with a configuration, in terms of the objective.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedCandidate {
     pub(super) found: SimulatedCandidate,
     /// Rows per second.
     pub(super) score: f64,
-    /// The latency at that rate that the objective is about, or the median.
+    /// The latency at that rate: the percentile in the objective, or the median.
     pub(super) latency: Option<Duration>,
-    /// True if it is the configuration without tuning.
+    /// True if this is the untuned configuration.
     pub(super) is_default: bool,
-    /// Why the score is 0.
+    /// The reason why the score is 0.
     pub(super) remark: Option<String>,
 }
 
-/// A score in requests per second, and the latency that belongs to it.
+/// A score in requests per second and the corresponding latency.
 #[derive(Clone, Debug, PartialEq)]
 struct Score {
     rate: f64,
     latency: Option<Duration>,
-    /// Why the rate is 0.
+    /// The reason why the rate is 0.
     remark: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Score {
     }
 }
 
-/// The conditions under which candidates are checked.
+/// The conditions under which candidates are verified.
 pub(super) struct Verification<'a> {
     pub(super) server: &'a TunedServer,
     pub(super) objective: Objective,
@@ -60,7 +60,7 @@ pub(super) struct Verification<'a> {
 }
 
 impl Verification<'_> {
-    /// Checks a configuration. `found` says at which rate to begin.
+    /// Verifies a configuration. `found` provides the initial rate.
     pub(super) fn verify(
         &self,
         found: SimulatedCandidate,
@@ -80,7 +80,7 @@ impl Verification<'_> {
         Ok(CheckedCandidate { found, score, latency, is_default, remark })
     }
 
-    /// Always twice as many requests as can be executed at a time.
+    /// Keeps twice as many requests in flight as can be executed concurrently.
     fn saturate(&self, found: &SimulatedCandidate) -> Result<Score, String> {
         let batches = u64::from(found.candidate.resources.instances) * 2;
         let requests = u64::from(found.candidate.max_batch.max(1).div_ceil(self.rows.max(1)));
@@ -97,7 +97,7 @@ impl Verification<'_> {
         Ok(Score::new(measured.rate(), measured.latency(0.5), why))
     }
 
-    /// More requests than can be served: those answered in time count.
+    /// Sends more requests than can be served, and counts the responses that arrive in time.
     fn overload(&self, rate: f64, limit: Duration) -> Result<Score, String> {
         let measured = self.send(rate)?;
         #[expect(clippy::cast_precision_loss, reason = "a run has few responses")]
@@ -114,7 +114,7 @@ impl Verification<'_> {
     }
 }
 
-/// The first rate from this one downwards at which the latency is kept, with that latency.
+/// Lowers the rate until the latency limit is met; returns that rate and its latency.
 fn descend(
     mut rate: f64,
     share: f64,
@@ -154,7 +154,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(20);
 
-    /// A server that answers slowly above a rate, and breaks above another one.
+    /// A server that responds slowly above one rate and fails above another.
     fn server(slow: f64, broken: f64) -> impl FnMut(f64) -> Result<TimedMeasurement, String> {
         move |rate| {
             let latency = if rate > slow { 2 * LIMIT } else { LIMIT };

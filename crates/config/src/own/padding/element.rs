@@ -1,8 +1,8 @@
-//! The bytes of one element, from text.
+//! Parses the bytes of one element from text.
 
 use galatea_tensor::DataType;
 
-/// The element with this value, little-endian; none if the type has no such value.
+/// The little-endian element with this value; `None` if the type has no such value.
 pub(super) fn element(datatype: DataType, text: &str) -> Option<Vec<u8>> {
     macro_rules! parsed {
         ($number:ty) => {
@@ -31,8 +31,8 @@ pub(super) fn element(datatype: DataType, text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The half-precision number that is exactly this one. A value that had to be rounded would
-/// not be the one that was written.
+/// The half-precision number that exactly equals this number. A rounded value would differ from the
+/// one in the configuration.
 fn half(number: f32) -> Option<u16> {
     let bits = number.to_bits();
     let sign = u16::try_from(bits >> 31).ok()? << 15;
@@ -42,7 +42,7 @@ fn half(number: f32) -> Option<u16> {
         0 if fraction == 0 => 0,
         0xff if fraction == 0 => 0x7c00,
         0xff => 0x7e00,
-        // Normal numbers of half precision have exponents from -14 to 15.
+        // Normal half-precision numbers have exponents from -14 to 15.
         113..=142 if fraction.trailing_zeros() >= 13 => {
             let exponent = u16::try_from(exponent - 112).ok()? << 10;
             exponent | u16::try_from(fraction >> 13).ok()?
@@ -52,7 +52,7 @@ fn half(number: f32) -> Option<u16> {
     Some(sign | magnitude)
 }
 
-/// The upper half of this number, if the lower one is zero.
+/// The upper half of this number, if the lower half is zero.
 fn upper_half(number: f32) -> Option<u16> {
     let bits = number.to_bits();
     let is_exact = bits & 0xffff == 0 || number.is_nan();

@@ -157,7 +157,7 @@ fn models_that_cannot_be_padded_are_refused() {
 
 #[test]
 fn the_errors_of_a_long_list_are_bounded_while_they_are_made() {
-    // Each error would repeat the value: gigabytes, quadratic in the number of names.
+    // Each error would repeat the value: gigabytes in total, quadratic in the number of names.
     let names: Vec<String> = (0..20_000).map(|number| format!("name_{number}=0")).collect();
     let names = names.join(",");
     for key in [INPUTS, OUTPUTS] {
