@@ -16,25 +16,25 @@ pub(crate) struct Address {
     pub(crate) folder: String,
 }
 
-/// A bucket, or its equivalent in another cloud.
+/// A bucket or its equivalent in another cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BucketPlace {
-    /// Amazon's protocol. Without an endpoint the bucket is Amazon's.
+    /// A bucket accessed through Amazon's protocol. Without an endpoint, it is at Amazon.
     S3 { endpoint: Option<String>, bucket: String },
-    /// Google's protocol.
+    /// A bucket accessed through Google's protocol.
     Gcs { bucket: String },
-    /// Microsoft's protocol.
+    /// A container accessed through Microsoft's protocol.
     Azure { account: String, container: String },
 }
 
 const AZURE_HOST: &str = ".blob.core.windows.net";
 
 impl Address {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
     ///
-    /// A description of the fault, in Triton's words where it has any.
+    /// Returns a description of the mistake, in Triton's words if Triton has any.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         if let Some(rest) = url.strip_prefix("s3://") {
             return Self::s3(url, rest);

@@ -1,8 +1,8 @@
 //! The HTTP client below `object_store`.
 //!
 //! `object_store` would bring its own client, with a second HTTP stack and another TLS library.
-//! This client is the one that the rest of the server uses, and it tells what failed: the name, the
-//! connection or TLS.
+//! This client uses the same stack as the rest of the server, and it reports what failed: name
+//! resolution, the connection or TLS.
 
 use async_trait::async_trait;
 use galatea_outbound::{CertificateFiles, Client, ConnectionReuse, OutboundError};
@@ -15,7 +15,7 @@ use object_store::client::{
 };
 use thiserror::Error;
 
-/// A redirection by a server that speaks Amazon's protocol.
+/// A redirect from a server that speaks Amazon's protocol.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("region: the bucket is in region '{region}': set AWS_DEFAULT_REGION")]
 pub(crate) struct OtherRegion {

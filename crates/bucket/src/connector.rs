@@ -1,4 +1,4 @@
-//! Opening repositories by their addresses.
+//! Opens repositories by address.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::open::{KeylessIdentity, open};
 use crate::runtime::Runtime;
 use crate::store::{BucketStore, RepositoryLocation};
 
-/// Opens repositories in buckets. Costs next to nothing while there are none.
+/// A connector that opens repositories in buckets. It costs next to nothing while there are none.
 #[derive(Debug)]
 pub struct BucketConnector {
     around: BucketEnvironment,
@@ -23,7 +23,7 @@ pub struct BucketConnector {
     shared: Lock<Option<ConnectorShared>>,
 }
 
-/// The state that all repositories share.
+/// The state shared by all repositories.
 #[derive(Clone, Debug)]
 struct ConnectorShared {
     runtime: Arc<Runtime>,
@@ -32,13 +32,13 @@ struct ConnectorShared {
 }
 
 impl BucketConnector {
-    /// A connector with these environment variables.
+    /// Creates a connector with these environment variables.
     #[must_use]
     pub fn new(around: BucketEnvironment) -> Self {
         Self { around, shared: Lock::default() }
     }
 
-    /// Ends every request in progress: the server is stopping, and needs no more data.
+    /// Ends every request in progress: the server is stopping and needs no more data.
     pub fn give_up(&self) {
         if let Some(shared) = &*self.shared.lock("end what is under way") {
             shared.runtime.give_up();
@@ -64,7 +64,7 @@ impl BucketConnector {
         Ok(started)
     }
 
-    /// The folder of copies. A directory that an operator chose must exist.
+    /// The directory for copies. A directory chosen by an operator must exist.
     fn copies(&self, place: &BucketPlace) -> Result<PathBuf, RemoteError> {
         let variable = match place {
             BucketPlace::S3 { .. } => "TRITON_AWS_MOUNT_DIRECTORY",

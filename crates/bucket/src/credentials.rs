@@ -1,7 +1,7 @@
-//! The credentials with which a repository is read, as Triton finds them.
+//! Finds the credentials for reading a repository, as Triton does.
 //!
-//! The file that `TRITON_CLOUD_CREDENTIAL_PATH` names maps prefixes of addresses to credentials,
-//! and the longest matching prefix counts. Without that file, credentials come from environment
+//! The file specified by `TRITON_CLOUD_CREDENTIAL_PATH` maps address prefixes to credentials, and
+//! the longest matching prefix wins. Without that file, credentials come from environment
 //! variables.
 
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-/// Environment variables by name, and the other facts about the machine that matter.
+/// The environment variables, by name, and other relevant facts about the machine.
 #[derive(Clone, Default)]
 pub struct BucketEnvironment {
-    /// The environment variables. Only those named in [`Surroundings::VARIABLES`] matter.
+    /// The environment variables. Only those listed in [`Surroundings::VARIABLES`] are used.
     pub variables: BTreeMap<String, String>,
     /// The user's home directory.
     pub home: Option<PathBuf>,
-    /// The folder of copies, unless a variable names another directory.
+    /// The directory for copies, unless a variable specifies another.
     pub temporary_folder: PathBuf,
 }
 
-/// Omits the values, which may be secrets.
+/// A `Debug` form that omits the values, which may be secrets.
 impl fmt::Debug for BucketEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
@@ -29,7 +29,7 @@ impl fmt::Debug for BucketEnvironment {
 }
 
 impl BucketEnvironment {
-    /// The names of the variables that matter.
+    /// The names of the variables that are used.
     pub const VARIABLES: [&str; 39] = [
         "TRITON_CLOUD_CREDENTIAL_PATH",
         "TRITON_AWS_MOUNT_DIRECTORY",
@@ -142,8 +142,8 @@ impl S3Credential {
         !self.key_id.is_empty() && !self.secret_key.is_empty()
     }
 
-    /// Takes keys and region from the files that Amazon's tools keep. A named profile must exist;
-    /// `default` need not.
+    /// Reads the keys and region from the files that Amazon's tools maintain. A named profile must
+    /// exist; `default` need not.
     fn read_profile(&mut self, around: &BucketEnvironment) -> Result<(), String> {
         let name = if self.profile.is_empty() { "default" } else { &self.profile };
         let file = |variable: &str, inside: &str| match around.get(variable) {
@@ -215,7 +215,7 @@ fn entry(cloud: &str, url: &str, around: &BucketEnvironment) -> Result<Option<Va
 
 /// The entry whose name is the longest prefix of the address.
 fn longest(text: &str, cloud: &str, url: &str) -> Result<Option<Value>, String> {
-    // Names only the position, because the text may be a secret.
+    // Report only the position, because the text may be a secret.
     let file: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         format!("not a JSON object, line {} column {}", error.line(), error.column())
     })?;
@@ -231,7 +231,7 @@ fn field(entry: &Value, name: &str) -> String {
     entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// The values of a profile in one of the files of AWS.
+/// The values of a profile in an AWS configuration file.
 fn profile(text: &str, name: &str) -> BTreeMap<String, String> {
     let mut is_inside = false;
     let mut values = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! Copying of one object.
+//! Copies one object.
 //!
-//! Long objects are read in parts side by side. A part whose transfer breaks is resumed where it
-//! broke. All parts demand the tag that was listed, so that they belong to the same object.
+//! Large objects are read as several parts in parallel. If a part's transfer breaks, it resumes
+//! where it broke. All parts require the listed tag, so they belong to the same object.
 
 use std::fs::File;
 use std::io;
@@ -22,12 +22,12 @@ use tokio::time::{sleep, timeout};
 const PART_BYTES: u64 = 16 << 20;
 /// The maximum number of retries of a part that makes no progress.
 const ATTEMPTS_MAX: u32 = 6;
-/// The pause before the first retry; it doubles with each further one.
+/// The pause before the first retry; it doubles with each further retry.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The maximum time without any data of a body.
+/// The maximum time without receiving any body data.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Bounds the requests and the open files of all repositories together.
+/// Limits the total number of requests and open files across all repositories.
 #[derive(Clone, Debug)]
 pub(crate) struct DownloadPermits {
     files: Arc<Semaphore>,
@@ -35,9 +35,9 @@ pub(crate) struct DownloadPermits {
 }
 
 impl DownloadPermits {
-    /// The maximum number of files copied at a time. Each takes a descriptor.
+    /// The maximum number of files copied concurrently. Each takes a descriptor.
     pub(crate) const FILES_MAX: usize = 32;
-    /// The maximum number of requests at a time. Each takes a connection and its buffers, some 100
+    /// The maximum number of concurrent requests. Each takes a connection and its buffers, some 100
     /// KiB.
     const REQUESTS_MAX: usize = 32;
 
@@ -128,7 +128,7 @@ impl ObjectPart<'_> {
                 Err(PartInterruption::Final(failure)) => return Err(failure),
                 Err(PartInterruption::Broken(error)) => error,
             };
-            // A part that makes progress gets its attempts back.
+            // Progress resets the part's remaining attempts.
             attempts_left = if position > before { ATTEMPTS_MAX } else { attempts_left } - 1;
             if attempts_left == 0 {
                 return Err(DownloadFailure::Store(broken));
@@ -172,7 +172,7 @@ impl ObjectPart<'_> {
     }
 }
 
-/// A tag as requests and responses contain it: Azure lists tags without their quotes.
+/// A tag in the form used in requests and responses: Azure lists tags without quotes.
 fn quoted(tag: &str) -> String {
     if tag.starts_with('"') || tag.starts_with("W/") {
         tag.to_owned()

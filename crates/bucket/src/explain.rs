@@ -1,4 +1,4 @@
-//! Failures, described so that the reader knows what to fix.
+//! Describes failures so that the reader knows what to fix.
 
 use std::error::Error;
 
@@ -6,15 +6,15 @@ use galatea_outbound::OutboundError;
 
 use crate::client::OtherRegion;
 
-/// The maximum length of a repeated server message, in characters.
+/// The maximum length of a quoted server message, in characters.
 const MESSAGE_LENGTH_MAX: usize = 500;
 
 /// The cause of a failed request to an object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestFailureCause {
-    /// The server's code for the failure; empty if it has none.
+    /// The server's error code; empty if there is none.
     pub(crate) code: String,
-    /// The message, from the server or from this machine.
+    /// The message, from the server or this machine.
     pub(crate) message: String,
     pub(crate) kind: FailedPart,
 }
@@ -22,7 +22,7 @@ pub(crate) struct RequestFailureCause {
 /// The part that needs to be fixed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FailedPart {
-    /// The message names it.
+    /// The message already says what to fix.
     Told,
     Region,
     Credentials,
@@ -43,7 +43,7 @@ impl RequestFailureCause {
         Self { kind: kind(error, &code, &text), code, message }
     }
 
-    /// A remark that follows a text of Triton's.
+    /// A remark to append to a Triton message.
     pub(crate) fn remark(&self) -> &'static str {
         match self.kind {
             FailedPart::Told | FailedPart::Other => "",
@@ -59,7 +59,7 @@ impl RequestFailureCause {
     }
 }
 
-/// The message of this machine, if this machine and not the server detected the failure.
+/// The local message, if this machine detected the failure rather than the server.
 fn found_here(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -71,7 +71,7 @@ fn found_here(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-/// Paths of the services that give roles to machines.
+/// The paths of the services that assign roles to machines.
 const ROLES: [&str; 4] = ["/latest/", "/computeMetadata/", "/metadata/identity", "oauth2"];
 
 /// Returns true if the machine was denied a role.
@@ -113,7 +113,7 @@ fn kind(error: &object_store::Error, code: &str, text: &str) -> FailedPart {
     }
 }
 
-/// The text of an XML element, as the servers of Amazon and Microsoft send it.
+/// The text of an XML element in the form that Amazon's and Microsoft's servers send.
 fn element(text: &str, name: &str) -> Option<String> {
     let (_, after) = text.split_once(&format!("<{name}>"))?;
     let (inside, _) = after.split_once(&format!("</{name}>"))?;

@@ -1,12 +1,12 @@
-//! Model repositories in buckets of Amazon, Google and Microsoft, and of servers that speak
-//! their protocols.
+//! Model repositories in buckets at Amazon, Google and Microsoft, and on servers that speak their
+//! protocols.
 //!
-//! Open `connector.rs` first. [`Buckets`] opens repositories by their addresses (`address.rs`) with
-//! the credentials that Triton would use (`credentials.rs`). `store.rs` lists their objects and
-//! `download.rs` copies them. `client.rs` gives the server's HTTP client to the crate
-//! `object_store`, which knows the protocols, and `explain.rs` says what to fix when something
-//! fails. All requests run on one thread (`runtime.rs`), which is started with the first
-//! repository; callers wait on their own threads.
+//! Open `connector.rs` first. [`Buckets`] opens repositories by address (`address.rs`) with the
+//! credentials that Triton would use (`credentials.rs`). `store.rs` lists the objects and
+//! `download.rs` copies them. `client.rs` provides the server's HTTP client to the `object_store`
+//! crate, which implements the protocols, and `explain.rs` says what to fix when something fails.
+//! All requests run on one thread (`runtime.rs`), which starts with the first repository; callers
+//! wait on their own threads.
 //!
 //! This crate doesn't know what a model is, chooses no file paths, and never writes to a bucket.
 //!

@@ -1,4 +1,4 @@
-//! Opening of object stores from an address and credentials.
+//! Opens object stores from an address and credentials.
 
 use std::net::{SocketAddr, TcpStream};
 use std::str::FromStr;
@@ -14,17 +14,17 @@ use crate::address::{Address, BucketPlace};
 use crate::client::BucketClient;
 use crate::credentials::{AzureCredential, BucketEnvironment, GcsCredential, S3Credential};
 
-/// The address at which clouds tell their machines about roles.
+/// The address of the cloud metadata service, from which machines learn about their roles.
 const METADATA: ([u8; 4], u16) = ([169, 254, 169, 254], 80);
-/// The time limit for connecting to it: it is on the same machine.
+/// The time limit for connecting to the metadata service, which is on the same machine.
 const METADATA_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The identity of requests without keys.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeylessIdentity {
-    /// The role that the cloud gives the machine, if any.
+    /// The role that the cloud assigns to the machine, if any.
     Role,
-    /// No identity: public buckets are read this way.
+    /// No identity, for reading public buckets.
     Anonymous,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum KeylessIdentity {
 ///
 /// # Errors
 ///
-/// A fault of the credentials or the settings.
+/// Returns a description of the mistake in the credentials or settings.
 pub(crate) fn open(
     url: &str,
     address: &Address,
@@ -52,8 +52,8 @@ pub(crate) fn open(
     }
 }
 
-/// Six attempts within a minute: enough for a server that restarts, and an absent one is reported
-/// soon.
+/// The retry settings: six attempts within a minute are enough for a restarting server, and a
+/// missing server is still reported soon.
 fn retries() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -74,7 +74,7 @@ fn open_s3(
     client: &BucketClient,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    /// The variables by which clusters assign roles.
+    /// The variables with which clusters assign roles.
     const ROLE_VARIABLES: [&str; 10] = [
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_ROLE_ARN",
@@ -142,8 +142,8 @@ fn open_gcs(
     if let Some(endpoint) = emulator {
         builder = builder.with_base_url(endpoint.trim_end_matches('/'));
     }
-    // As in Triton, without a usable file the machine's role is used, and without a role no
-    // identity.
+    // As in Triton, the machine's role is used if there is no usable file, and no identity if there
+    // is no role.
     if std::fs::metadata(&credential.path).is_ok_and(|found| found.is_file()) {
         builder = builder.with_application_credentials(&credential.path);
     } else if emulator.is_some() || !has_role() {
@@ -159,7 +159,7 @@ fn open_azure(
     around: &BucketEnvironment,
     client: &BucketClient,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    /// The variables that Microsoft's tools read for their chain of credentials.
+    /// The variables that Microsoft's tools read for their credential chain.
     const CHAIN: [&str; 5] = [
         "AZURE_CLIENT_ID",
         "AZURE_CLIENT_SECRET",
@@ -193,7 +193,7 @@ fn open_azure(
     Ok(Arc::new(builder.build().map_err(|error| error.to_string())?))
 }
 
-/// Returns true if this machine seems to run in a cloud that may give it a role.
+/// Returns true if this machine seems to run in a cloud that may assign it a role.
 fn has_metadata() -> bool {
     TcpStream::connect_timeout(&SocketAddr::from(METADATA), METADATA_TIME_MAX).is_ok()
 }

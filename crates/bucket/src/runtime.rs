@@ -9,14 +9,14 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// A runtime on a thread of its own. Callers wait for results on their own threads, so that nothing
+/// A runtime on a dedicated thread. Callers wait for results on their own threads, so nothing
 /// outside this crate is asynchronous.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     handle: Handle,
-    /// The thread ends when this is dropped.
+    /// Dropping this sender ends the thread.
     stop: Option<oneshot::Sender<()>>,
-    /// True once waits must end at once.
+    /// True once waits must end immediately.
     is_given_up: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -26,7 +26,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// If the system is out of threads or descriptors.
+    /// Returns an error if the system is out of threads or descriptors.
     pub(crate) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let handle = runtime.handle().clone();
@@ -43,7 +43,7 @@ impl Runtime {
         self.is_given_up.send_replace(true);
     }
 
-    /// Waits for the result of a future. Returns `None` if it panicked or the wait was ended.
+    /// Waits for a future's result. Returns `None` if the future panicked or the wait was ended.
     pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -70,7 +70,7 @@ impl Runtime {
     }
 }
 
-/// A future that runs on the thread. Dropping this on another thread ends it.
+/// A future that runs on the thread. Dropping this handle on another thread ends the future.
 #[derive(Debug)]
 pub(crate) struct RunningFuture<T> {
     result: mpsc::Receiver<T>,
@@ -78,7 +78,7 @@ pub(crate) struct RunningFuture<T> {
 }
 
 impl<T> RunningFuture<T> {
-    /// Waits for the future's result. Returns `None` if it panicked or the wait was ended.
+    /// Waits for the future's result. Returns `None` if the future panicked or the wait was ended.
     pub(crate) fn wait(self) -> Option<T> {
         self.result.recv().ok()
     }
@@ -87,7 +87,7 @@ impl<T> RunningFuture<T> {
 impl<T> Drop for RunningFuture<T> {
     fn drop(&mut self) {
         self.task.abort();
-        // Waits until the future has been dropped.
+        // Wait until the future has been dropped.
         let _ = self.result.recv();
     }
 }

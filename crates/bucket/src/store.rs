@@ -24,7 +24,7 @@ use crate::runtime::Runtime;
 /// The time limit for one page of a listing, including the client's retries.
 const PAGE_TIME_MAX: Duration = Duration::from_mins(2);
 
-/// Opens an object store again, with the credentials of that moment.
+/// A function that reopens an object store with the credentials current at that time.
 pub(crate) type StoreOpener =
     Box<dyn Fn(KeylessIdentity) -> Result<Arc<dyn ObjectStore>, String> + Send + Sync>;
 
@@ -38,7 +38,7 @@ pub(crate) struct BucketStore {
     pub(crate) store: Lock<(KeylessIdentity, Arc<dyn ObjectStore>)>,
 }
 
-/// The place of a repository.
+/// The location of a repository.
 #[derive(Clone, Debug)]
 pub(crate) struct RepositoryLocation {
     pub(crate) url: String,
@@ -59,13 +59,13 @@ enum RequestPurpose<'a> {
 }
 
 impl BucketStore {
-    /// Lists a few objects to see if the repository exists.
+    /// Lists a few objects to check that the repository exists.
     pub(crate) fn check(&self) -> Result<(), RemoteError> {
         let found = self.ask(RequestPurpose::Open, |store, prefix| async move {
             match store.list(Some(&prefix)).next().await {
                 None => Ok(false),
                 Some(Ok(_)) => Ok(true),
-                // Faults in names are reported when the models are listed.
+                // Invalid names are reported when the models are listed.
                 Some(Err(object_store::Error::InvalidPath { .. })) => Ok(true),
                 Some(Err(error)) => Err(error),
             }
@@ -76,8 +76,8 @@ impl BucketStore {
         Ok(())
     }
 
-    /// Sends a request to the store, and repeats it with new credentials if the present ones are
-    /// refused: as in Triton, the file with credentials may have changed.
+    /// Sends a request to the store. If the current credentials are refused, repeats it with new
+    /// ones: as in Triton, the credential file may have changed.
     fn ask<T, F>(
         &self,
         purpose: RequestPurpose<'_>,
@@ -100,7 +100,7 @@ impl BucketStore {
         };
         let outcome = ask().or_else(|error| match RequestFailureCause::of(&error).kind {
             FailedPart::Credentials | FailedPart::Permission => {
-                // A machine without a role, although it seems to have one, asks anonymously.
+                // A machine that seems to have a role but doesn't sends its requests anonymously.
                 let has_no_role = explain::is_of_role(&error);
                 let fallback =
                     if has_no_role { KeylessIdentity::Anonymous } else { self.store.lock("ask").0 };
@@ -235,7 +235,7 @@ impl RemoteStore for BucketStore {
                 let path = format!("{folder}/{}", order.object.path);
                 async move { download(&*store, &path, &order, &permits).await }
             });
-            // Yields results in order; the permits bound the number of requests.
+            // Results are yielded in order; the permits limit the number of requests.
             stream::iter(copies).buffered(DownloadPermits::FILES_MAX).collect::<Vec<_>>().await
         });
         let origin = self.origin.clone();

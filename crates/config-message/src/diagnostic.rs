@@ -90,7 +90,7 @@ pub struct Excerpt {
     pub width: usize,
 }
 
-/// When Triton finds an error.
+/// The stage at which Triton finds an error.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
     /// Triton finds the error when it reads the repository.

@@ -1,44 +1,44 @@
-//! Changes of a configuration file that leave the rest of it, and its comments, as they are.
+//! Edits a configuration file while preserving the rest of it, including comments.
 
 use super::lexer::{self, Token, TokenKind};
 use super::literal;
 use galatea_config_message::Span;
 
-/// The text of a `config.pbtxt` that is changed field by field.
+/// The text of a `config.pbtxt`, for field-by-field changes.
 ///
-/// A field is found by its name alone: whether the result is the configuration that is wanted,
-/// the caller finds out by parsing it.
+/// Fields are found only by name: the caller must parse the result to check that it is the desired
+/// configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigText {
     text: String,
 }
 
-/// A field with its value.
+/// A field and its value.
 #[derive(Clone, Debug)]
 struct Field {
     name: String,
-    /// From its name to the end of its value, with a separator.
+    /// The span from the field's name to the end of its value, including a separator.
     span: Span,
     value: Span,
-    /// The messages of its value.
+    /// The messages in the value.
     bodies: Vec<Body>,
 }
 
-/// A message between its brackets.
+/// The contents of a message in brackets.
 #[derive(Clone, Debug)]
 struct Body {
-    /// Without the brackets.
+    /// The span, without the brackets.
     span: Span,
     fields: Vec<Field>,
 }
 
 impl ConfigText {
-    /// The text of a file.
+    /// Wraps the text of a file.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into() }
     }
 
-    /// The text with its changes.
+    /// The changed text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -52,7 +52,7 @@ impl ConfigText {
         }
     }
 
-    /// Sets a field of the first message of this name. Returns false if there is none.
+    /// Sets a field in the first message with this name. Returns false if there is none.
     pub fn set_within(&mut self, message: &str, name: &str, value: &str) -> bool {
         let mut bodies = self.bodies(message).into_iter();
         let Some(body) = bodies.next() else { return false };
@@ -60,13 +60,13 @@ impl ConfigText {
         true
     }
 
-    /// Number of messages that a field of the configuration has.
+    /// The number of messages in a field of the configuration.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         self.bodies(name).len()
     }
 
-    /// Removes the fields of this name, with their lines.
+    /// Removes the fields with this name, along with their lines.
     pub fn remove(&mut self, name: &str) {
         while let Some(field) = self.fields().into_iter().find(|field| field.name == name) {
             self.cut(&field.span);
@@ -82,7 +82,7 @@ impl ConfigText {
         self.text.push('\n');
     }
 
-    /// Sets a parameter of the model to a number.
+    /// Sets a model parameter to a number.
     pub fn set_parameter(&mut self, key: &str, value: u64) {
         let value = format!("\"{value}\"");
         let own = self.bodies("parameters").into_iter().find(|body| self.is_about(body, key));
@@ -97,7 +97,7 @@ impl ConfigText {
         }
     }
 
-    /// Removes a parameter that has a field of its own, and is not one of a list.
+    /// Removes a parameter that is a separate field, not an element of a list.
     pub fn remove_parameter(&mut self, key: &str) {
         let is_about = |field: &Field| {
             let [body] = field.bodies.as_slice() else { return false };
@@ -118,7 +118,7 @@ impl ConfigText {
         if let Some(field) = body.fields.iter().rfind(|field| field.name == name) {
             return self.replace(&field.value, value);
         }
-        // Before the first field, with its indentation if it has a line of its own.
+        // Insert before the first field, with its indentation if it is on a separate line.
         let first = body.fields.first().map(|field| field.span.start);
         let at = first.unwrap_or(body.span.start);
         let line = self.text.get(..at).and_then(|before| before.rsplit('\n').next());
@@ -135,7 +135,7 @@ impl ConfigText {
         self.text.replace_range(span.clone(), text);
     }
 
-    /// Removes a span, with its line if nothing else is on it.
+    /// Removes a span, including its line if nothing else is on it.
     fn cut(&mut self, span: &Span) {
         let (before, behind) = (&self.text[..span.start], &self.text[span.end..]);
         let begin = before.trim_end_matches([' ', '\t']);
@@ -157,7 +157,7 @@ impl ConfigText {
     }
 }
 
-/// Reads fields without a descriptor.
+/// A field reader that needs no descriptor.
 struct Reader<'a> {
     text: &'a str,
     tokens: &'a [Token],
@@ -173,13 +173,14 @@ impl Reader<'_> {
         self.tokens.get(self.at).map_or(self.text.len(), |token| token.span.start)
     }
 
-    /// The end of the last token that was read.
+    /// The end of the last token read.
     fn end(&self) -> usize {
         let last = self.at.checked_sub(1).and_then(|at| self.tokens.get(at));
         last.map_or(0, |token| token.span.end)
     }
 
-    /// The fields up to a closing bracket, or all of the text. No deeper than the parser has read.
+    /// Reads the fields up to a closing bracket, or in the whole text. The nesting is no deeper
+    /// than the parser has already read.
     fn fields(&mut self, is_whole: bool) -> Vec<Field> {
         let mut fields = Vec::new();
         loop {
@@ -208,7 +209,7 @@ impl Reader<'_> {
         Field { name, span: start..self.end(), value, bodies }
     }
 
-    /// Reads a value, and returns its messages.
+    /// Reads a value and returns its messages.
     fn value(&mut self) -> Vec<Body> {
         match self.kind() {
             TokenKind::Symbol('{' | '<') => self.body().into_iter().collect(),
@@ -245,7 +246,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a message with its brackets.
+    /// Reads a message, including its brackets.
     fn body(&mut self) -> Option<Body> {
         self.at += 1;
         let start = self.end();

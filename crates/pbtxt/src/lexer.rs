@@ -2,16 +2,16 @@
 
 use galatea_config_message::Span;
 
-/// The kind of a token; the span gives its text.
+/// The kind of a token; the span determines its text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
-    /// A name of a field or enumeration value, or `true`, `inf`, `nan`.
+    /// A field or enumeration-value name, or `true`, `inf` or `nan`.
     Identifier,
     /// A token that starts like a number and may be invalid.
     Number,
-    /// A string with its quotes.
+    /// A string, including its quotes.
     String,
-    /// One character of punctuation.
+    /// One punctuation character.
     Symbol(char),
     /// The end of the text.
     End,
@@ -31,7 +31,7 @@ pub(super) struct LexicalError {
     pub(super) span: Span,
 }
 
-/// Splits `text` into tokens; the last is always [`TokenKind::End`].
+/// Splits `text` into tokens. The last token is always [`TokenKind::End`].
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let mut lexer = Lexer::new(text);
     let mut tokens = Vec::new();
@@ -45,8 +45,8 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
     }
 }
 
-/// A reader of tokens. It holds no more than the one that it reads, because a token takes more
-/// memory than its text.
+/// A token reader. It keeps only the token that it is reading, because a token takes more memory
+/// than its text.
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
@@ -58,7 +58,7 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0, errors: Vec::new() }
     }
 
-    /// Reads the next token, which is [`TokenKind::End`] from the end of the text on.
+    /// Reads the next token. At the end of the text, it is always [`TokenKind::End`].
     pub(super) fn token(&mut self) -> Token {
         while let Some(c) = self.peek() {
             let start = self.at;
@@ -84,7 +84,7 @@ impl<'a> Lexer<'a> {
         self.token_from(TokenKind::End, self.text.len())
     }
 
-    /// Takes the errors of the tokens that were read since the last call.
+    /// Takes the errors in the tokens read since the last call.
     pub(super) fn take_errors(&mut self) -> Vec<LexicalError> {
         std::mem::take(&mut self.errors)
     }
@@ -113,8 +113,8 @@ impl<'a> Lexer<'a> {
         Token { kind, span: start..self.at }
     }
 
-    /// Reads a number and all characters attached to it, so that `12abc` is one invalid
-    /// number instead of a number and a name.
+    /// Reads a number and all characters attached to it, so `12abc` is one invalid number instead
+    /// of a number and a name.
     fn number(&mut self, start: usize) -> Token {
         let mut previous = ' ';
         let hexadecimal = self.text.get(start..).is_some_and(|t| t.starts_with("0x"));
@@ -155,7 +155,7 @@ impl<'a> Lexer<'a> {
 
     fn unexpected(&mut self, c: char, start: usize) {
         self.skip_while(|other| other == c);
-        // Editors show no byte order mark either.
+        // Editors don't show a byte order mark either.
         let is_unseen = c.is_control() || c == '\u{feff}';
         let name = if is_unseen { c.escape_default().to_string() } else { c.to_string() };
         let message = format!("the character '{name}' has no meaning here");

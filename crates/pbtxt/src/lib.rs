@@ -1,13 +1,13 @@
-//! The text format of protocol buffers, as `config.pbtxt` uses it: reading a configuration, and
-//! changing single settings of a file.
+//! The Protocol Buffers text format, as used by `config.pbtxt`: reads a configuration and changes
+//! individual settings in a file.
 //!
-//! - [`read_config`]: a draft of a configuration. All errors of a file are found in one run
-//! - [`ConfigText`]: changes single settings of a file and leaves its other lines as they are
+//! - [`read_config`]: reads a configuration draft. One run finds all errors in a file
+//! - [`ConfigText`]: changes individual settings in a file and preserves its other lines
 //!
-//! The crate knows the schema and the meaning of no setting: whether a model can have a
-//! configuration is decided in `config`. It opens no files. Memory for a text is within a small
-//! multiple of its length. Only what reads files of configurations uses it, so that a change of
-//! an error's text compiles little else.
+//! The crate knows the schema but not the meaning of any setting: `config` decides whether a
+//! configuration is valid for a model. It opens no files. The memory for a text is limited to a
+//! small multiple of its length. Only code that reads configuration files depends on this crate, so
+//! changing an error message recompiles little else.
 //!
 //! ```
 //! use galatea_pbtxt::read_config;

@@ -1,20 +1,20 @@
 //! Parses string and number tokens.
 
-/// A number as written, without a type.
+/// A number as written, not yet typed.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Number {
-    /// Digits only.
+    /// A number that consists only of digits.
     Integer {
-        /// The value without its sign; `None` if it overflows.
+        /// The value, without its sign; `None` if it overflows.
         magnitude: Option<u64>,
-        /// True if it is hexadecimal or octal.
+        /// True if the number is hexadecimal or octal.
         based: bool,
     },
-    /// With a point, an exponent or the suffix `f`.
+    /// A number with a point, an exponent or the suffix `f`.
     Float(f64),
 }
 
-/// Parses a number token; `None` if it is not a number.
+/// Parses a number token; `None` if it isn't a number.
 pub(super) fn number(text: &str) -> Option<Number> {
     let based = |digits: &str, radix: u32| {
         let valid = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
@@ -44,7 +44,7 @@ fn float(text: &str) -> Option<f64> {
     if digits.bytes().all(allowed) { digits.parse().ok() } else { None }
 }
 
-/// An error in a string, and its offset in bytes.
+/// An error in a string and its byte offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StringError {
     pub(super) message: String,
@@ -52,11 +52,11 @@ pub(super) struct StringError {
     pub(super) length: usize,
 }
 
-/// Parses a string token with its quotes.
+/// Parses a string token, including its quotes.
 pub(super) fn string(token: &str) -> Result<Vec<u8>, StringError> {
     let quote = token.chars().next().unwrap_or('"');
     let inner = token.strip_prefix(quote).unwrap_or(token);
-    // An unterminated string is reported already.
+    // An unterminated string has already been reported.
     let inner = inner.strip_suffix(quote).unwrap_or(inner);
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner;

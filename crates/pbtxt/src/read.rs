@@ -1,4 +1,4 @@
-//! Parses the text format of protocol buffers by descriptor.
+//! A descriptor-driven parser for the Protocol Buffers text format.
 //!
 //! The parser continues after an error, so that one run finds all errors in a file.
 
@@ -10,12 +10,12 @@ use galatea_protocol::schema::model_config;
 /// The maximum length of a configuration file, in bytes.
 pub const CONFIG_TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// A configuration and the positions of its fields.
+/// A parsed configuration and its field positions.
 #[derive(Debug)]
 pub struct ParsedConfig {
     /// The configuration.
     pub message: ModelConfig,
-    /// The positions of its fields.
+    /// The field positions.
     pub spans: Spans,
 }
 
@@ -23,7 +23,7 @@ pub struct ParsedConfig {
 ///
 /// # Errors
 ///
-/// All mistakes in the file, with their positions.
+/// Returns all mistakes in the file, with their positions.
 pub fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
     if source.text().len() > CONFIG_TEXT_BYTES_MAX {
         let size = source.text().len();
@@ -44,8 +44,8 @@ pub fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
 ///
 /// # Errors
 ///
-/// Every syntax error, unknown field and value of the wrong type, each with its
-/// position in the file.
+/// Returns every syntax error, unknown field and value of the wrong type, each with its position in
+/// the file.
 pub fn read_config(file_name: &str, text: &str) -> Result<ConfigDraft, ConfigErrors> {
     let source = SourceText::new(file_name, text);
     let parsed = parse_config(&source)?;

@@ -1,4 +1,4 @@
-//! Converts scalar tokens to values of their field's type.
+//! Converts scalar tokens to values of their fields' types.
 
 use galatea_protocol::schema::{EnumDescriptor, FieldKind};
 
@@ -17,7 +17,7 @@ pub(super) enum ScalarToken<'a> {
 }
 
 impl ScalarToken<'_> {
-    /// Its description in a diagnostic.
+    /// A description of the scalar for diagnostics.
     fn describe(&self) -> String {
         let sign = |negative: bool| if negative { "-" } else { "" };
         match self {
@@ -44,7 +44,7 @@ pub(super) fn short(text: &str) -> String {
     shown
 }
 
-/// Why a scalar does not fit its field.
+/// The reason why a scalar does not fit its field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScalarError {
     pub(super) message: String,
@@ -77,7 +77,7 @@ pub(super) fn value(kind: FieldKind, token: &ScalarToken<'_>) -> Result<DynamicV
     }
 }
 
-/// A description of the values of a type.
+/// A description of a type's values.
 pub(super) fn expectation(kind: FieldKind) -> String {
     match kind {
         FieldKind::Int32 => range(i32::MIN, i32::MAX),
@@ -100,7 +100,7 @@ fn range(least: impl std::fmt::Display, most: impl std::fmt::Display) -> String 
 
 fn wrong_type(kind: FieldKind, token: &ScalarToken<'_>) -> ScalarError {
     let suggestion = match (kind, token) {
-        // The most frequent errors: superfluous and missing quotes.
+        // The most common mistakes are superfluous and missing quotes.
         (FieldKind::Enum(descriptor), ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
             nearest_value(&text, &values(descriptor))
@@ -148,7 +148,7 @@ fn float(kind: FieldKind, token: &ScalarToken<'_>) -> Result<f64, ScalarError> {
     let (magnitude, negative) = match token {
         ScalarToken::Number { number: Number::Float(f), negative, .. } => (*f, *negative),
         ScalarToken::Number { number: Number::Integer { based: false, .. }, negative, text } => {
-            // Digits of any length are always a number.
+            // A sequence of digits, however long, is always a number.
             (text.parse().unwrap_or(f64::INFINITY), *negative)
         }
         ScalarToken::Name { name, negative } => {

@@ -1,4 +1,4 @@
-//! Tests of the forms of the text format.
+//! Tests of text format variants.
 
 use galatea_protocol::inference::ModelConfig;
 
@@ -16,7 +16,7 @@ fn parse(text: &str) -> ModelConfig {
     }
 }
 
-/// Checks that all texts mean the same.
+/// Checks that all texts have the same meaning.
 fn check_same(texts: &[&str]) {
     let first = parse(texts[0]);
     assert_ne!(first, ModelConfig::default());

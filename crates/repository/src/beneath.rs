@@ -1,7 +1,7 @@
-//! Opening files below a directory.
+//! Opens files below a directory.
 //!
 //! Callers check that paths only lead down. [`Symlinks`] controls links: an operator's links in a
-//! repository are followed anywhere, and links in files that came with a request never lead out.
+//! repository are followed anywhere, but links in files that came with a request never lead out.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::path::{Component, Path};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Opens a directory that the operator named. Every link in its path is followed.
+/// Opens a directory that the operator specified. Every link in its path is followed.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
@@ -22,7 +22,7 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 /// The treatment of symbolic links in a model's directory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
-    /// Links are followed anywhere: the operator made them.
+    /// Links are followed anywhere, because the operator created them.
     #[default]
     Followed,
     /// Links may not lead out of the directory.
@@ -31,7 +31,7 @@ pub enum Symlinks {
     Forbidden,
 }
 
-/// The open directory of a model.
+/// An open model directory.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     handle: OwnedFd,
@@ -39,7 +39,7 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    /// Opens the directory of a model.
+    /// Opens a model's directory.
     pub(crate) fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
         let handle = match (symlinks, path.parent(), path.file_name()) {
             // Links in the path to the repository are not part of it.
@@ -53,8 +53,8 @@ impl OpenDirectory {
         Ok(Self { handle, symlinks })
     }
 
-    /// Opens `path` without reading it: enough to know that it exists and to ask for its
-    /// type. An empty path is the directory itself.
+    /// Opens `path` without read access, which is enough to know that it exists and to query its
+    /// type. An empty path means the directory itself.
     ///
     /// The error is `EXDEV` if the path leads out, and `ELOOP` if it contains a forbidden link.
     pub(crate) fn locate(&self, path: &Path) -> Result<OwnedFd, Errno> {
@@ -67,8 +67,8 @@ impl OpenDirectory {
     }
 }
 
-/// The kernel resolves the whole path under one rule. On kernels before 5.6, and in sandboxes that
-/// block the call, a restricted path is walked without following links.
+/// Opens a path, which the kernel resolves as a whole under one rule. On kernels before 5.6, and in
+/// sandboxes that block the call, a restricted path is walked without following links.
 fn open(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -111,7 +111,7 @@ fn walk(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd
     }
 }
 
-/// The type of the file that a handle refers to.
+/// The type of the file behind a handle.
 pub(crate) fn file_type(handle: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode))
 }
@@ -131,7 +131,8 @@ impl OpenDirectory {
     ///
     /// # Errors
     ///
-    /// If it can't be read, is not a regular file, is longer than `bytes_max` or isn't UTF-8.
+    /// Returns an error if the file can't be read, is not a regular file, is longer than
+    /// `bytes_max` or isn't UTF-8.
     pub(crate) fn read_text(&self, path: &Path, bytes_max: u64) -> io::Result<String> {
         let file = self.open_file(path)?;
         let mut text = String::new();
@@ -142,14 +143,14 @@ impl OpenDirectory {
         Ok(text)
     }
 
-    /// The sorted names of the entries of the directory at `path`.
+    /// The sorted entry names of the directory at `path`.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
         let handle = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         entries(handle.as_fd())
     }
 }
 
-/// The sorted names of a directory's entries.
+/// The sorted entry names of a directory.
 pub(crate) fn entries(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory)? {

@@ -14,8 +14,8 @@ use crate::beneath::{self, OpenDirectory, Symlinks};
 use crate::remote::ModelCopy;
 use crate::temporary::TemporaryDirectory;
 
-/// The directory of a model. It is reopened for each use, so that a loaded model holds no
-/// descriptor of it, and a repository may be replaced while the server runs.
+/// A model's directory. It is reopened for each use, so a loaded model holds no descriptor for it,
+/// and a repository may be replaced while the server runs.
 #[derive(Clone, Debug)]
 pub struct ModelDirectory {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl ModelDirectory {
         Self { path, symlinks, _temporary: None, remote: None }
     }
 
-    /// The directory of a model in an object store.
+    /// Creates the directory of a model in an object store.
     pub(crate) fn of_copy(copy: Arc<ModelCopy>) -> Self {
         let path = copy.path().to_owned();
         Self { remote: Some(copy), ..Self::new(path, Symlinks::Beneath) }
@@ -48,8 +48,8 @@ impl ModelDirectory {
         &self.path
     }
 
-    /// The path with all links resolved, so that a directory that replaces it has another path. For
-    /// a model in an object store it is the model's address.
+    /// The path with all links resolved, so that a replacement directory has a different path. For
+    /// a model in an object store, this is the model's address.
     #[must_use]
     pub fn real_path(&self) -> PathBuf {
         if let Some(copy) = &self.remote {
@@ -58,34 +58,33 @@ impl ModelDirectory {
         std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone())
     }
 
-    /// The path of a file or directory in the model's directory, for names from a
-    /// configuration.
+    /// Resolves a name from a configuration to a file or directory in the model's directory.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if `name` leads out of the directory or is neither a file
-    /// nor a directory, `NotFound` if it doesn't exist.
+    /// Returns `InvalidArgument` if `name` leads out of the directory or is neither a file nor a
+    /// directory, and `NotFound` if it doesn't exist.
     pub fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         self.resolve_in(Path::new(""), name)
     }
 
-    /// The path for messages: the model's location, not that of its copy.
+    /// The path for messages: the location of the model, not of its copy.
     #[must_use]
     pub fn shown_path(&self) -> &Path {
         self.remote.as_ref().map_or(&self.path, |copy| copy.url())
     }
 
-    /// Begins to download all files of the model, in expectation of a [`ModelDirectory::fetch`].
+    /// Begins to download all of the model's files, in anticipation of a [`ModelDirectory::fetch`].
     pub(crate) fn fetch_ahead(&self) {
         self.remote.iter().for_each(ModelCopy::fetch_ahead);
     }
 
-    /// Downloads all missing files of the model. Only a model in an object store can have any;
+    /// Downloads all of the model's missing files. Only a model in an object store can have any;
     /// concurrent calls wait for the same files.
     ///
     /// # Errors
     ///
-    /// If a file can't be copied.
+    /// Returns an error if a file can't be copied.
     pub fn fetch(&self) -> Result<(), Status> {
         self.remote.as_ref().map_or(Ok(()), |copy| copy.fetch())
     }
@@ -129,8 +128,8 @@ impl ModelDirectory {
         })
     }
 
-    /// Reads a file as [`ModelDirectory::read_in`] does. If it can't be opened, the error is
-    /// Triton's, with the file's path.
+    /// Reads a file like [`ModelDirectory::read_in`]. If it can't be opened, the error is Triton's
+    /// and contains the file's path.
     pub(crate) fn read_text_file(
         &self,
         folder: &Path,
@@ -161,8 +160,8 @@ impl ModelDirectory {
     }
 }
 
-/// Reads a whole file of the expected size. The size is checked first, so that an oversized file is
-/// not read.
+/// Reads a whole file of the expected size. The size is checked first, so an oversized file is not
+/// read.
 fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     let cannot = |error: io::Error| format!("can't be read: {error}");
     let length = file.metadata().map_err(cannot)?.len();
@@ -178,7 +177,7 @@ fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     fits(length)?;
     let mut bytes = Vec::new();
     let read_max = match size {
-        // One more byte reveals that the file is too long.
+        // Reading one more byte reveals that the file is too long.
         ExpectedFileSize::AtMost(_) => bytes_max.saturating_add(1),
         ExpectedFileSize::Beginning(_) => bytes_max,
     };
@@ -188,8 +187,8 @@ fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Checks that a name only leads down from its starting point. `a/../b` is refused even if it would
-/// stay inside.
+/// Checks that a name only leads down from its starting point. `a/../b` is refused even though it
+/// would stay inside.
 pub(crate) fn checked_relative(name: &str) -> Result<&Path, Status> {
     let path = Path::new(name);
     let goes_down = path.components().all(|part| matches!(part, Component::Normal(_)));

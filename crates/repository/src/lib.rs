@@ -1,4 +1,4 @@
-//! Model repositories on disk: their models, and safe access to the models' files.
+//! Model repositories on disk: finding their models, and safe access to the models' files.
 //!
 //! ```text
 //! REPOSITORY/MODEL/config.pbtxt
@@ -7,23 +7,23 @@
 //! ```
 //!
 //! Open `repository.rs` first. [`Repository::scan`] reads all models and [`Repository::find`] those
-//! of one name, each with the [`ModificationTimes`](galatea_policy::ModificationTimes) of its
-//! files. [`Scan`], [`Lookup`] and [`ModelSource`] are the types of their results, which the engine
-//! uses too. [`Repository::register`] adds a repository and may map other names to its directories;
-//! [`Repository::with_namespaces`] allows models of the same name in several repositories.
-//! [`Overlays`] makes models from files that come with a load request, and [`LinkedRepository`]
+//! with one name, each with the [`ModificationTimes`](galatea_policy::ModificationTimes) of its
+//! files. [`Scan`], [`Lookup`] and [`ModelSource`] are the result types, which the engine also
+//! uses. [`Repository::register`] adds a repository and may map other names to its directories;
+//! [`Repository::with_namespaces`] allows models with the same name in several repositories.
+//! [`Overlays`] creates models from files that come with a load request, and [`LinkedRepository`]
 //! from files outside any repository. [`versions_to_load`] applies a version policy, and a
 //! [`VersionDirectory`] lets a backend find its files.
 //!
-//! A repository may also be in an object store, as `s3://bucket/path`: see `remote/mod.rs`.
+//! A repository may also be in an object store, such as `s3://bucket/path`: see `remote/mod.rs`.
 //!
 //! This crate interprets no configuration, doesn't decide what a model needs, and doesn't
 //! watch for changes.
 //!
 //! # Paths
 //!
-//! Files are opened relative to the handle of a directory, and paths are never compared as text.
-//! Names from a configuration lead down and may not even contain `..`. An operator's links in a
+//! Files are opened relative to a directory handle, and paths are never compared as text. Names
+//! from a configuration may only lead down and may not even contain `..`. An operator's links in a
 //! repository are followed anywhere, unless [`ScanOptions`] forbid them; in a directory with a
 //! client's files, the kernel refuses a path that leads out. Directories are reopened for each scan
 //! and each load: a repository may be replaced while the server runs.

@@ -1,4 +1,4 @@
-//! Modification times of a model's files.
+//! The modification times of a model's files.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -16,7 +16,7 @@ const NS_PER_S: i64 = 1_000_000_000;
 /// The times of everything in a model's directory.
 ///
 /// As in Triton, an entry that can't be examined counts as never changed, and a link counts as its
-/// target. Directories that the walk doesn't enter count with their own times.
+/// target. Directories that the walk doesn't enter contribute their own times.
 pub(crate) struct DirectoryTimes {
     own: i64,
     entries: Vec<(OsString, i64)>,
@@ -37,7 +37,8 @@ impl DirectoryTimes {
         Self { own: changed_ns(&own.status), entries, is_cut: walk.is_cut() }
     }
 
-    /// Converts these times to the model's. `config` is the entry that holds the configuration.
+    /// Converts these times to the model's times. `config` is the entry that contains the
+    /// configuration.
     pub(crate) fn into_model_times(self, config: Option<&OsStr>) -> ModificationTimes {
         let mut modified = ModificationTimes { newest: self.own, ..ModificationTimes::default() };
         for (name, newest) in self.entries {
@@ -54,8 +55,8 @@ impl DirectoryTimes {
     }
 }
 
-/// The fingerprints of a version's files and of the files beside the versions, sorted by
-/// path. `None` if a file can't be examined, a directory isn't entered, or a file was changed too
+/// The fingerprints of a version's files and of the files next to the versions, sorted by path.
+/// `None` if a file can't be examined, a directory isn't entered, or a file was changed too
 /// recently for its time to identify its content.
 pub(crate) fn file_fingerprints(
     directory: &ModelDirectory,
@@ -118,8 +119,8 @@ fn newest(walk: &mut DirectoryWalk, inside: &Path, entered: &mut EnteredDirector
     }
 }
 
-/// As in Triton, the time at which the file was moved into place counts too: a directory that
-/// replaces another one may be older.
+/// The time of the last change. As in Triton, the time at which the file was moved into place also
+/// counts, because a directory that replaces another may be older.
 fn changed_ns(status: &Stat) -> i64 {
     let ns = i64::try_from(status.st_ctime_nsec).unwrap_or_default();
     let changed = status.st_ctime.saturating_mul(NS_PER_S).saturating_add(ns);

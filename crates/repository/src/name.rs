@@ -1,10 +1,9 @@
-//! The names that a model may have.
+//! Valid model names.
 
 use galatea_gate::text::bounded;
 use thiserror::Error;
 
-/// The maximum length of a model's name, in bytes: the longest name of a directory on
-/// Linux.
+/// The maximum length of a model name, in bytes: the maximum length of a directory name on Linux.
 pub const MODEL_NAME_BYTES_MAX: usize = 255;
 
 /// An invalid model name.
@@ -15,13 +14,13 @@ pub struct InvalidName {
     reason: &'static str,
 }
 
-/// Checks the name of a model in a repository: one component of a path that can be shown on one
-/// line.
+/// Checks the name of a model in a repository: it must be a single path component that can be shown
+/// on one line.
 ///
 /// # Errors
 ///
-/// If it is empty, `.` or `..` (even with surrounding blanks), is longer than 255 bytes, or
-/// contains `/` or a control character.
+/// Returns an error if the name is empty, `.` or `..` (even with surrounding blanks), is longer
+/// than 255 bytes, or contains `/` or a control character.
 pub fn check_model_name(name: &str) -> Result<(), InvalidName> {
     let refuse = |reason| Err(InvalidName { name: name.to_owned(), reason });
     if name.len() > MODEL_NAME_BYTES_MAX {
@@ -42,12 +41,12 @@ pub fn check_model_name(name: &str) -> Result<(), InvalidName> {
     Ok(())
 }
 
-/// Checks the name of a model whose files a client sends. No directory has that name yet, so it can
-/// be held to a stricter rule that keeps names from looking alike.
+/// Checks the name of a model whose files a client sends. No directory has that name yet, so a
+/// stricter rule can apply, which prevents names that look alike.
 ///
 /// # Errors
 ///
-/// As with [`check_model_name`], and if it begins or ends with a blank.
+/// Same as [`check_model_name`]; in addition, the name must not begin or end with a blank.
 pub fn check_new_model_name(name: &str) -> Result<(), InvalidName> {
     check_model_name(name)?;
     let refuse = |reason| Err(InvalidName { name: name.to_owned(), reason });

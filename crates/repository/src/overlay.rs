@@ -1,7 +1,7 @@
 //! Models whose files come with their load request.
 //!
-//! Backends open files by path, so the files are written to a directory of their own. Only this
-//! user can enter it, and it is removed when the last user of the model is dropped.
+//! Backends open files by path, so the files are written to a separate directory. Only this user
+//! can enter it, and it is removed when the last user of the model is dropped.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::directory::ModelDirectory;
 use crate::source::{CONFIG_FILE, ModelSource};
 use crate::temporary::TemporaryDirectories;
 
-/// Makes models from files in memory.
+/// A factory for models whose files are in memory.
 #[derive(Debug)]
 pub struct Overlays {
     directories: TemporaryDirectories,
@@ -30,13 +30,13 @@ impl Overlays {
         Self { directories: TemporaryDirectories::new(parent.into()) }
     }
 
-    /// A model that consists of these files, given by their paths in its directory. Its
-    /// configuration is not read from them; the text is a file that backends may read.
+    /// Creates a model from these files, keyed by path in the model's directory. Its configuration
+    /// is not read from them; the text is a file that backends may read.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if a path leads out of the directory or goes through a
-    /// file, `Internal` if a file can't be written.
+    /// Returns `InvalidArgument` if a path leads out of the directory or goes through a file, and
+    /// `Internal` if a file can't be written.
     pub fn model(
         &self,
         name: &str,
@@ -61,8 +61,8 @@ impl Overlays {
     }
 }
 
-/// Resolves a client's path relative to the model's directory: `/a` is `a`, and `a/../b` is `b`. As
-/// there are no links, the file system need not be consulted.
+/// Resolves a client's path relative to the model's directory: `/a` becomes `a`, and `a/../b`
+/// becomes `b`. There are no links, so the file system need not be consulted.
 fn inside(path: &str) -> Result<PathBuf, Status> {
     let refused = || {
         Status::invalid_argument(format!(
@@ -85,8 +85,8 @@ fn inside(path: &str) -> Result<PathBuf, Status> {
     Ok(inside)
 }
 
-/// Writes a file. Each directory on its path is created or opened in the one before it,
-/// without following links.
+/// Writes a file. Each directory on its path is created or opened within its parent, without
+/// following links.
 fn write(root: &OwnedFd, path: &Path, content: &[u8]) -> io::Result<()> {
     let Some(name) = path.file_name() else { return Err(io::Error::other("it has no name")) };
     let mut reached: Option<OwnedFd> = None;

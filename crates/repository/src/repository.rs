@@ -15,26 +15,26 @@ use crate::roots::{ModelLocation, RegisterError, Roots};
 use crate::scan::{ListedModel, Lookup, Scan, ScanProblem};
 use crate::source::{ModelSource, ScanOptions};
 
-/// Model repositories, searched in the order of their paths. Each scan or lookup sees the set of
-/// repositories at the start of the call.
+/// Model repositories, searched in path order. Each scan or lookup sees the set of repositories
+/// that exists at the start of the call.
 #[derive(Debug, Default)]
 pub struct Repository {
     roots: Lock<Arc<Roots>>,
     /// Opens repositories in object stores.
     connector: Option<Arc<dyn RemoteConnector>>,
-    /// True if several repositories may have models of the same name.
+    /// True if several repositories may have models with the same name.
     has_namespaces: bool,
 }
 
-/// The namespace and the name of a model.
+/// A model's namespace and name.
 type QualifiedName = (Option<Arc<str>>, String);
 
 impl Repository {
-    /// Opens the directories. The same path given twice counts once.
+    /// Opens the directories. A repeated path counts only once.
     ///
     /// # Errors
     ///
-    /// If one of them is in an object store, or can't be opened.
+    /// Returns an error if any of them is in an object store or can't be opened.
     pub fn open<P: Into<PathBuf>>(
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, RepositoryError> {
@@ -45,7 +45,7 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// If one of them can't be opened.
+    /// Returns an error if any of them can't be opened.
     pub fn open_with<P: Into<PathBuf>>(
         paths: impl IntoIterator<Item = P>,
         connector: Option<Arc<dyn RemoteConnector>>,
@@ -59,20 +59,20 @@ impl Repository {
         Ok(Self { roots: Lock::new(Arc::new(roots)), connector, has_namespaces: false })
     }
 
-    /// Makes each repository a namespace of its own, so that several may have models of the same
-    /// name. The name of a namespace is the repository's path as given.
+    /// Makes each repository a separate namespace, so that several may have models with the same
+    /// name. A namespace's name is the repository's path as specified.
     #[must_use]
     pub fn with_namespaces(self) -> Self {
         Self { has_namespaces: true, ..self }
     }
 
-    /// Adds a repository. `names` are pairs of a directory and the name that its model gets instead
-    /// of the directory's. A directory may have several names.
+    /// Adds a repository. `names` contains pairs of a directory and the name that its model gets in
+    /// place of the directory's. A directory may have several names.
     ///
     /// # Errors
     ///
-    /// If the repository can't be opened or is already registered, or if a name is taken or
-    /// invalid.
+    /// Returns an error if the repository can't be opened or is already registered, or if a name is
+    /// taken or invalid.
     pub fn register(
         &self,
         path: impl Into<PathBuf>,
@@ -99,7 +99,7 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// If it isn't registered.
+    /// Returns an error if the repository isn't registered.
     pub fn unregister(&self, path: impl AsRef<Path>) -> Result<(), RegisterError> {
         self.change(|roots| roots.unregister(path.as_ref()))
     }
@@ -116,8 +116,8 @@ impl Repository {
         self.has_namespaces.then(|| Arc::from(""))
     }
 
-    /// The sorted names of the models of all repositories. Invalid names are listed too, escaped.
-    /// Repositories that can't be listed are left out.
+    /// The sorted names of the models in all repositories. Invalid names are included in escaped
+    /// form. Repositories that can't be listed are left out.
     #[must_use]
     pub fn names(&self) -> Vec<ListedModel> {
         let mut counts: BTreeMap<QualifiedName, usize> = BTreeMap::new();
@@ -140,7 +140,7 @@ impl Repository {
         counts.into_iter().map(listed).collect()
     }
 
-    /// Looks up the models of one name. The name may be any text.
+    /// Looks up the models with one name. The name may be any string.
     #[must_use]
     pub fn find(&self, name: &str, options: &ScanOptions) -> Lookup {
         let problem =
@@ -174,7 +174,7 @@ impl Repository {
         })
     }
 
-    /// Reads the models of all repositories.
+    /// Reads the models in all repositories.
     #[must_use]
     pub fn scan(&self, options: &ScanOptions) -> Scan {
         let mut scan = Scan::default();
@@ -208,7 +208,7 @@ impl Repository {
         scan
     }
 
-    /// The models in the directories of a repository. Invalid names are reported as problems.
+    /// The models in a repository's directories. Invalid names are reported as problems.
     fn locations(
         &self,
         roots: &Roots,
@@ -252,7 +252,8 @@ impl Repository {
         })
     }
 
-    /// Returns true unless namespaces are on and the id of a model of this name would be ambiguous.
+    /// Returns true unless namespaces are on and the id of a model with this name would be
+    /// ambiguous.
     fn allows(&self, name: &str) -> bool {
         !self.has_namespaces || can_have_namespace(name)
     }

@@ -17,18 +17,18 @@ use crate::remote::{FoundModel, RemoteConnector, RemoteError, RemoteRoot, is_rem
 /// A reason why a repository can't be used at all.
 #[derive(Debug, Error)]
 pub enum RepositoryError {
-    /// It is in an object store, and no connector is available.
+    /// The repository is in an object store, and no connector is available.
     #[error("model repository '{path}' is in an object store, which can't be opened here")]
     Unreachable {
         /// The address.
         path: String,
     },
-    /// It is in an object store that can't be listed.
+    /// The repository is in an object store that can't be listed.
     #[error("{reason}")]
     Remote {
         /// The address.
         path: String,
-        /// The reason, in Triton's words where it has any.
+        /// The reason, in Triton's words if Triton has any.
         reason: String,
     },
     /// Nothing exists at the path, in Triton's words.
@@ -37,7 +37,7 @@ pub enum RepositoryError {
         /// The path.
         path: String,
     },
-    /// It is not a directory, in Triton's words.
+    /// The path is not a directory, in Triton's words.
     #[error("repository path is not a valid directory")]
     NotDirectory {
         /// The path.
@@ -59,22 +59,22 @@ enum RootPlace {
     Remote(RemoteRoot),
 }
 
-/// The entries of a repository's directory that are, or may be, directories of models.
+/// The entries of a repository's directory that are, or may be, model directories.
 #[derive(Default)]
 pub(crate) struct RootListing {
     pub(crate) names: Vec<String>,
-    /// Escaped invalid names, and the reasons why they are invalid.
+    /// The invalid names, escaped, and the reasons why they are invalid.
     pub(crate) invalid: Vec<(String, String)>,
-    /// The models of an object store that were read along with the listing, by directory.
+    /// The models in an object store that were read along with the listing, by directory.
     pub(crate) found: BTreeMap<String, Result<FoundModel, String>>,
 }
 
 /// The depth to which an object store is read when it is listed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListingDepth {
-    /// The names of models.
+    /// Only the models' names.
     Names,
-    /// Also their objects, and the files outside their versions.
+    /// Also the models' objects, and the files outside their versions.
     Models,
 }
 
@@ -148,7 +148,7 @@ impl Root {
         Ok(listing)
     }
 
-    /// A model of an object store; `None` in a local repository.
+    /// A model in an object store; `None` for a local repository.
     pub(crate) fn remote_model(&self, folder: &str) -> Option<Result<FoundModel, String>> {
         match &self.place {
             RootPlace::Local => None,
@@ -156,11 +156,11 @@ impl Root {
         }
     }
 
-    /// The directory of a model.
+    /// Opens the directory of a model.
     ///
     /// # Errors
     ///
-    /// The reason why it can't be opened, for messages.
+    /// Returns the reason why it can't be opened, for messages.
     pub(crate) fn model_directory(
         &self,
         name: &str,
@@ -189,8 +189,8 @@ impl RootListing {
     }
 }
 
-/// Returns true if an entry is certainly not a directory, such as a text file beside the models. An
-/// entry that can't be examined may be a directory.
+/// Returns true if an entry is certainly not a directory, such as a text file next to the models.
+/// An entry that can't be examined may be a directory.
 fn is_other_file(root: &OwnedFd, entry: &OsStr) -> bool {
     let status = rustix::fs::statat(root, entry, AtFlags::empty());
     status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) != FileType::Directory)

@@ -1,8 +1,8 @@
-//! The repositories of a server, and the names of the models in their directories.
+//! A server's repositories, and the names of the models in their directories.
 //!
-//! A model has its directory's name, unless registration of the repository mapped other names to
-//! the directory. A mapped name takes precedence over directories of that name in any repository. A
-//! directory with mapped names is not known by its own name.
+//! A model has its directory's name, unless the repository was registered with other names for the
+//! directory. A mapped name takes precedence over directories with that name in any repository. A
+//! directory with mapped names can't be addressed by its own name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::name::check_model_name;
 use crate::remote::FoundModel;
 use crate::root::Root;
 
-/// A reason why a repository can't be registered or unregistered. The texts are Triton's where
+/// A reason why a repository can't be registered or unregistered. The messages are Triton's where
 /// Triton has any.
 #[derive(Debug, Error)]
 pub enum RegisterError {
@@ -24,7 +24,7 @@ pub enum RegisterError {
         /// The path.
         path: String,
     },
-    /// It is in an object store that can't be opened.
+    /// The repository is in an object store that can't be opened.
     #[error("failed to register '{path}', repository not found: {reason}")]
     Remote {
         /// The address.
@@ -32,7 +32,7 @@ pub enum RegisterError {
         /// The reason.
         reason: String,
     },
-    /// It is already registered.
+    /// The repository is already registered.
     #[error("model repository '{path}' has already been registered")]
     AlreadyRegistered {
         /// The path.
@@ -44,7 +44,7 @@ pub enum RegisterError {
         /// The name.
         name: String,
     },
-    /// No directory, or no model, can have this name.
+    /// No directory or model can have this name.
     #[error("failed to register '{path}', {reason}")]
     InvalidName {
         /// The path.
@@ -52,7 +52,7 @@ pub enum RegisterError {
         /// The mistake in the name.
         reason: String,
     },
-    /// It is not registered.
+    /// The repository is not registered.
     #[error("failed to unregister '{path}', repository not found")]
     NotRegistered {
         /// The path.
@@ -63,9 +63,9 @@ pub enum RegisterError {
 /// The repositories at one point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
-    /// The repositories, sorted by path, the order in which they are searched.
+    /// The repositories, sorted by path, which is also the search order.
     list: Vec<Arc<Root>>,
-    /// Directories by the names that registration mapped to them.
+    /// The directories, by the names that registration mapped to them.
     mappings: BTreeMap<String, MappedDirectory>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct ModelLocation {
     pub(crate) name: String,
     /// True if registration mapped the name to the directory.
     pub(crate) is_mapped: bool,
-    /// The model of an object store, if it has already been read.
+    /// The model in an object store, if it has already been read.
     pub(crate) found: Option<Result<FoundModel, String>>,
 }
 
@@ -96,7 +96,7 @@ impl Roots {
         self.list.iter()
     }
 
-    /// Adds a repository. `names` are pairs of a directory and a name for its model.
+    /// Adds a repository. `names` contains pairs of a directory and its model's name.
     pub(crate) fn register(
         &mut self,
         root: Root,
@@ -158,8 +158,8 @@ impl Roots {
         self.list.iter().filter(has_it).map(|root| unmapped(root, name)).collect()
     }
 
-    /// The models that a directory holds: one for each name that is mapped to it, otherwise one
-    /// with its own name, unless that is mapped to another directory.
+    /// The models in a directory: one for each name mapped to it, or else one with the directory's
+    /// name, unless that name is mapped to another directory.
     pub(crate) fn models_of(&self, root: &Arc<Root>, directory: &str) -> Vec<ModelLocation> {
         let mapped: Vec<ModelLocation> = self.mappings_to(root, directory).collect();
         if !mapped.is_empty() || self.is_mapped(directory) {

@@ -1,7 +1,7 @@
-//! The contents of repositories, as a scan or a lookup reports them.
+//! Repository contents, as reported by a scan or a lookup.
 //!
 //! The types are generic over the model, because a reader of the same repositories may know more
-//! about a model than its directory tells: a server's catalog adds the definition of a model.
+//! about a model than its directory reveals: a server's catalog adds the model's definition.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub enum Lookup<M = ModelSource> {
     Problem(ScanProblem),
 }
 
-/// A reason why a model can't be loaded, or a repository can't be listed.
+/// A reason why a model can't be loaded or a repository can't be listed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ScanProblem {
     /// A repository can't be listed.
@@ -46,7 +46,7 @@ pub enum ScanProblem {
         /// The name of the models.
         name: String,
     },
-    /// The directory of a model can't be read.
+    /// A model's directory can't be read.
     #[error("failed to poll model '{name}': {reason}")]
     Model {
         /// The model's name or, with namespaces, its id. An invalid name is escaped.
@@ -63,8 +63,7 @@ pub struct ListedModel {
     pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: String,
-    /// True if several repositories have a model with this name, so that none of them can be
-    /// loaded.
+    /// True if several repositories have a model with this name, so none of them can be loaded.
     pub is_duplicate: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The model in a directory: its configuration file, its versions and their files.
+//! Reads the model in a directory: its configuration file, its versions and their files.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,14 +17,14 @@ use crate::root::Root;
 use crate::version::version_number;
 use crate::walk::ENTRIES_MAX;
 
-/// The maximum size of a configuration, in bytes. A longer one is a mistake, and not worth the
-/// memory.
+/// The maximum size of a configuration, in bytes. A longer configuration is a mistake and not worth
+/// the memory.
 const CONFIG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 pub(crate) const CONFIG_FILE: &str = "config.pbtxt";
 const CONFIG_FOLDER: &str = "configs";
 
-/// Directories of a model that are not versions. The log doesn't mention them.
+/// Model subdirectories that are not versions. The log doesn't mention them.
 const OTHER_FOLDERS: [&str; 3] = ["warmup", "initial_state", CONFIG_FOLDER];
 
 /// Options for reading a model's directory.
@@ -40,12 +40,13 @@ pub struct ScanOptions {
 /// A model found by a scan.
 #[derive(Clone, Debug)]
 pub struct ModelSource {
-    /// The model's name: its directory's, or the one that registration mapped to the
+    /// The model's name: the directory's name, or the name that registration mapped to the
     /// directory.
     pub name: String,
     /// The model's namespace, if namespaces are on.
     pub namespace: Option<Arc<str>>,
-    /// True if registration gave the model its name; the name in its configuration is then ignored.
+    /// True if registration gave the model its name, in which case the name in its configuration is
+    /// ignored.
     pub is_mapped: bool,
     /// The model's directory.
     pub directory: ModelDirectory,
@@ -59,12 +60,12 @@ pub struct ModelSource {
     pub modified: ModificationTimes,
 }
 
-/// A configuration file that was read.
+/// A configuration file and its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFile {
     /// The file's path, for messages.
     pub path: PathBuf,
-    /// The file's content.
+    /// The file's contents.
     pub text: String,
 }
 
@@ -73,18 +74,17 @@ pub struct ConfigFile {
 pub struct VersionSource {
     /// The version's number.
     pub number: i64,
-    /// The sorted names of its files and directories. Names that aren't UTF-8 are left out: no
-    /// configuration could refer to them.
+    /// The sorted names of the version's files and directories. Names that aren't UTF-8 are left
+    /// out, because no configuration could refer to them.
     pub files: Vec<String>,
 }
 
 impl ModelSource {
-    /// The model in a directory outside the repositories, which a repository agent
-    /// named.
+    /// Reads the model in a directory outside the repositories, which a repository agent specified.
     ///
     /// # Errors
     ///
-    /// A description of the part that can't be read.
+    /// Returns a description of the part that can't be read.
     pub fn at(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
         let directory = ModelDirectory::new(path.to_owned(), options.symlinks);
         directory.open().map_err(|error| format!("can't open '{}': {error}", path.display()))?;
@@ -92,11 +92,10 @@ impl ModelSource {
         Ok(Self { config, ..Self::without_config(name, directory)? })
     }
 
-    /// The model in this directory of a repository.
+    /// Reads the model in this directory of a repository.
     pub(crate) fn read(root: &Root, name: &str, options: &ScanOptions) -> Result<Self, String> {
         let directory = root.model_directory(name, options.symlinks)?;
-        // The times are read first, so that a file that changes while it is read counts as newer
-        // later.
+        // Read the times first, so that a file that changes while it is read counts as newer later.
         let times = DirectoryTimes::read(&directory);
         let config = read_config(&directory, options)?;
         let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
@@ -113,8 +112,8 @@ impl ModelSource {
         Ok(source)
     }
 
-    /// The model of an object store. Its versions come from the listing, because their files have
-    /// not been copied yet.
+    /// Reads a model from an object store. Its versions come from the listing, because their files
+    /// have not been copied yet.
     pub(crate) fn of_copy(
         name: &str,
         found: FoundModel,
@@ -140,7 +139,7 @@ impl ModelSource {
         Ok(source)
     }
 
-    /// The model in this directory, without its configuration.
+    /// Reads the model in this directory, without its configuration.
     pub(crate) fn without_config(name: &str, directory: ModelDirectory) -> Result<Self, String> {
         let mut source = Self::empty(name, directory);
         source.read_versions()?;
@@ -176,7 +175,8 @@ impl ModelSource {
         Ok(())
     }
 
-    /// Adds the version in a directory of the model, or notes that it is not a version.
+    /// Adds the version in one of the model's directories, or notes that the directory is not a
+    /// version.
     fn add_single_version_model(
         &mut self,
         name: &str,
@@ -199,8 +199,8 @@ fn is_directory(model: &ModelDirectory, name: &str) -> Result<bool, String> {
     let kind = located.and_then(|handle| Ok(beneath::file_type(&handle)?));
     match (kind, version_number(name)) {
         (Ok(kind), _) => Ok(kind == FileType::Directory),
-        // A broken link with a version's name is an error of the model. Other broken
-        // links don't matter.
+        // A broken link with a version's name makes the model invalid. Other broken links are
+        // ignored.
         (Err(error), Ok(_)) => Err(describe(model, Path::new(name), error)),
         (Err(_), Err(_)) => Ok(false),
     }

@@ -24,12 +24,12 @@ impl Drop for TemporaryDirectory {
     }
 }
 
-/// Makes directories that only this user can enter.
+/// A factory for directories that only this user can enter.
 #[derive(Debug)]
 pub(crate) struct TemporaryDirectories {
     parent: PathBuf,
     next: AtomicU64,
-    /// Turns numbers into names, differently in each process.
+    /// The hasher state that turns numbers into names, differently in each process.
     names: RandomState,
 }
 

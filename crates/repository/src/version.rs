@@ -1,4 +1,4 @@
-//! Versions of a model: the names of their directories, and the selection by a policy.
+//! Model versions: their directory names and their selection by a policy.
 
 use galatea_config::VersionPolicy;
 
@@ -7,7 +7,7 @@ use galatea_config::VersionPolicy;
 pub struct VersionSelection {
     /// The versions to load, ascending.
     pub load: Vec<i64>,
-    /// Versions that the policy names but that don't exist, in the policy's order.
+    /// Versions that the policy lists but that don't exist, in policy order.
     pub missing: Vec<i64>,
 }
 
@@ -37,7 +37,7 @@ fn select_specific(versions: &[i64], sorted: &[i64]) -> VersionSelection {
     VersionSelection { load, missing }
 }
 
-/// The number in the name of a version's directory: digits without leading zeros.
+/// Parses the version number in a directory name: digits without leading zeros.
 pub(crate) fn version_number(name: &str) -> Result<i64, &'static str> {
     if !name.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("which is not a number");

@@ -1,4 +1,4 @@
-//! The directory of one version, for its backend.
+//! The directory of one model version, as seen by its backend.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use galatea_infer::Status;
 use crate::directory::ModelDirectory;
 use crate::modification::file_fingerprints;
 
-/// The directory within a model's directory that holds the initial states of its sequences.
+/// The subdirectory of a model's directory that contains initial-state files.
 const INITIAL_STATE_DIRECTORY: &str = "initial_state";
 
-/// The directory within a model's directory that holds the data of warmup samples.
+/// The subdirectory of a model's directory that contains warmup data.
 const WARMUP_DIRECTORY: &str = "warmup";
 
 /// The directory of one version of a model.
@@ -24,7 +24,7 @@ pub struct VersionDirectory {
 }
 
 impl ModelDirectory {
-    /// The directory of one of the model's versions.
+    /// Refers to the directory of one of the model's versions.
     #[must_use]
     pub fn version(&self, version: i64) -> VersionDirectory {
         let name = PathBuf::from(version.to_string());
@@ -53,7 +53,7 @@ impl ModelFiles for VersionDirectory {
         self.model.fetch()
     }
 
-    /// The file is checked now and opened by its path later. A process that can change the
+    /// Resolves and checks a file that is opened by path later. A process that can change the
     /// repository in between could put any file there anyway.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         self.model.resolve_in(&self.name, name)
@@ -122,7 +122,7 @@ mod tests {
         check(&version, "folder", Ok("folder"));
         check(&version, "folder/part", Ok("folder/part"));
         check(&version, "shared", Ok("shared"));
-        // The operator made these links.
+        // The operator created these links.
         check(&version, "outside", Ok("outside"));
         check(&version, "absolute", Ok("absolute"));
         check(&version, "../2/model.onnx", Err(Code::InvalidArgument));

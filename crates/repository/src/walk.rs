@@ -1,8 +1,8 @@
 //! A walk over everything in a model's directory, which terminates wherever links lead.
 //!
 //! A link is followed as if its target were in its place. The walk does not enter a directory that
-//! this part of it has already entered, a directory that contains the repository, or a file system
-//! in which the kernel shows its own state.
+//! this branch of the walk has already entered, a directory that contains the repository, or a file
+//! system that exposes kernel state.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,17 +16,17 @@ use crate::directory::ModelDirectory;
 
 /// The maximum depth. Deeper directories are not entered.
 const DEPTH_MAX: usize = 64;
-/// The maximum number of files and directories of a model that are examined.
+/// The maximum number of files and directories to examine in a model.
 pub(crate) const ENTRIES_MAX: usize = 1 << 18;
 
-/// Types of file systems whose files are generated on access.
+/// The types of file systems whose files are generated on access.
 const PROC: i64 = 0x9fa0;
 const SYSFS: i64 = 0x6265_6572;
 
 /// A directory by device and inode.
 type Identity = (u64, u64);
 
-/// The directories that a part of a walk has entered.
+/// The directories that one branch of a walk has entered.
 #[derive(Default)]
 pub(crate) struct EnteredDirectories(HashSet<Identity>);
 
@@ -38,11 +38,11 @@ pub(crate) enum VisitResult {
     Directory(Directory),
     /// A directory that must not be entered.
     NotEntered(Stat),
-    /// Nothing: it can't be examined, or the limit has been reached.
+    /// Nothing: the path can't be examined, or the limit has been reached.
     Nothing,
 }
 
-/// A directory with the names in it.
+/// A directory and the names in it.
 pub(crate) struct Directory {
     pub(crate) status: Stat,
     pub(crate) entries: Vec<OsString>,
@@ -51,7 +51,7 @@ pub(crate) struct Directory {
 /// A walk through a model's directory.
 pub(crate) struct DirectoryWalk {
     directory: OpenDirectory,
-    /// The model's directory, and those that contain the repository.
+    /// The model's directory and the directories that contain the repository.
     above: HashSet<Identity>,
     /// True if the model's directory itself contains the repository.
     is_above: bool,
@@ -59,7 +59,7 @@ pub(crate) struct DirectoryWalk {
 }
 
 impl DirectoryWalk {
-    /// Begins at the directory itself. Returns `None` if it can't be examined.
+    /// Begins at the model's directory. Returns `None` if the directory can't be examined.
     pub(crate) fn begin(directory: &ModelDirectory) -> Option<(Self, Directory)> {
         let opened = directory.open().ok()?;
         let handle = opened.locate(Path::new("")).ok()?;
@@ -128,7 +128,7 @@ mod tests {
     use crate::beneath::Symlinks;
     use crate::testing::ScratchDirectory;
 
-    /// Walks through a whole model, and returns the visited names.
+    /// Walks through a whole model and returns the visited names.
     fn visited(scratch: &ScratchDirectory, model: &str) -> Vec<String> {
         let directory = ModelDirectory::new(scratch.path().join(model), Symlinks::Followed);
         let (mut walk, own) = DirectoryWalk::begin(&directory).unwrap();

@@ -1,4 +1,4 @@
-//! Parses tokens into a message, by its descriptor.
+//! Parses tokens into a message according to its descriptor.
 
 mod recovery;
 mod values;
@@ -14,7 +14,7 @@ use galatea_config_message::nearest;
 use galatea_config_message::{BoundedText, DIAGNOSTICS_MAX, Diagnostic};
 use galatea_config_message::{SourceText, Span, Spans};
 
-/// The message of a file, the positions of its fields, and its errors.
+/// The message in a file, the positions of its fields, and its errors.
 pub(super) struct ParsedMessage {
     pub(super) message: DynamicMessage,
     pub(super) spans: Spans,
@@ -23,8 +23,8 @@ pub(super) struct ParsedMessage {
 
 /// Parses a whole file as one message.
 ///
-/// Messages nest no deeper than the schema, which is not recursive. Unknown fields are
-/// skipped without recursion. The input therefore can't exhaust the stack.
+/// Messages nest no deeper than the schema, which is not recursive, and unknown fields are skipped
+/// without recursion. The input therefore can't exhaust the stack.
 pub(super) fn parse(source: &SourceText, descriptor: &'static MessageDescriptor) -> ParsedMessage {
     let mut lexer = Lexer::new(source.text());
     let mut parser = Parser {
@@ -48,13 +48,13 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     /// The next two tokens.
     next: [Token; 2],
-    /// The end of the token before them.
+    /// The end of the preceding token.
     previous_end: usize,
     spans: Spans,
     diagnostics: Vec<Diagnostic>,
-    /// The type of the whole file.
+    /// The message type of the whole file.
     root: &'static MessageDescriptor,
-    /// The starts of unterminated strings, which are reported already.
+    /// The starts of unterminated strings, which have already been reported.
     unterminated: BTreeSet<usize>,
     messages: MessageCount,
 }
@@ -90,7 +90,7 @@ impl<'a> Parser<'a> {
         token.clone()
     }
 
-    /// The token behind the next one.
+    /// The token after the next one.
     fn second(&self) -> Token {
         let [_, token] = &self.next;
         token.clone()
@@ -151,7 +151,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// No further error is kept.
+    /// Returns true if no further errors will be kept.
     const fn is_full(&self) -> bool {
         self.diagnostics.len() >= DIAGNOSTICS_MAX
     }
@@ -232,7 +232,7 @@ impl<'a> Parser<'a> {
         self.advance();
     }
 
-    /// Skips `[package.extension]` or `[type.host/name]` in place of a field's name.
+    /// Skips `[package.extension]` or `[type.host/name]` in place of a field name.
     fn extension(&mut self, path: &str) {
         let start = self.token().span.start;
         self.skip_brackets();
@@ -282,7 +282,7 @@ impl<'a> Parser<'a> {
         let name = self.text(token);
         let suggestion = nearest(name, descriptor.names());
         let mut message = format!("unknown field '{}' in {}", short(name), owner(descriptor));
-        // A field of the root message: this message was probably not closed.
+        // The name is a field of the root message: this message was probably not closed.
         if suggestion.is_none() && self.root.field(name).is_some() {
             message.push_str(", a '}' may be missing before it");
         }
@@ -296,7 +296,7 @@ impl<'a> Parser<'a> {
         span: &Span,
         path: &str,
     ) {
-        // No `oneof` has the name of a field beside it.
+        // No `oneof` shares its name with a field of the same message.
         let key = field.oneof.unwrap_or_else(|| field.name());
         let Some(first) = partial.set.insert(key, field.name()) else { return };
         let message = if first == field.name() {
@@ -313,7 +313,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The name of a message in a diagnostic; map entries have no name of their own.
+/// The name of a message in a diagnostic. Map entries have no name of their own.
 fn owner(descriptor: &MessageDescriptor) -> &'static str {
     if descriptor.is_map_entry { "an entry of a map" } else { descriptor.name }
 }

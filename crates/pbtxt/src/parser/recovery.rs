@@ -1,4 +1,4 @@
-//! Recovers after an error.
+//! Error recovery.
 
 use super::super::lexer::TokenKind;
 use super::Parser;
@@ -31,7 +31,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips from an opening bracket to its closing one.
+    /// Skips from an opening bracket to the matching closing bracket.
     pub(super) fn skip_brackets(&mut self) {
         let opening = self.token().span;
         let mut depth: usize = 0;
@@ -69,7 +69,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips to a possible start of a field or end of the message.
+    /// Skips to a possible field start or the end of the message.
     pub(super) fn recover(&mut self) {
         if !matches!(self.token().kind, TokenKind::Symbol('{' | '<' | '[')) {
             self.advance();

@@ -1,4 +1,4 @@
-//! Parses the values of fields: messages, scalars, and lists of them.
+//! Parses field values: messages, scalars, and lists of these.
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
 
@@ -28,7 +28,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses one message in its brackets; `false` if there is none.
+    /// Parses one message in brackets. Returns `false` if there is none.
     fn one_message(
         &mut self,
         partial: &mut PartialMessage,
@@ -101,7 +101,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses one scalar; `false` if there is none.
+    /// Parses one scalar. Returns `false` if there is none.
     fn one_scalar(
         &mut self,
         partial: &mut PartialMessage,
@@ -121,7 +121,7 @@ impl<'a> Parser<'a> {
                 let expected = Some(wrong.expected);
                 let element = element_path(path, field, index);
                 self.report(&span, &element, wrong.message, expected, wrong.suggestion);
-                // The list gets a default, so that later elements keep their indexes.
+                // Add a default to the list, so that later elements keep their indexes.
                 if field.arity == Arity::List {
                     store(partial, field, DynamicValue::default_of(kind));
                 }
@@ -131,8 +131,8 @@ impl<'a> Parser<'a> {
         true
     }
 
-    /// Reads the tokens of a scalar. The outer `None` means that there are none, the inner
-    /// one that the scalar is invalid and reported.
+    /// Reads the tokens of a scalar. The outer `None` means that there are no tokens; the inner
+    /// `None` means that the scalar is invalid and has been reported.
     fn scalar_token(
         &mut self,
         kind: FieldKind,
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
                     None
                 }
             },
-            // The next field: the value is missing.
+            // This is the next field, so the value is missing.
             TokenKind::Identifier if !negative && self.starts_field() => {
                 self.unexpected(path, &expectation(kind));
                 return None;
@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
         Some((value, span))
     }
 
-    /// Reads adjacent strings, which form one string.
+    /// Reads adjacent strings, which together form one string.
     fn strings(&mut self, path: &str) -> (Option<ScalarToken<'a>>, Span) {
         let mut bytes = Vec::new();
         let mut is_valid = true;
@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The path of a field's value: of an element if the field has several.
+/// The path of a field's value, or of an element if the field is repeated.
 fn element_path(path: &str, field: &FieldDescriptor, index: usize) -> String {
     match field.arity {
         Arity::One => path.to_owned(),

@@ -1,8 +1,8 @@
-//! Early copies, which begin before a thread waits for them.
+//! Early copies, which begin before any thread waits for them.
 //!
-//! Few threads load models, but a store can serve many requests at a time. So the files of small
-//! models that are about to be loaded are copied while the models wait for a thread. Large ones
-//! gain nothing from it: their parts are read side by side anyway.
+//! Few threads load models, but a store can serve many requests concurrently. The files of small
+//! models that are about to be loaded are therefore copied while the models wait for a thread.
+//! Large models gain nothing from this, because their parts are read in parallel anyway.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,28 +12,28 @@ use galatea_stdx::Lock;
 
 use super::{Download, InFlightCopies};
 
-/// The maximum number of bytes of a repository in a bucket that are copied before a thread
-/// waits for them.
+/// The maximum number of bytes in a bucket repository that are copied before a thread waits for
+/// them.
 ///
-/// They occupy the disk in vain if the models are not loaded after all. With more bytes, the
+/// These bytes waste disk space if the models are not loaded after all. Beyond this size, the
 /// bottleneck is the network, not the number of requests in flight.
 pub(super) const BUCKET_AHEAD_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy that can begin before a thread waits for it.
 pub(super) trait EarlyStart: fmt::Debug + Send + Sync {
-    /// Begins if that is worthwhile and there is room for its bytes. Returns true if nothing is
-    /// left to begin.
+    /// Begins the copy if that is worthwhile and there is room for its bytes. Returns true if
+    /// nothing is left to begin.
     fn begin_early(&self, reserve: &dyn Fn(u64) -> Option<Reservation>) -> bool;
 }
 
-/// The early copies of one repository. At most `BUCKET_AHEAD_BYTES_MAX` bytes of them are not yet
+/// The early copies of one repository. At most `BUCKET_AHEAD_BYTES_MAX` of their bytes are not yet
 /// awaited by a thread; further copies begin when there is room.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AheadQueue(Arc<Lock<AheadState>>);
 
 #[derive(Debug, Default)]
 struct AheadState {
-    /// The copies that wait for room. Models that have been dropped by their turn are skipped.
+    /// The copies that wait for room. Models that are dropped before their turn are skipped.
     waiting: VecDeque<Weak<dyn EarlyStart>>,
     /// The bytes of early copies that no thread has taken over yet.
     byte_size: u64,
@@ -51,7 +51,7 @@ impl AheadQueue {
         loop {
             let next = self.0.lock("take a copy from the queue").waiting.pop_front();
             let Some(next) = next else { return };
-            // Dropping a copy takes this lock, so none is dropped under it.
+            // Dropping a copy takes this lock, so no copy may be dropped while the lock is held.
             let Some(copy) = next.upgrade() else { continue };
             if !copy.begin_early(&|byte_size| self.reserve(byte_size)) {
                 self.0.lock("put a copy back").waiting.push_front(next);
@@ -71,7 +71,7 @@ impl AheadQueue {
     }
 }
 
-/// The room reserved for one copy, returned when this is dropped.
+/// The room reserved for one copy, released on drop.
 #[derive(Debug)]
 pub(super) struct Reservation {
     queue: AheadQueue,

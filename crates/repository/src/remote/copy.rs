@@ -18,9 +18,9 @@ use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
 
 /// A private directory with a model's objects, removed when its last user is dropped.
 ///
-/// All its directories exist from the start. Files outside the versions, such as the configuration,
-/// are copied when the model is found; files in the versions when the first version is loaded. All
-/// versions share the copy.
+/// All of its directories exist from the start. Files outside the versions, such as the
+/// configuration, are copied when the model is found, and files in the versions when the first
+/// version is loaded. All versions share the copy.
 #[derive(Debug)]
 pub(crate) struct ModelCopy {
     /// The address of the model.
@@ -29,16 +29,16 @@ pub(crate) struct ModelCopy {
     folder: String,
     store: Arc<dyn RemoteStore>,
     ahead: AheadQueue,
-    /// Declared before the directory, so that it is dropped first: copies in progress end before
-    /// the directory is removed.
+    /// The early copy. It is declared before the directory so that it is dropped first: copies in
+    /// progress end before the directory is removed.
     early: Lock<EarlyCopy>,
     directory: TemporaryDirectory,
     pub(crate) listing: ModelListing,
-    /// The complete files.
+    /// The files that are complete.
     complete: Lock<BTreeSet<String>>,
-    /// Held while the versions' files are copied, so that others wait for the same files instead of
-    /// copying them too. Under it, only `complete`, `early` and the queue of early copies are
-    /// locked.
+    /// Held while the versions' files are copied, so that other threads wait for the same files
+    /// instead of copying them again. While it is held, only `complete`, `early` and the queue of
+    /// early copies are locked.
     copying: Lock<()>,
 }
 
@@ -51,8 +51,8 @@ pub(super) struct CopySource<'a> {
 }
 
 impl ModelCopy {
-    /// A new copy, which only has the files that did not change since the previous one, as hard
-    /// links.
+    /// Creates a new copy. It contains only the files that are unchanged since the previous copy,
+    /// as hard links.
     pub(super) fn new(
         origin: &CopySource<'_>,
         listing: ModelListing,
@@ -87,7 +87,7 @@ impl ModelCopy {
         Ok(copy)
     }
 
-    /// Returns true if a complete file is unchanged since it was copied: a model may have written
+    /// Returns true if a complete file is unchanged since it was copied. A model may have written
     /// to it.
     fn has_unchanged(&self, path: &str, state: &ObjectState) -> bool {
         let is_complete = self.complete.lock("ask for a file").contains(path);
@@ -108,8 +108,8 @@ impl ModelCopy {
         &self.url
     }
 
-    /// The files to be copied when the model is found: all files outside the versions, and
-    /// libraries in the versions, which may be the model's backend.
+    /// The files to copy when the model is found: all files outside the versions, and libraries in
+    /// the versions, which may be the model's backend.
     pub(super) fn first_downloads(&self) -> Vec<Download> {
         self.downloads(|path| !is_in_version(path) || is_library(path))
     }
@@ -129,7 +129,7 @@ impl ModelCopy {
             .collect()
     }
 
-    /// Records the copied files.
+    /// Records the files that were copied.
     pub(super) fn finish(
         &self,
         downloads: &[Download],
@@ -156,7 +156,7 @@ impl ModelCopy {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if an object has changed since it was listed, otherwise `Internal`.
+    /// Returns `Unavailable` if an object has changed since it was listed, otherwise `Internal`.
     pub(crate) fn fetch(&self) -> Result<(), Status> {
         let fetched = self.fetch_all();
         // The early copy has made room.
@@ -203,7 +203,7 @@ impl EarlyStart for ModelCopy {
         let downloads = self.downloads(|_| true);
         let byte_size = sum_of_bytes(&downloads);
         let beside = BUCKET_AHEAD_BYTES_MAX;
-        // If the disk lacks room for all early copies, models are copied one by one.
+        // If the disk lacks room for all early copies, models are copied one at a time.
         let has_room = || self.store.free_bytes(self.path()).is_none_or(|free| free >= 2 * beside);
         if downloads.is_empty() || byte_size > beside || !has_room() {
             return true;
@@ -222,7 +222,8 @@ pub(super) fn check_space(
     directory: &Path,
 ) -> Result<(), String> {
     let needed = sum_of_bytes(downloads);
-    // If the file system doesn't report its free space, a full disk is noticed when it occurs.
+    // If the file system doesn't report its free space, a full disk is detected only when a write
+    // fails.
     let Some(free) = store.free_bytes(directory) else { return Ok(()) };
     if needed > free {
         let directory = directory.parent().unwrap_or(directory).display();

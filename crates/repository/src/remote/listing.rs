@@ -1,4 +1,4 @@
-//! Assignment of objects to models.
+//! Assigns objects to models.
 //!
 //! A store has no directories: `m/1/model.onnx` is a name. Names become file paths here, so each is
 //! checked: a writer to the bucket must not be able to write elsewhere on this machine.
@@ -11,25 +11,25 @@ use super::{ObjectState, RemoteObject};
 use crate::name::MODEL_NAME_BYTES_MAX;
 use crate::version::version_number;
 
-/// The maximum length of an object's path in the directory of a model, in bytes, as in S3.
+/// The maximum length of an object's path within a model's directory, in bytes, as in S3.
 const BUCKET_PATH_BYTES_MAX: usize = 1024;
-/// The maximum number of directories on that path, each of which is created.
+/// The maximum number of directories in an object's path, each of which is created.
 const BUCKET_PATH_DEPTH_MAX: usize = 32;
-/// The maximum number of bytes of a model in a bucket: a tebibyte, which no machine's memory holds.
-/// Free disk space is checked separately.
+/// The maximum size of a model in a bucket: a tebibyte, more than any machine's memory. Free disk
+/// space is checked separately.
 const BUCKET_MODEL_BYTES_MAX: u64 = 1 << 40;
 
 /// The objects of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModelListing {
-    /// The model's files by their paths in its directory.
+    /// The model's files, by path within its directory.
     pub(crate) files: BTreeMap<String, ObjectState>,
     /// The model's directories, each after its parent.
     pub(crate) directories: BTreeSet<String>,
 }
 
 /// Groups the objects of a repository by model. Objects directly in the repository are ignored,
-/// like files in a local one. Faulty object names make only their own model invalid.
+/// like files in a local repository. An invalid object name invalidates only its own model.
 pub(crate) fn by_model(
     objects: Vec<RemoteObject>,
 ) -> BTreeMap<String, Result<ModelListing, String>> {
@@ -43,7 +43,7 @@ pub(crate) fn by_model(
 }
 
 impl ModelListing {
-    /// Builds the listing of these objects, by their paths in the model's directory.
+    /// Builds the listing of these objects, by path within the model's directory.
     fn new(objects: Vec<(String, ObjectState)>) -> Result<Self, String> {
         let mut listing = Self::default();
         for (path, state) in objects {
@@ -61,8 +61,8 @@ impl ModelListing {
         }
     }
 
-    /// Removes markers: empty objects with directories' names, which tools that show buckets as
-    /// directories create.
+    /// Removes markers: empty objects named like directories, created by tools that present buckets
+    /// as directories.
     fn take_out_markers(&mut self) -> Result<(), String> {
         let (files, directories) = (&self.files, &mut self.directories);
         let is_marker = |path: &String, state: &ObjectState| {
@@ -93,7 +93,7 @@ impl ModelListing {
     }
 }
 
-/// Returns true if a file is in the directory of a version.
+/// Returns true if a file is in a version's directory.
 pub(crate) fn is_in_version(path: &str) -> bool {
     path.split_once('/').is_some_and(|(first, _)| version_number(first).is_ok())
 }

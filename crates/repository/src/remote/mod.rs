@@ -1,18 +1,18 @@
-//! Model repositories that aren't directories of this machine, such as buckets.
+//! Model repositories that aren't directories on this machine, such as buckets.
 //!
 //! An object store is listed, and a model's objects are copied into a private directory, where
-//! backends find them like the files of a local repository:
+//! backends find them like files in a local repository:
 //!
-//! - `listing.rs` (pure) tells which objects belong to which model, and refuses names that
-//!   would lead out of its directory.
-//! - `stamps.rs` (pure) gives changed objects a newer time, which causes a model to be reloaded.
-//! - `copy.rs` is the copy of one model: unchanged files are shared with the previous copy, and it
-//!   is removed when its last user is dropped.
-//! - `ahead.rs` begins copies of models that wait for a thread to load them.
-//! - `root.rs` combines them for one repository.
+//! - `listing.rs` (pure) determines which objects belong to which model, and refuses names that
+//!   would lead out of the model's directory.
+//! - `stamps.rs` (pure) gives changed objects a newer time, which triggers a reload of the model.
+//! - `copy.rs` manages the copy of one model: unchanged files are shared with the previous copy,
+//!   and the copy is removed when its last user is dropped.
+//! - `ahead.rs` begins to copy models while they wait for a thread to load them.
+//! - `root.rs` combines these parts for one repository.
 //!
-//! Requests to a store are behind [`RemoteStore`]: a call returns when all is done. This code knows
-//! no protocols, credentials or asynchronous functions.
+//! Requests to a store go through [`RemoteStore`], whose calls return when all work is done. This
+//! code deals with no protocols, credentials or asynchronous functions.
 
 mod ahead;
 mod copy;
@@ -31,7 +31,7 @@ use thiserror::Error;
 pub(crate) use copy::ModelCopy;
 pub(crate) use root::{FoundModel, RemoteRoot};
 
-/// The schemes of repositories in object stores, as in Triton.
+/// The URL schemes of repositories in object stores, as in Triton.
 const SCHEMES: [&str; 3] = ["s3://", "gs://", "as://"];
 
 /// Returns true if this is the address of a repository in an object store.
@@ -42,11 +42,11 @@ pub fn is_remote(path: &str) -> bool {
 
 /// Opens repositories in object stores.
 pub trait RemoteConnector: fmt::Debug + Send + Sync {
-    /// Opens a repository, and checks that it can be listed.
+    /// Opens a repository and checks that it can be listed.
     ///
     /// # Errors
     ///
-    /// The reason why it can't be listed, in Triton's words where it has any.
+    /// Returns the reason why the repository can't be listed, in Triton's words if Triton has any.
     fn connect(&self, url: &str) -> Result<RemoteRepository, RemoteError>;
 }
 
@@ -55,7 +55,7 @@ pub trait RemoteConnector: fmt::Debug + Send + Sync {
 pub struct RemoteRepository {
     /// The repository's objects.
     pub store: Arc<dyn RemoteStore>,
-    /// The directory in which copies of its models are made.
+    /// The directory for copies of the repository's models.
     pub copies: PathBuf,
 }
 
@@ -67,17 +67,18 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The reason why they can't be listed; [`RemoteError::Name`] if it is an object's name.
+    /// Returns the reason why the objects can't be listed; [`RemoteError::Name`] if an object's
+    /// name is the reason.
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<RemoteObject>, RemoteError>;
 
     /// The names of the repository's immediate folders.
     ///
     /// # Errors
     ///
-    /// The reason why they can't be listed.
+    /// Returns the reason why the folders can't be listed.
     fn folders(&self) -> Result<Vec<String>, RemoteError>;
 
-    /// Begins to copy objects to files, several at a time.
+    /// Begins to copy objects to files, several of them concurrently.
     fn begin(&self, downloads: Vec<Download>) -> InFlightCopies;
 
     /// The number of free bytes on a directory's file system, if known.
@@ -87,8 +88,8 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     }
 }
 
-/// Waits for copies in progress. The results are in the order of their [`Download`]s. Dropping this
-/// stops the copies, so that no more files are written.
+/// A function that waits for copies in progress. The results are in the same order as the
+/// [`Download`]s. Dropping the function stops the copies, so no more files are written.
 pub type InFlightCopies = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Send>;
 
 /// A listed object.
@@ -100,18 +101,18 @@ pub struct RemoteObject {
     pub state: ObjectState,
 }
 
-/// The properties that distinguish an object from another one in its place.
+/// The properties that distinguish an object from a replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectState {
     /// The size in bytes.
     pub byte_size: u64,
-    /// The tag of its content, if the store gives one.
+    /// The content tag, if the store provides one.
     pub etag: Option<String>,
-    /// The time at which it was written, in nanoseconds since the epoch.
+    /// The time at which the object was written, in nanoseconds since the epoch.
     pub modified_ns: i64,
 }
 
-/// An object to be copied to a file.
+/// An object to copy to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
     /// The object. If it has been replaced since it was listed, nothing is copied.
@@ -123,19 +124,19 @@ pub struct Download {
 /// A reason why a request to a store failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RemoteError {
-    /// The object is no longer the one that was listed.
+    /// The object has changed since it was listed.
     #[error("'{path}' changed while it was read")]
     Changed {
         /// The object's path.
         path: String,
     },
-    /// The folder that was to be a repository is empty, in Triton's words.
+    /// The folder specified as a repository is empty, in Triton's words.
     #[error("repository path is not a valid directory")]
     NotDirectory,
     /// An object's name can't be a path. Other folders can be listed.
     #[error("{0}")]
     Name(String),
-    /// Anything else.
+    /// Any other reason.
     #[error("{0}")]
     Failed(String),
 }

@@ -17,14 +17,14 @@ use crate::temporary::TemporaryDirectories;
 
 /// The maximum number of objects in a model repository in a bucket.
 ///
-/// Each takes some 300 bytes while the repository is listed, 60 MB in total. With more objects, the
-/// bucket has other contents too, and the repository's path should name a folder.
+/// Each takes some 300 bytes while the repository is listed, 60 MB in total. A bucket with more
+/// objects also has other contents, and the repository's path should specify a folder.
 const BUCKET_OBJECTS_MAX: usize = 200_000;
 
-/// The maximum number of listings of a model whose objects change while they are read.
+/// The maximum number of times that a model is listed if its objects change while they are read.
 const LISTINGS_MAX: usize = 3;
 
-/// A repository in an object store, with the known facts about its models.
+/// A repository in an object store, with the known state of its models.
 #[derive(Debug)]
 pub(crate) struct RemoteRoot {
     /// The repository's address, without trailing slashes.
@@ -38,7 +38,7 @@ pub(crate) struct RemoteRoot {
 #[derive(Clone, Debug, Default)]
 struct KnownModel {
     stamps: ObjectTimes,
-    /// The copy, as long as a model that is loaded or about to be loaded uses it.
+    /// The copy, which lives as long as a model that is loaded or about to be loaded uses it.
     copy: Weak<ModelCopy>,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct FoundModel {
 }
 
 impl FoundModel {
-    /// The time of the last change of its objects. `config` is the configuration file.
+    /// The times of the last changes to the model's objects. `config` is the configuration file.
     pub(crate) fn modified(&self, config: Option<&str>) -> ModificationTimes {
         self.stamps.model_times(config)
     }
 }
 
-/// Models by folder, or the reason why a model can't be used.
+/// The models by folder, or the reasons why they can't be used.
 type FoundModels = BTreeMap<String, Result<FoundModel, String>>;
 
 impl RemoteRoot {
@@ -73,16 +73,17 @@ impl RemoteRoot {
 
     /// Returns true if this folder contains a model, or may contain one.
     pub(crate) fn has(&self, folder: &str) -> bool {
-        // Two objects make an error here. Other problems are reported when the model is read.
+        // Two objects exceed the count and cause an error here. Other problems are reported when
+        // the model is read.
         self.store.list(folder, 1).map_or(true, |found| !found.is_empty())
     }
 
-    /// The folders of models, without examining them.
+    /// The model folders, without examining them.
     pub(crate) fn folders(&self) -> io::Result<Vec<String>> {
         self.store.folders().map_err(io::Error::other)
     }
 
-    /// All models.
+    /// Reads all models.
     pub(crate) fn scan(&self) -> io::Result<FoundModels> {
         let listings = self.listings().map_err(io::Error::other)?;
         let mut known = self.known.lock("forget models that are gone");
@@ -105,8 +106,8 @@ impl RemoteRoot {
         Ok(found.into_iter().map(shown).collect())
     }
 
-    /// The objects of all models: from one listing of the repository, or from one per model if an
-    /// object's name makes the whole listing fail. Then only that object's model fails.
+    /// The objects of all models, from one listing of the repository. If an object's name makes the
+    /// whole listing fail, each model is listed separately, so only that object's model fails.
     fn listings(&self) -> Result<BTreeMap<String, Result<ModelListing, String>>, RemoteError> {
         let mut left = BUCKET_OBJECTS_MAX;
         match self.store.list("", left) {
@@ -151,8 +152,8 @@ impl RemoteRoot {
         last
     }
 
-    /// Finds or makes the copies of models, and copies the files outside their versions: for all
-    /// models at once, so that many small models don't wait for each other.
+    /// Finds or creates the models' copies, and copies the files outside the versions. This happens
+    /// for all models at once, so that many small models don't wait for each other.
     fn prepare(
         &self,
         listings: BTreeMap<String, Result<ModelListing, String>>,
@@ -190,7 +191,7 @@ impl RemoteRoot {
         found
     }
 
-    /// The copy for this listing; the existing one if nothing has changed.
+    /// Finds the copy for this listing, reusing the existing copy if nothing has changed.
     fn find_copy(&self, folder: &str, listing: ModelListing) -> Result<FoundModel, String> {
         let known = self.known.lock("look up a model").get(folder).cloned().unwrap_or_default();
         let stamps = known.stamps.next(&listing);

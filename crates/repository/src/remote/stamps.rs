@@ -1,8 +1,8 @@
-//! Times of objects that change whenever the objects do.
+//! Object times that change whenever the objects do.
 //!
-//! Triton only compares the times of objects, and misses an object that is removed, or replaced
-//! within the same second or by an older one. Here such a change gets a time that is newer than all
-//! previous ones, so that a comparison of times notices it.
+//! Triton only compares object times. It misses an object that is removed, or that is replaced
+//! within the same second or by an older object. Here, such a change gets a time newer than all
+//! previous times, so a comparison of times detects it.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::version::version_number;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectTimes {
     files: BTreeMap<String, (ObjectState, i64)>,
-    /// The times of removals, by the first part of the path.
+    /// The removal times, by the first part of the path.
     removals: BTreeMap<String, i64>,
 }
 
 impl ObjectTimes {
-    /// The next times, for the present listing.
+    /// Computes the next times, for the current listing.
     pub(crate) fn next(&self, listing: &ModelListing) -> Self {
         let newer = self.newest().saturating_add(1);
         let is_first = self.files.is_empty();
@@ -95,7 +95,7 @@ mod tests {
         let same = stamps.next(&first);
         assert_eq!(same, stamps);
 
-        // The object is replaced within the second, and by an older one.
+        // The object is replaced within the same second, and by an older object.
         for time in [10, 3] {
             let changed = [("1/m", "z", time), ("config.pbtxt", "c", 20), ("2/m", "b", 5)];
             let after = stamps.next(&listing(&changed)).model_times(Some("config.pbtxt"));

@@ -1,4 +1,4 @@
-//! Tests of repositories in an in-memory store, which counts its requests.
+//! Tests of repositories in an in-memory store that counts requests.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -21,9 +21,9 @@ struct Memory {
     objects: BTreeMap<String, (String, i64)>,
     /// Objects that are written once between the listing and the copy.
     written_meanwhile: BTreeMap<String, String>,
-    /// The sizes of these objects in listings.
+    /// The sizes that listings show for these objects.
     byte_sizes: BTreeMap<String, u64>,
-    /// Copies whose path contains this fail.
+    /// Copies fail if their path contains this string.
     broken: Option<String>,
     /// The number of free bytes for copies, if known.
     free_bytes: Option<u64>,
@@ -226,7 +226,7 @@ fn only_what_changed_is_copied_again() {
     );
     assert_eq!(read(&after, "1/model.onnx"), "one");
 
-    // A model wrote to its file, so the next copy does not share it.
+    // The model wrote to its file, so the next copy does not share it.
     std::fs::write(after.directory.path().join("labels.txt"), "dog").unwrap();
     world.store.remove("m/2/deep/weights");
     let last = world.model();

@@ -1,10 +1,10 @@
-//! Registration of repositories, and the names that it maps to directories. A version's number
-//! identifies its directory.
+//! Tests of repository registration and of the names that it maps to directories. A version's
+//! number identifies its directory.
 
 use crate::testing::ScratchDirectory;
 use crate::{Lookup, Repository, ScanOptions, ScanProblem};
 
-/// `empty`; `zero` with `m0/1`; `one` with `m0/2` and `m1/3`.
+/// Creates the repositories `empty`, `zero` with `m0/1`, and `one` with `m0/2` and `m1/3`.
 fn scratch() -> ScratchDirectory {
     let scratch = ScratchDirectory::new();
     std::fs::create_dir(scratch.path().join("empty")).unwrap();
@@ -116,7 +116,7 @@ fn a_mapped_name_takes_precedence_over_directories() {
     world.register("one", &[("m0", "m1")]).unwrap();
     world.check(&[("m0", 0), ("m1", 2)], &["m1"]);
     world.unregister("one").unwrap();
-    // An explicit mapping to its own name settles which of the two is meant.
+    // An explicit mapping to its own name resolves the ambiguity.
     world.register("zero", &[("m0", "m0")]).unwrap();
     world.register("one", &[]).unwrap();
     world.check(&[("m0", 1), ("m1", 3)], &["m0", "m1"]);

@@ -1,4 +1,4 @@
-//! Scans of small trees, written down as text.
+//! Tests that scan small trees, described as text.
 
 use std::fmt::Write;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use super::*;
 use crate::Symlinks;
 use crate::testing::ScratchDirectory;
 
-/// The result of a scan, as lines.
+/// Formats the result of a scan as lines.
 fn describe(scan: &Scan) -> String {
     let mut text = String::new();
     for model in &scan.models {
@@ -170,7 +170,7 @@ fn no_link_is_followed_if_links_are_forbidden() {
     std::fs::create_dir(scratch.path().join("r/inner")).unwrap();
     symlink("../good/1", scratch.path().join("r/inner/1")).unwrap();
     symlink("r", scratch.path().join("root")).unwrap();
-    // The link is in the path that the operator named, not in the repository.
+    // The link is in the path that the operator specified, not in the repository.
     let repository = Repository::open([scratch.path().join("root")]).unwrap();
     let options = ScanOptions { symlinks: Symlinks::Forbidden, ..ScanOptions::default() };
     let scan = repository.scan(&options);
