@@ -1,8 +1,8 @@
 //! The corpus: malformed and invalid configurations with their diagnostics, and valid
 //! configurations.
 //!
-//! After an intended change, write the new diagnostics with `cargo test -p galatea-config --test
-//! corpus -- --ignored` and review the diff.
+//! After an intended change, write the new diagnostics with
+//! `cargo test -p galatea-config --test corpus -- --ignored` and review the diff.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 

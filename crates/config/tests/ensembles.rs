@@ -19,8 +19,8 @@ fn parse(name: &str, text: &str) -> ModelSpec {
         .unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
-/// Parses tensors such as `NAME TYPE DIMS, …`, each of which may end with `?` for optional or `=>
-/// DIMS` for a reshape.
+/// Parses tensors such as `NAME TYPE DIMS, …`, each of which may end with `?` for optional or
+/// `=> DIMS` for a reshape.
 fn tensors(side: &str, text: &str) -> String {
     let tensor = |text: &str| {
         let (text, optional) = match text.strip_suffix('?') {

@@ -21,9 +21,9 @@ impl ArchiveInspector for DiskArchives {
     }
 }
 
-/// As in Triton, an archive with a configuration is a model. Otherwise the intended model is the
-/// ensemble in the archive, or else the last of the other models. Entries are sorted by name,
-/// because directory order is arbitrary.
+/// Determines the layout of an archive. As in Triton, an archive with a configuration is a model.
+/// Otherwise the intended model is the archive's ensemble, or else the last of the other models.
+/// Entries are sorted by name, because directory order is arbitrary.
 fn layout(archive: &Path) -> ArchiveLayout {
     if archive.join(CONFIGURATION).exists() {
         return ArchiveLayout::Model;

@@ -48,9 +48,9 @@ pub(crate) struct ModelDefiner {
 /// The reason why a model can't be defined.
 #[derive(Debug)]
 pub(crate) enum DefineError {
-    /// Its configuration is invalid.
+    /// The model's configuration is invalid.
     Config(ConfigErrors),
-    /// Its directory can't be used.
+    /// The model's directory can't be used.
     Directory(String),
 }
 

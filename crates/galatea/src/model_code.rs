@@ -149,7 +149,7 @@ mod tests {
         draft
     }
 
-    /// Describes a refused field, for a load over a configuration in the repository or for a load
+    /// Returns the refused field of a load over a configuration in the repository, or of a load
     /// with files.
     fn refused(text: &str, own: Option<&str>) -> Option<String> {
         let overrides =

@@ -75,7 +75,7 @@ fn run(flags: &[&str]) -> (Output, String, String) {
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
-    /// Its standard output so far.
+    /// The server's standard output so far.
     seen: String,
 }
 

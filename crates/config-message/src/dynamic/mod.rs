@@ -32,8 +32,7 @@ pub enum CountedMessage {
 }
 
 impl MessageCount {
-    /// A lower bound for the text of a non-empty message. The shortest, such as `{key:"a"
-    /// value:""}`, is longer.
+    /// A lower bound for the text of a non-empty message: even `{key:"a" value:""}` is longer.
     const BYTES_MIN: usize = 16;
     /// The number of messages that any text may have, regardless of its length.
     const FREE: usize = 1 << 10;

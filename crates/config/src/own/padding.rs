@@ -59,7 +59,7 @@ pub struct Padding {
 /// An input that is padded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaddedInput {
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
     /// The element type, which has a fixed size.
     pub datatype: DataType,
@@ -72,7 +72,7 @@ pub struct PaddedInput {
 /// An input that marks a request's own elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaddingMask {
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
     /// The element type.
     pub datatype: DataType,
@@ -83,7 +83,7 @@ pub struct PaddingMask {
 /// An output that is cut back to the request's length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOutput {
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
     /// The indices of the dimensions that are as long as the padded inputs; the batch dimension is
     /// 0.

@@ -53,7 +53,7 @@ impl fmt::Display for UsageError {
 /// Options are checked in order. As with `getopt_long`, an argument that isn't an option is
 /// reported after all options.
 ///
-/// As in Triton's program, the variables change defaults.
+/// The variables change defaults, as in Triton's program.
 pub(crate) fn parse(
     arguments: impl IntoIterator<Item = String>,
     variables: &VertexAiVariables,
