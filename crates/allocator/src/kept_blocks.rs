@@ -1,47 +1,47 @@
 //! Short blocks that a thread has freed and will allocate again.
 //!
-//! A small request makes some twenty blocks of less than a kilobyte, which live for
-//! microseconds. `malloc` and `free` take 130 instructions for each, most of which look for what
-//! a program may do wrong. Blocks in Rust come back with their length, so that a thread can keep
-//! a list for each length, and take and return blocks in a dozen instructions.
+//! A small request allocates some twenty blocks of less than a kilobyte, which live for
+//! microseconds. `malloc` and `free` take 130 instructions per block, most of which check for
+//! program errors. Rust returns blocks with their lengths, so a thread can keep one list per
+//! length, and allocate and free blocks in a dozen instructions.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 
-/// The lengths of kept blocks differ by this, which is their alignment too.
+/// The difference between consecutive lengths of kept blocks, which is also their alignment.
 const STEP_BYTES: usize = 16;
 /// Longer blocks are not kept.
 const KEPT_BYTES_MAX: usize = 1024;
 const LENGTHS: usize = KEPT_BYTES_MAX / STEP_BYTES;
-/// A thread keeps this many blocks of each length, and so at most 260 KiB.
+/// The maximum number of blocks of each length that a thread keeps: at most 260 KiB in total.
 const KEPT_MAX: usize = 8;
 
-/// The system's allocator behind the blocks that each thread keeps.
+/// The system allocator, behind the blocks that each thread keeps.
 ///
-/// For the executable: the memory of a process that hosts the server is the host's.
+/// Only for the executable: in a process that hosts the server, the memory belongs to the host.
 #[derive(Debug)]
 pub struct ThreadCachingAllocator;
 
-/// The free blocks of one length. The first word of each is the address of the next.
+/// The free blocks of one length. The first word of each block is the next block's address.
 struct FreeList {
     first: Cell<*mut u8>,
     count: Cell<usize>,
 }
 
-/// The free blocks of a thread.
+/// A thread's free blocks.
 struct FreeBlocks {
     lists: [FreeList; LENGTHS],
-    /// The number of blocks of a length that are kept now: 0 before the thread has freed one, and
-    /// when it ends.
+    /// The maximum number of blocks of each length to keep now: 0 before the thread has freed a
+    /// block, and when the thread ends.
     kept_max: Cell<usize>,
     has_begun: Cell<bool>,
 }
 
-/// Returns the blocks of a thread that ends to the system.
+/// Returns a thread's blocks to the system when the thread ends.
 struct ReleaseAtThreadExit;
 
-// The blocks have no destructor of their own, so that no access to them has to look for it.
+// The blocks have no destructor, so accesses to them need not check for one.
 thread_local! {
     static FREE: FreeBlocks = const { FreeBlocks::new() };
     static END: ReleaseAtThreadExit = const { ReleaseAtThreadExit };
@@ -68,14 +68,14 @@ impl FreeList {
     fn take(&self) -> *mut u8 {
         let block = self.first.get();
         if !block.is_null() {
-            // SAFETY: `put` made this word of a block that is in no other place.
+            // SAFETY: `put` wrote this word into the block, which is in no other list.
             self.first.set(unsafe { block.cast::<*mut u8>().read() });
             self.count.set(self.count.get().wrapping_sub(1));
         }
         block
     }
 
-    /// Puts a block into the list, unless that is full.
+    /// Puts a block into the list unless the list is full.
     ///
     /// # Safety
     ///
@@ -86,8 +86,8 @@ impl FreeList {
         if count >= kept_max {
             return false;
         }
-        // SAFETY: the shortest block is longer than an address and as aligned, and nothing else
-        // refers to it.
+        // SAFETY: the shortest block is longer than an address and has its alignment, and nothing
+        // else refers to it.
         unsafe { block.cast::<*mut u8>().write(self.first.get()) };
         self.first.set(block);
         self.count.set(count.wrapping_add(1));
@@ -101,7 +101,7 @@ impl FreeBlocks {
         Self { lists, kept_max: Cell::new(0), has_begun: Cell::new(false) }
     }
 
-    /// The first block of the thread is freed: others are kept.
+    /// Handles the thread's first freed block; later ones are kept.
     fn begin(&self) {
         if !self.has_begun.replace(true) && END.try_with(|_| ()).is_ok() {
             self.kept_max.set(KEPT_MAX);
@@ -117,7 +117,7 @@ impl FreeBlocks {
                 if block.is_null() {
                     break;
                 }
-                // SAFETY: the system's allocator made it with this layout.
+                // SAFETY: the system allocator allocated it with this layout.
                 unsafe { System.dealloc(block, layout) };
             }
         }
@@ -130,14 +130,14 @@ impl Drop for ReleaseAtThreadExit {
     }
 }
 
-/// The list of blocks with this layout, if they are kept.
+/// The list for blocks with this layout, if they are kept.
 #[inline]
 const fn index_of(layout: Layout) -> Option<usize> {
     let index = layout.size().wrapping_sub(1) / STEP_BYTES;
     if index < LENGTHS && layout.align() <= STEP_BYTES { Some(index) } else { None }
 }
 
-/// The layout with which the system's allocator knows a block.
+/// The layout that the system allocator uses for a block.
 #[inline]
 fn fitted(layout: Layout) -> Layout {
     let is_short = layout.size() <= KEPT_BYTES_MAX;
@@ -145,7 +145,7 @@ fn fitted(layout: Layout) -> Layout {
     Layout::from_size_align(size, layout.align().max(STEP_BYTES)).unwrap_or(layout)
 }
 
-/// Allocates a block of the system.
+/// Allocates a block from the system.
 ///
 /// # Safety
 ///
@@ -157,24 +157,24 @@ unsafe fn allocate_anew(layout: Layout) -> *mut u8 {
     unsafe { System.alloc(fitted(layout)) }
 }
 
-/// Returns a block to the system, because it is long, or enough are kept.
+/// Returns a block to the system because it is long or enough blocks are kept.
 ///
 /// # Safety
 ///
-/// As that of [`GlobalAlloc::dealloc`].
+/// As for [`GlobalAlloc::dealloc`].
 #[cold]
 #[inline(never)]
 unsafe fn give_back(block: *mut u8, layout: Layout) {
     FREE.with(FreeBlocks::begin);
-    // SAFETY: the system's allocator made it with this layout.
+    // SAFETY: the system allocator allocated it with this layout.
     unsafe { System.dealloc(block, fitted(layout)) };
 }
 
-// SAFETY: each block comes from the system's allocator with the layout `fitted` to the caller's,
-// which is at least as long and as aligned, and goes back with the same. Between, it is in one
-// list of one thread, which gives it to one caller.
+// SAFETY: each block comes from the system allocator with the layout `fitted` to the caller's,
+// which has at least the same size and alignment, and is returned with the same layout. In between,
+// the block is in one list of one thread, which hands it to one caller.
 unsafe impl GlobalAlloc for ThreadCachingAllocator {
-    // Written out at each call they would add a tenth to the program.
+    // Inlining this at each call would make the program a tenth larger.
     #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let kept = |index: usize| FREE.with(|free| free.lists.get(index).map(FreeList::take));
@@ -190,18 +190,18 @@ unsafe impl GlobalAlloc for ThreadCachingAllocator {
         let keep = |index: usize| {
             FREE.with(|free| {
                 let list = free.lists.get(index)?;
-                // SAFETY: the caller gives the block up, which has the length of this list.
+                // SAFETY: the caller gives up the block, which has this list's length.
                 Some(unsafe { list.put(block, free.kept_max.get()) })
             })
         };
         if index_of(layout).and_then(keep) != Some(true) {
-            // SAFETY: as the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { give_back(block, layout) };
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's layout isn't empty. Blocks of the system are often zeros already.
+        // SAFETY: the caller's layout isn't empty. Blocks from the system are often already zeroed.
         unsafe { System.alloc_zeroed(fitted(layout)) }
     }
 
@@ -212,8 +212,8 @@ unsafe impl GlobalAlloc for ThreadCachingAllocator {
         if index_of(layout).is_some() && index_of(layout) == index_of(wanted) {
             return block;
         }
-        // SAFETY: the system's allocator made the block with the layout fitted to the old one. The
-        // new one has the same alignment.
+        // SAFETY: the system allocator allocated the block with the layout fitted to the old one.
+        // The new one has the same alignment.
         unsafe { System.realloc(block, fitted(layout), fitted(wanted).size()) }
     }
 }

@@ -2,57 +2,57 @@
 //!
 //! # Problem
 //!
-//! ONNX Runtime loads a model in many small allocations and several large ones: it registers its
-//! operators, reads the file, parses it, and copies weights into the layout of its kernels. With
-//! glibc's defaults, the startup of a server with five small models spent more than half of its CPU
-//! time in the kernel, most of it on page faults: 10,100 faults for 4,100 pages that remain in use.
+//! ONNX Runtime loads a model with many small allocations and several large ones: it registers its
+//! operators, reads the file, parses it, and copies weights into its kernels' layout. With glibc's
+//! defaults, a server with five small models spent more than half of its startup CPU time in the
+//! kernel, most of it on page faults: 10,100 faults for 4,100 pages that remain in use.
 //!
-//! - Each loading thread gets a heap of its own, which grows by one page per system call, and
-//!   memory that one thread frees is useless to the others.
-//! - Blocks of 128 KiB and more come from `mmap` and are returned when they are freed; the next one
-//!   faults its pages in again.
-//! - The first touch of each page of a heap is a fault of its own.
+//! - Each loading thread gets its own heap, which grows by one page per system call, and other
+//!   threads can't use the memory that it frees.
+//! - Blocks of 128 KiB and more come from `mmap` and are returned when they are freed; the next
+//!   block faults in its pages again.
+//! - The first access to each heap page causes a separate fault.
 //!
 //! # What is done
 //!
 //! | when | call | effect |
 //! |---|---|---|
-//! | before the program has threads | [`ServerAllocator::configure`] | at most one heap for each processor; blocks below 32 MiB come from a heap, which keeps up to 64 MiB free at its end |
-//! | before ONNX Runtime's library is opened | [`ServerAllocator::prefault`] | the heap has 8 MiB of pages, made in one system call |
+//! | before the program has threads | [`AllocatorTuning::configure`] | at most one heap for each processor; blocks below 32 MiB come from a heap, which keeps up to 64 MiB free at its end |
+//! | before ONNX Runtime's library is opened | [`AllocatorTuning::prefault`] | the heap has 8 MiB of pages, made in one system call |
 //! | after the last load | [`release_free_memory`] | free pages go back to the system |
-//! | after a burst of requests | [`ServerAllocator::release_free_memory`] | the same, and the free ends of all heaps |
+//! | after a burst of requests | [`AllocatorTuning::release_free_memory`] | the same, and the free ends of all heaps |
 //!
-//! `malloc_trim` releases free pages inside all heaps, and the free end of the first one. It never
-//! releases the ends of the others: they shrink only when a block is freed while their end is
-//! longer than the threshold, so each would keep up to 64 MiB of a burst forever. That is why the
-//! server's allocator briefly lowers the threshold and frees a block in every heap.
+//! `malloc_trim` releases free pages inside all heaps, and the free end of the first heap. It never
+//! releases the ends of the other heaps: they shrink only when a block is freed while their end is
+//! longer than the threshold, so each heap would keep up to 64 MiB of a burst forever. To release
+//! these ends, the server's allocator briefly lowers the threshold and frees a block in every heap.
 //!
-//! Memory is not released between loads: the next load would take the same pages again,
-//! which costs two thirds of what ONNX Runtime itself takes to load a small model.
+//! Memory is not released between loads: the next load would need the same pages again, which costs
+//! two thirds of ONNX Runtime's own time for loading a small model.
 //!
 //! # Gain and cost
 //!
 //! Startup takes 50 ms instead of 61 (medians of 17 interleaved starts), with the same resident
 //! memory at the end.
 //!
-//! The cost is that threads that share a heap share its lock and its free blocks. With only one
-//! heap, identity with 16 MiB over HTTP took 17.5 ms of CPU instead of 12.2. If large blocks are
-//! kept as well, it takes as much as with glibc's defaults (14.3 and 14.1 ms in another
-//! comparison). The two settings therefore belong together.
+//! The cost is that threads that share a heap also share its lock and its free blocks. With only
+//! one heap, a 16 MiB identity request over HTTP took 17.5 ms of CPU time instead of 12.2. If large
+//! blocks are kept as well, it takes about the same as with glibc's defaults (14.3 and 14.1 ms in
+//! another comparison). The two settings therefore belong together.
 //!
-//! The 8 MiB correspond to what ONNX Runtime takes for its operators and the smallest model: 16 MiB
-//! left 6 MiB more resident while the server was starting.
+//! The 8 MiB match ONNX Runtime's needs for its operators and the smallest model: 16 MiB left 6 MiB
+//! more resident during startup.
 //!
 //! # Short blocks
 //!
-//! [`ThreadCachingAllocator`] keeps short blocks that are freed for the thread that freed them, in front of
-//! the C library's allocator.
+//! [`ThreadCachingAllocator`], in front of the C library's allocator, keeps freed short blocks for
+//! the thread that freed them.
 //!
 //! # What it is not
 //!
-//! The allocator of a process that hosts the server as a library belongs to that program: only the
-//! executable makes a [`ServerAllocator`] and has [`ThreadCachingAllocator`]. Nothing is tuned where the C
-//! library isn't glibc.
+//! In a process that hosts the server as a library, the allocator belongs to the host program: only
+//! the executable creates an [`AllocatorTuning`] and uses [`ThreadCachingAllocator`]. Nothing is
+//! tuned if the C library isn't glibc.
 //!
 //! # Example
 //!
@@ -70,13 +70,13 @@ pub use self::kept_blocks::ThreadCachingAllocator;
 
 /// The minimum size of blocks that come from `mmap`. glibc allows no larger value.
 const MMAP_THRESHOLD_BYTES: usize = 32 << 20;
-/// The lowest value of that size where little memory may be used: smaller blocks are allocated too
-/// often.
+/// The minimum for that size under a memory limit: smaller blocks are allocated too often.
 const MMAP_THRESHOLD_BYTES_MIN: usize = 1 << 20;
-/// The number of such blocks that the usable memory holds, where it is limited.
+/// The number of such blocks that fit in the usable memory, if it is limited.
 const MMAP_SHARE: usize = 256;
 
-/// Proof that the process's allocator is the server's to tune, and not a host program's.
+/// Proof that the process's allocator may be tuned by the server and doesn't belong to a host
+/// program.
 #[derive(Clone, Debug)]
 pub struct AllocatorTuning {
     /// The minimum size of blocks that come from `mmap`.
@@ -84,8 +84,8 @@ pub struct AllocatorTuning {
 }
 
 impl AllocatorTuning {
-    /// Limits the number of heaps to the number of processors, whereas glibc's limit is eight times
-    /// as high, and keeps large blocks for reuse.
+    /// Limits the number of heaps to the number of processors (glibc's limit is eight times that)
+    /// and keeps large blocks for reuse.
     ///
     /// A program must call this before it starts threads, and never in a host's process.
     #[must_use]
@@ -96,12 +96,12 @@ impl AllocatorTuning {
         allocator
     }
 
-    /// Makes the heaps keep less free memory, for a program that may hold at most this many bytes:
-    /// blocks of at least a `MMAP_SHARE`th of that number come from `mmap`.
+    /// Makes the heaps keep less free memory, for a program that may use at most this many bytes:
+    /// blocks of at least one `MMAP_SHARE`th of that number come from `mmap`.
     ///
-    /// Such a block leaves the process as soon as it is freed. In a heap, short blocks settle in
-    /// the place of a long one, so that the next long one needs another place: 64 clients with
-    /// messages of 16 MiB made heaps of 430 MiB despite a limit of 256 MiB.
+    /// Such a block leaves the process as soon as it is freed. In a heap, short blocks take up the
+    /// space of a freed long block, so the next long block needs new space: 64 clients with 16 MiB
+    /// messages grew the heaps to 430 MiB despite a limit of 256 MiB.
     #[must_use]
     pub fn for_memory_limit(self, bytes_max: usize) -> Self {
         let mmap_threshold =
@@ -112,7 +112,7 @@ impl AllocatorTuning {
         allocator
     }
 
-    /// Fills the heap with the pages that ONNX Runtime takes when its library is opened.
+    /// Fills the heap with the pages that ONNX Runtime needs when its library is opened.
     pub fn prefault(&self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         glibc::prefault();
@@ -121,7 +121,7 @@ impl AllocatorTuning {
     /// Returns free memory to the system after a burst of requests: everything that
     /// [`release_free_memory`] returns, and the free ends of all heaps.
     ///
-    /// Starts and ends a thread for each heap.
+    /// Starts one thread for each heap and waits for it to end.
     pub fn release_free_memory(&self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         {
@@ -133,8 +133,8 @@ impl AllocatorTuning {
 
 /// Returns free memory to the system.
 ///
-/// Loading a model takes several times the memory that its session keeps, and the allocator holds
-/// on to the freed memory.
+/// Loading a model needs several times the memory that its session keeps, and the allocator retains
+/// the freed memory.
 pub fn release_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::release_free_memory();
@@ -158,7 +158,7 @@ mod glibc {
     /// The stack size of a thread that allocates a single block.
     const STACK_BYTES: usize = 256 << 10;
 
-    /// The memory that ONNX Runtime takes for its operators and the smallest models, so that every
+    /// The memory that ONNX Runtime needs for its operators and the smallest models, so that every
     /// page is used.
     const PREFAULT_BYTES: usize = 8 << 20;
 
@@ -166,7 +166,7 @@ mod glibc {
 
     const M_TRIM_THRESHOLD: c_int = -1;
     const M_MMAP_THRESHOLD: c_int = -3;
-    /// The option of `mallopt` that bounds the number of heaps.
+    /// The `mallopt` option that limits the number of heaps.
     const M_ARENA_MAX: c_int = -8;
     const MADV_POPULATE_WRITE: c_int = 23;
 
@@ -181,7 +181,8 @@ mod glibc {
         set_thresholds(allocator);
     }
 
-    /// Sets the thresholds. The end of a heap keeps as much memory as glibc itself would choose.
+    /// Sets the thresholds. Each heap's end keeps the amount of free memory that glibc itself would
+    /// choose.
     pub(super) fn set_thresholds(allocator: &AllocatorTuning) {
         set(M_MMAP_THRESHOLD, allocator.mmap_threshold);
         set(M_TRIM_THRESHOLD, allocator.mmap_threshold.saturating_mul(2));
@@ -193,7 +194,7 @@ mod glibc {
 
     fn set(parameter: c_int, value: usize) {
         let value = c_int::try_from(value).unwrap_or(c_int::MAX);
-        // SAFETY: glibc's function of this name and signature; it sets a number.
+        // SAFETY: this is glibc's function with this name and signature; it sets a number.
         let _is_set = unsafe { mallopt(parameter, value) };
     }
 
@@ -203,7 +204,7 @@ mod glibc {
         drop(black_box(block));
     }
 
-    /// Populates all pages of the block in one system call (Linux 5.14), which costs less than one
+    /// Populates all pages of the block in one system call (Linux 5.14), which is cheaper than one
     /// fault per page. Does nothing on older systems.
     fn populate(block: &mut Vec<u8>) {
         let spare = block.spare_capacity_mut();
@@ -218,12 +219,12 @@ mod glibc {
     }
 
     pub(super) fn release_free_memory() {
-        // SAFETY: glibc's function of this name and signature; it takes the allocator's own
-        // locks and touches only free memory.
+        // SAFETY: this is glibc's function with this name and signature; it takes the allocator's
+        // own locks and touches only free memory.
         let _is_released = unsafe { malloc_trim(0) };
     }
 
-    /// Frees a block in every heap while the heaps' ends must not keep any memory.
+    /// Frees a block in every heap while the heaps' ends may not keep any memory.
     pub(super) fn release_ends_of_heaps(allocator: &AllocatorTuning) {
         let blocks = blocks_of_all_heaps();
         set(M_TRIM_THRESHOLD, 0);
@@ -231,9 +232,9 @@ mod glibc {
         set_thresholds(allocator);
     }
 
-    /// A block from each heap. Once the maximum number of heaps exists, glibc assigns them to new
-    /// threads in turn. A heap whose threads have ended comes first, so no thread ends before all
-    /// have begun.
+    /// Allocates a block from each heap. Once the maximum number of heaps exists, glibc assigns
+    /// them to new threads in turn. A heap whose threads have ended comes first, so no thread ends
+    /// before all have begun.
     fn blocks_of_all_heaps() -> Vec<Vec<u8>> {
         thread::scope(|scope| {
             let mut blocks = Vec::new();
@@ -258,7 +259,7 @@ mod glibc {
     mod tests {
         use super::*;
 
-        /// A single test, because a thread of another test would take a heap out of turn.
+        /// This is a single test because another test's thread would take a heap out of turn.
         #[test]
         fn heaps_give_back_what_is_free_and_keep_what_is_prefaulted() {
             the_free_ends_of_all_heaps_go_back();
@@ -278,14 +279,14 @@ mod glibc {
             faults() - before
         }
 
-        /// The resident memory of this process in bytes.
+        /// This process's resident memory in bytes.
         fn resident_bytes() -> usize {
             let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
             statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * PAGE_BYTES
         }
 
-        /// Tests that each heap returns its free end, with threads that each leave 40 MiB free and
-        /// live on.
+        /// Tests that each heap returns its free end. The threads each leave 40 MiB free and keep
+        /// running.
         fn the_free_ends_of_all_heaps_go_back() {
             const KEPT_BYTES: usize = 20 << 20;
             let allocator = AllocatorTuning::configure();
@@ -316,7 +317,7 @@ mod glibc {
             let length = PREFAULT_BYTES / 2;
             AllocatorTuning::configure().prefault();
             let (first, second) = (faults_of_writing(length), faults_of_writing(length));
-            // SAFETY: for a range of no pages the call only checks whether it knows the advice.
+            // SAFETY: for an empty range, the call only checks whether it knows the advice.
             if unsafe { madvise(std::ptr::null_mut(), 0, MADV_POPULATE_WRITE) } == 0 {
                 assert!(first < length / PAGE_BYTES / 4, "{first} faults");
             }

@@ -1,5 +1,5 @@
-//! Blocks that threads keep, in a process of its own: its threads would take heaps out of turn that
-//! the tests of these count.
+//! Blocks that threads keep. The tests run in a separate process: their threads would take heaps
+//! out of turn, and other tests count those heaps.
 
 #![allow(unsafe_code, reason = "an allocator is called as collections do")]
 
@@ -16,7 +16,7 @@ fn allocate(length: usize) -> *mut u8 {
 }
 
 fn free(block: *mut u8, length: usize) {
-    // SAFETY: the block is one of `allocate` with the same length.
+    // SAFETY: the block comes from `allocate` with the same length.
     unsafe { ThreadCachingAllocator.dealloc(block, layout(length)) };
 }
 
@@ -26,7 +26,7 @@ fn layout(length: usize) -> Layout {
 
 #[test]
 fn the_last_freed_block_of_a_length_is_taken_first() {
-    // The first one that a thread frees is not kept.
+    // The first block that a thread frees is not kept.
     free(allocate(1), 1);
     let blocks = [allocate(17), allocate(32)];
     free(blocks[0], 17);
@@ -97,7 +97,7 @@ thread_local! {
 fn a_thread_that_ends_keeps_nothing() {
     let (sender, receiver) = channel();
     let thread = std::thread::spawn(|| {
-        // Destructors run from the last to the first.
+        // Destructors run in reverse order.
         LATE.with(|late| late.0.set(Some(sender)));
         free(allocate(1), 1);
         free(allocate(64), 64);
@@ -110,7 +110,7 @@ fn a_thread_that_ends_keeps_nothing() {
 fn contents_survive_another_length() {
     let lengths = [1, 16, 17, 1024, 1025, 5000, 1024, 40, 48, 1];
     let mut block = allocate(1);
-    // SAFETY: the block has a byte, and each call gets the length of the call before.
+    // SAFETY: the block has at least one byte, and each call gets the previous call's length.
     unsafe {
         block.write(7);
         for pair in lengths.windows(2) {

@@ -1,13 +1,13 @@
-//! Model archives that a cloud puts on the server's disk.
+//! Model archives that a cloud platform puts on the server's disk.
 
 use std::fmt;
 
 use galatea_gate::access::{Pass, api};
 
-/// Reads the layout of archives.
+/// Reads the layout of model archives.
 pub trait ArchiveInspector: Send + Sync + fmt::Debug {
-    /// The layout of an archive's directory. The path is absolute and has been checked against the
-    /// permitted places. May block for disk I/O.
+    /// The layout of an archive's directory. The path is absolute and known to be in a permitted
+    /// directory. May block for disk I/O.
     fn layout(&self, pass: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout;
 }
 
@@ -16,7 +16,7 @@ pub trait ArchiveInspector: Send + Sync + fmt::Debug {
 pub enum ArchiveLayout {
     /// A model: the directory has a configuration.
     Model,
-    /// A repository. The name is that of the directory of its ensemble, or else of its last model;
-    /// it is empty if there is no model.
+    /// A repository. The name is the directory name of its ensemble, or else of its last model; it
+    /// is empty if the repository has no models.
     Repository(String),
 }

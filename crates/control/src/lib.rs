@@ -1,17 +1,18 @@
-//! The server as clients see it apart from inference: its models with their states and statistics,
-//! its settings, shared memory, and its present activity.
+//! The server's client interface other than inference: its models with their states and statistics,
+//! its settings, shared memory, and its current activity.
 //!
-//! - `server_control.rs`: the trait of health, metadata, statistics and model control
-//! - `served_model.rs`: a model version that was looked up for a request
-//! - `models.rs`, `statistics.rs`, `measurements.rs`: the facts that it reports about models
+//! - `server_control.rs`: the trait for health, metadata, statistics and model control
+//! - `served_model.rs`: a model version looked up for a request
+//! - `models.rs`, `statistics.rs`, `measurements.rs`: the facts that the server reports about
+//!   models
 //! - `log_control.rs`, `trace_control.rs`: settings that clients change, and the traces of doors
 //! - `regions.rs`: the memory that clients register
-//! - `watch.rs`, `traffic.rs`: present queues and executions, and recordings of requests
-//! - `archives.rs`: model archives that a cloud puts on the disk
+//! - `watch.rs`, `traffic.rs`: current queues and executions, and request recordings
+//! - `archives.rs`: model archives that a cloud platform puts on the disk
 //!
-//! These are traits and values that doors, drivers and the program share. Among the backends only
-//! `backend-python` uses any, because its models load others. The crate does nothing by itself: it
-//! counts, renders and decides nothing. Requests are in `infer`.
+//! These are traits and values that doors, drivers and the program share. Among the backends, only
+//! `backend-python` uses any of them, because its models load other models. The crate does nothing
+//! by itself: it counts, renders and decides nothing. Requests are in `infer`.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

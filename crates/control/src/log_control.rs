@@ -1,4 +1,4 @@
-//! The parts of the log that clients can read and change.
+//! The log settings that clients can read and change.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use galatea_gate::access::{Pass, api};
 
 use galatea_infer::Status;
 
-/// The form of the head of a line.
+/// The format of a log line's header.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// `I1121 07:45:01.123456 PID file:line] `: level, month and day, time.
@@ -36,7 +36,7 @@ impl LogFormat {
 /// The current settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The file that receives everything; empty for the console.
+    /// The file that receives all log lines; empty for the console.
     pub file: String,
     /// True if information is logged.
     pub info: bool,
@@ -46,11 +46,12 @@ pub struct LogSettings {
     pub error: bool,
     /// The maximum level of verbose lines that are logged.
     pub verbose_level: u32,
-    /// The form of the heads of lines.
+    /// The format of log line headers.
     pub format: LogFormat,
 }
 
-/// A change of the log that clients may request. The destination of the log is fixed at start.
+/// A change to the log settings that clients may request. The log's destination is fixed at
+/// startup.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LogChange {
     /// Switches information on or off.
@@ -61,7 +62,7 @@ pub enum LogChange {
     Error(bool),
     /// Sets the maximum level of verbose lines that are logged.
     VerboseLevel(u32),
-    /// Sets the form of the heads of lines.
+    /// Sets the format of log line headers.
     Format(LogFormat),
 }
 
@@ -79,7 +80,7 @@ impl LogChange {
 pub trait LogControl: fmt::Debug + Send + Sync {
     /// The current settings of the log.
     fn settings(&self, pass: Pass<api::Logging>) -> LogSettings;
-    /// Changes one setting, for all further lines.
+    /// Changes one setting, for all subsequent lines.
     fn change(&self, pass: Pass<api::Logging>, change: LogChange);
 }
 
@@ -91,7 +92,7 @@ pub trait LogControl: fmt::Debug + Send + Sync {
 pub struct LogUpdate {
     /// The changes, in the order in which they are made.
     pub changes: Vec<LogChange>,
-    /// The mistake that follows them, if any.
+    /// The mistake that follows the changes, if any.
     pub mistake: Option<Status>,
 }
 

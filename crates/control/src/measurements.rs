@@ -1,4 +1,4 @@
-//! Distributions and counts of a model version beyond its statistics; only metrics show them.
+//! Distributions and counts for a model version beyond its statistics; only metrics show them.
 
 /// Observations, counted by size.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -6,7 +6,7 @@ pub struct HistogramReading {
     /// The upper bounds of the buckets, ascending.
     pub bounds: Vec<f64>,
     /// The number of observations in each bucket, excluding those of lower buckets. The last count
-    /// is of observations above all bounds.
+    /// is for observations above all bounds.
     pub counts: Vec<u64>,
     /// The sum of all observations.
     pub sum: f64,
@@ -19,12 +19,12 @@ pub struct SummaryReading {
     pub count: u64,
     /// The sum of all observations, in microseconds.
     pub sum_us: u64,
-    /// Shares of the observations, each with the value that this share doesn't exceed, in
+    /// Fractions of the observations, each with the value that this fraction doesn't exceed, in
     /// microseconds; `None` if there was no observation in the last minute.
     pub quantiles: Vec<(f64, Option<u64>)>,
 }
 
-/// The values that Triton calls summaries of latencies.
+/// The values that Triton calls latency summaries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SummaryReadings {
     /// Requests, from arrival to response. As in Triton, `None` for models that use the response
@@ -43,8 +43,8 @@ pub struct SummaryReadings {
     pub cache: Option<[SummaryReading; 2]>,
 }
 
-/// Durations in seconds and batch sizes, in buckets that are the same for every model and
-/// server, so that they can be added up.
+/// Durations in seconds and batch sizes. The buckets are the same for every model and server, so
+/// they can be added up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DistributionReadings {
     /// Successful requests, from arrival to response.
@@ -60,30 +60,31 @@ pub struct DistributionReadings {
 /// Counts by reason. The names don't change.
 pub type CountsByReason = Vec<(&'static str, u64)>;
 
-/// A family of counters that Triton lacks. Metrics show every family, and know none by name.
+/// A family of counters that Triton lacks. The metrics code shows every family without knowing any
+/// by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterFamily {
-    /// The name in the metrics, which begins with `galatea_` and ends with `_total`.
+    /// The metric name, which begins with `galatea_` and ends with `_total`.
     pub name: &'static str,
-    /// The help text in the metrics.
+    /// The metric's help text.
     pub help: &'static str,
     /// The counts.
     pub counts: CounterReadings,
 }
 
-/// The counts of a family for one version.
+/// A family's counts for one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CounterReadings {
     /// A single count.
     Total(u64),
-    /// Counts that the label `reason` tells apart.
+    /// Counts by the label `reason`.
     ByReason(CountsByReason),
 }
 
-/// The measurements of a version beyond its statistics.
+/// A version's measurements beyond its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurements {
-    /// From arrival to the first response, in whole milliseconds.
+    /// The time from arrival to the first response, in whole milliseconds.
     pub first_response_ms: Option<HistogramReading>,
     /// Triton's summaries, if they are enabled.
     pub summaries: Option<SummaryReadings>,
@@ -94,12 +95,12 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// The family of batches by the reason why they were closed.
+    /// The family that counts batches by the reason for closing them.
     pub const CLOSED_BATCHES: &str = "galatea_batch_closed_total";
-    /// The family of requests that ended without being executed, by reason.
+    /// The family that counts requests that ended without execution, by reason.
     pub const UNEXECUTED: &str = "galatea_inference_unexecuted_total";
 
-    /// The counts of a family by reason; none if there is no such family.
+    /// The counts of a family by reason; empty if there is no such family.
     #[must_use]
     pub fn counts_by_reason(&self, family: &str) -> &[(&'static str, u64)] {
         let found = self.counters.iter().find(|known| known.name == family);

@@ -1,11 +1,11 @@
-//! The server and its models, as clients see them: metadata, configurations, states.
+//! The server and its models, as clients see them: metadata, configurations and states.
 
 use galatea_tensor::DataType;
 
 /// The server's name, version and protocol extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerMetadata {
-    /// The name given with `--id`.
+    /// The name from the `--id` flag.
     pub name: String,
     /// The server's version.
     pub version: String,
@@ -35,11 +35,11 @@ pub struct TensorMetadata {
     pub name: String,
     /// The type of its elements.
     pub datatype: DataType,
-    /// The dimensions with the batch dimension; -1 where variable.
+    /// The dimensions, including the batch dimension; -1 for a variable dimension.
     pub shape: Vec<i64>,
 }
 
-/// A model's configuration in the two forms that clients receive, encoded once when the model is
+/// A model's configuration in the two formats that clients receive, encoded once when the model is
 /// loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfigDocument {
@@ -49,12 +49,12 @@ pub struct ModelConfigDocument {
     pub protobuf: Vec<u8>,
 }
 
-/// The priorities that requests to a model may have.
+/// The priorities that a model's requests may have.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriorityLevels {
     /// The number of levels; 0 if the model has no priorities.
     pub count: u64,
-    /// The priority of requests that specify none, or one beyond the last level.
+    /// The priority of requests that specify none, or a priority beyond the last level.
     pub default: u64,
 }
 

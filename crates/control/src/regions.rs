@@ -7,10 +7,10 @@ use galatea_tensor::ForeignRegion;
 
 use galatea_infer::Status;
 
-/// A kind of shared memory, displayed as in messages to clients.
+/// A kind of shared memory. The displayed form is the one in client messages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RegionKind {
-    /// POSIX shared memory of the machine.
+    /// The machine's POSIX shared memory.
     System,
     /// GPU memory.
     Cuda,
@@ -51,7 +51,7 @@ pub struct CudaRegion {
 
 /// Registers the regions that clients share, and finds them for their requests.
 ///
-/// A request keeps its regions: it can still use one that has been unregistered in the meantime.
+/// A request keeps its regions and can still use one that has since been unregistered.
 pub trait RegionControl: Send + Sync + fmt::Debug {
     /// Returns true if clients may register regions.
     fn is_allowed(&self) -> bool;
@@ -64,7 +64,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     /// registered; `InvalidArgument` and `Internal` for an impossible key or size.
     fn register(&self, pass: Pass<api::SharedMemory>, region: SystemRegion) -> Result<(), Status>;
 
-    /// The POSIX shared memory region with this name, or all regions in order of name if it is
+    /// The POSIX shared memory region with this name, or all regions in name order if the name is
     /// empty.
     ///
     /// # Errors
@@ -76,12 +76,12 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         name: &str,
     ) -> Result<Vec<SystemRegion>, Status>;
 
-    /// Registers a region of GPU memory by the handle that the driver gave to the client.
+    /// Registers a region of GPU memory by the handle that the client got from its driver.
     ///
     /// # Errors
     ///
-    /// As [`RegionControl::register`]; `InvalidArgument` also for a handle that opens nothing, as
-    /// every handle does on a server without GPUs.
+    /// As [`RegionControl::register`]; also `InvalidArgument` for a handle that can't be opened,
+    /// which includes every handle on a server without GPUs.
     fn register_cuda(
         &self,
         pass: Pass<api::SharedMemory>,
@@ -89,7 +89,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         raw_handle: &[u8],
     ) -> Result<(), Status>;
 
-    /// The GPU memory region with this name, or all regions in order of name if it is empty.
+    /// The GPU memory region with this name, or all regions in name order if the name is empty.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     }
 
     /// Unregisters the region with this name, or all of this kind if the name is empty. An unknown
-    /// name is no error.
+    /// name is not an error.
     ///
     /// # Errors
     ///
@@ -115,11 +115,11 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
         name: &str,
     ) -> Result<(), Status>;
 
-    /// A part of a region, for a tensor.
+    /// The part of a region that contains a tensor.
     ///
     /// # Errors
     ///
-    /// `NotFound` for an unknown name; `InvalidArgument` for a part beyond the region.
+    /// `NotFound` for an unknown name; `InvalidArgument` for a part that exceeds the region.
     fn find(
         &self,
         pass: Pass<api::Inference>,
@@ -129,12 +129,12 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     ) -> Result<ForeignRegion, Status>;
 }
 
-/// A control under which clients may not share memory.
+/// A control that doesn't let clients share memory.
 #[derive(Copy, Clone, Debug)]
 pub struct NoRegions;
 
 impl NoRegions {
-    /// The refusal. As in Triton, it names the flag.
+    /// The refusal. As in Triton, it mentions the flag.
     #[must_use]
     pub fn refusal() -> Status {
         Status::unsupported(
@@ -195,12 +195,12 @@ impl RegionControl for NoRegions {
         _: u64,
         _: u64,
     ) -> Result<ForeignRegion, Status> {
-        // As in Triton, only calls about regions name the flag.
+        // As in Triton, only calls about regions mention the flag.
         Err(Self::unknown(name))
     }
 }
 
-/// The regions that the tensors of a request may refer to.
+/// The regions that a request's tensors may refer to.
 #[derive(Copy, Clone)]
 pub struct Regions<'a> {
     control: &'a dyn RegionControl,
@@ -208,12 +208,12 @@ pub struct Regions<'a> {
 }
 
 impl<'a> Regions<'a> {
-    /// The regions of a server, for an admitted request.
+    /// The server's regions, for an admitted request.
     pub const fn new(control: &'a dyn RegionControl, pass: Pass<api::Inference>) -> Self {
         Self { control, pass }
     }
 
-    /// No regions: for requests from inside the process.
+    /// No regions. For requests from inside the process.
     #[must_use]
     pub const fn none() -> Self {
         Self::new(&NoRegions, Pass::in_process())

@@ -1,6 +1,6 @@
 //! The trait through which doors reach the server for everything but inference.
 //!
-//! Every method demands the pass for its category, which only a door's gate can issue.
+//! Every method requires the pass for its category, which only a door's gate can issue.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     ServedModel, ServerMetadata,
 };
 
-/// Gives a model a name that differs from that of its directory.
+/// Gives a model a name other than its directory's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameMapping {
     /// The directory in the repository.
@@ -21,10 +21,9 @@ pub struct NameMapping {
     pub name: String,
 }
 
-/// The requests of clients other than inference: health, metadata, statistics and
-/// model control.
+/// Serves client requests other than inference: health, metadata, statistics and model control.
 ///
-/// If `version` is `None`, the newest ready version is meant. Unknown models and versions are
+/// If `version` is `None`, the newest ready version is used. Unknown models and versions are
 /// [`NotFound`](galatea_infer::Code::NotFound); a version that exists but is not ready is
 /// [`Unavailable`](galatea_infer::Code::Unavailable).
 pub trait ServerControl: Send + Sync {
@@ -36,8 +35,8 @@ pub trait ServerControl: Send + Sync {
     ///
     /// `Unavailable` while the server shuts down.
     fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status>;
-    /// Returns true if a version of a model accepts inference requests. Returns false if it does
-    /// not exist or is not loaded.
+    /// Returns true if a model version accepts inference requests. Returns false if it does not
+    /// exist or is not loaded.
     ///
     /// # Errors
     ///
@@ -48,9 +47,9 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status>;
-    /// Returns true if [`ServerControl::model_ready`] of this model may block, or
-    /// [`ServerControl::ready`] if `model` is `None`. Both may ask a backend, whose
-    /// check has no time limit.
+    /// Returns true if [`ServerControl::model_ready`] may block for this model, or
+    /// [`ServerControl::ready`] if `model` is `None`. Both methods may ask a backend, and its check
+    /// has no time limit.
     fn readiness_may_block(
         &self,
         _: Pass<api::Health>,
@@ -93,14 +92,14 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status>;
-    /// Returns true if models have a report of this name, which is the last part of its path.
+    /// Returns true if models have a report with this name, which is the last part of its path.
     fn has_report(&self, report: &str) -> bool;
     /// A report on a model version: a JSON document that Triton lacks, such as `scheduler`, which
-    /// tells what each queue, slot and instance waits for.
+    /// lists what each queue, slot and instance waits for.
     ///
     /// # Errors
     ///
-    /// As in the trait's description, and [`NotFound`](galatea_infer::Code::NotFound) for an unknown
+    /// As in the trait's description, or [`NotFound`](galatea_infer::Code::NotFound) for an unknown
     /// report.
     fn model_report(
         &self,
@@ -109,7 +108,7 @@ pub trait ServerControl: Send + Sync {
         version: Option<i64>,
         report: &str,
     ) -> Result<String, Status>;
-    /// Statistics of every ready version, of those of one model, or of one version.
+    /// The statistics of every ready version, of one model's ready versions, or of one version.
     ///
     /// # Errors
     ///
@@ -120,7 +119,7 @@ pub trait ServerControl: Send + Sync {
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status>;
-    /// Every model of the repositories, or only those with a ready version.
+    /// Every model in the repositories, or only those with a ready version.
     ///
     /// # Errors
     ///
@@ -130,8 +129,8 @@ pub trait ServerControl: Send + Sync {
         pass: Pass<api::ModelRepository>,
         only_ready: bool,
     ) -> Result<Vec<RepositoryEntry>, Status>;
-    /// Loads a model, or reloads it if it changed. Blocks until the load is over,
-    /// without a time limit.
+    /// Loads a model, or reloads it if it changed. Blocks until the load has finished, without a
+    /// time limit.
     ///
     /// # Errors
     ///
@@ -144,8 +143,9 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status>;
-    /// Takes a model out of service, and with `unload_dependents` also the models that only this
-    /// one needs. Admitted requests are still served. Unloading an unknown model changes nothing.
+    /// Takes a model out of service. With `unload_dependents`, also unloads the models that only
+    /// this model needs. Admitted requests are still served. Unloading an unknown model changes
+    /// nothing.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The statistics of model versions.
+//! Model version statistics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,8 @@ pub struct ModelStatistics {
     pub name: Arc<str>,
     /// Its version.
     pub version: i64,
-    /// The start of the last inference, in milliseconds since the epoch; 0 before the first one.
+    /// The start of the last inference, in milliseconds since the epoch; 0 before the first
+    /// inference.
     pub last_inference_ms: u64,
     /// The sum of the batch sizes of successful requests.
     pub inference_count: u64,
@@ -35,10 +36,10 @@ pub struct ModelStatistics {
     pub inference: InferenceStatistics,
     /// Durations by executed batch size, ascending.
     pub batches: Vec<BatchStatistics>,
-    /// The responses that backends report, by their index within their requests.
+    /// Response statistics that backends report, by the response's index within its request.
     pub responses: Vec<ResponseStatistics>,
-    /// The memory that the model and its instances use, as the backend reports it,
-    /// by kind and number.
+    /// The memory that the model and its instances use, as the backend reports it, by kind and
+    /// number.
     pub memory: Vec<MemoryUsage>,
     /// Failed requests by reason, in the order of
     /// [`FailureReason::ALL`](galatea_infer::FailureReason::ALL).
@@ -47,7 +48,7 @@ pub struct ModelStatistics {
     pub is_cached: bool,
     /// The number of requests that wait in the scheduler now.
     pub pending: u64,
-    /// The bytes that large tensors of requests hold now.
+    /// The bytes that large request tensors currently hold.
     pub held_bytes: u64,
     /// The time it took to load the version.
     pub load_duration: Duration,
@@ -55,7 +56,7 @@ pub struct ModelStatistics {
     pub metric_tags: Arc<[(String, String)]>,
     /// Measurements that only metrics show.
     pub measurements: Measurements,
-    /// The share of each GPU, which only metrics show.
+    /// The statistics of each GPU; only metrics show them.
     pub gpus: Vec<GpuStatistics>,
 }
 

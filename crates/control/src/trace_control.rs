@@ -1,4 +1,4 @@
-//! Tracing as doors see it: the choice of traced requests, and its settings.
+//! Tracing as doors see it: the selection of traced requests, and the trace settings.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use galatea_gate::access::{Pass, api};
 
 use galatea_infer::{Status, Trace};
 
-/// A trace point that only the door of a request sees.
+/// A trace point that only a request's door sees.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum DoorTracePoint {
     /// The door began to receive an HTTP request.
@@ -48,14 +48,14 @@ impl DoorTracePoint {
     }
 }
 
-/// Records a traced request's passage through its door. The trace is complete when this and the
-/// trace of the request have been dropped.
+/// Records a traced request's passage through its door. The trace is complete when this sink and
+/// the request's trace have been dropped.
 pub trait DoorTraceSink: Send + Sync + std::fmt::Debug {
-    /// Records that the request passed a point at this time.
+    /// Records that the request passed `point` at this time.
     fn record(&self, point: DoorTracePoint, at: Instant);
 }
 
-/// The two halves of the trace of a client's request.
+/// The two halves of a client request's trace.
 #[derive(Debug)]
 pub struct ClientTrace {
     /// The trace that the request carries.
@@ -91,19 +91,19 @@ impl TraceLevels {
     }
 }
 
-/// A change of one field of the settings.
+/// A change to one field of the settings.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum FieldChange<T> {
     /// The field stays as it is.
     #[default]
     Keep,
-    /// The field follows the global settings or, if it is global, those given at start.
+    /// The field follows the global settings or, if it is global, the settings at startup.
     Clear,
     /// The field gets this value.
     Set(T),
 }
 
-/// A change of the settings.
+/// A change to the settings.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceChange {
     /// The kinds of facts that are traced.
@@ -116,7 +116,7 @@ pub struct TraceChange {
     pub log_frequency: FieldChange<u32>,
 }
 
-/// The settings in force, for all models or for one.
+/// The settings in effect, for all models or for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSettings {
     /// The kinds of facts that are traced.
@@ -127,7 +127,7 @@ pub struct TraceSettings {
     pub count: i32,
     /// The destination of traces.
     pub mode: TraceMode,
-    /// Further settings by name, from the command line for this mode. Names may repeat.
+    /// Other settings by name, from the command line for this mode. Names may repeat.
     pub further: Vec<(String, String)>,
 }
 
@@ -162,7 +162,7 @@ impl TraceMode {
     }
 }
 
-/// The headers or metadata of a request that affect its trace: the W3C's Trace Context.
+/// The headers or metadata that affect a request's trace: the W3C Trace Context.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct TraceHeaders<'a> {
     /// `traceparent`
@@ -173,16 +173,17 @@ pub struct TraceHeaders<'a> {
 
 /// The tracing of clients' requests.
 pub trait TraceControl: Send + Sync + std::fmt::Debug {
-    /// Returns true if any request may be traced. Called for every request, so it costs one load.
+    /// Returns true if any request may be traced. This is called for every request, so it takes
+    /// only one load.
     fn is_on(&self) -> bool;
 
-    /// Returns true if [`TraceHeaders`] affect tracing; otherwise they need not be kept. Returns
-    /// false while nothing is traced.
+    /// Returns true if [`TraceHeaders`] affect tracing; otherwise the door need not keep them.
+    /// Returns false while nothing is traced.
     fn reads_headers(&self) -> bool {
         false
     }
 
-    /// Begins the trace of a request to this model, if it is to be traced.
+    /// Begins the trace of a request to this model, if the request is to be traced.
     fn begin(
         &self,
         pass: Pass<api::Inference>,
@@ -197,7 +198,7 @@ pub trait TraceControl: Send + Sync + std::fmt::Debug {
     /// `InvalidArgument` if it is not ready.
     fn check_model(&self, pass: Pass<api::Trace>, model: &str) -> Result<(), Status>;
 
-    /// The settings of a model, or those of all models without their own.
+    /// A model's settings, or the settings for all models that have none of their own.
     fn settings(&self, pass: Pass<api::Trace>, model: Option<&str>) -> TraceSettings;
 
     /// Changes these settings.

@@ -1,4 +1,4 @@
-//! Recording of a model's traffic for clients.
+//! Recording of model traffic for clients.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use galatea_infer::Status;
 
 /// The server as seen by doors that record traffic.
 ///
-/// It belongs to the API `trace`: like traces, a recording tells a client of other clients'
-/// requests.
+/// It belongs to the `trace` API: like traces, a recording shows a client the requests of other
+/// clients.
 pub trait TrafficRecordingControl: fmt::Debug + Send + Sync {
-    /// Begins to record the requests to a version of a model, until the returned value is dropped.
-    /// If no version is given, the newest ready version is recorded.
+    /// Records the requests to a model version until the returned value is dropped. If no version
+    /// is specified, the newest ready version is recorded.
     ///
     /// # Errors
     ///
@@ -26,10 +26,9 @@ pub trait TrafficRecordingControl: fmt::Debug + Send + Sync {
     ) -> Result<Box<dyn TrafficRecording>, Status>;
 }
 
-/// A recording of requests and executions, which lasts until this is dropped.
+/// A recording of requests and executions, which lasts until it is dropped.
 pub trait TrafficRecording: Send + Sync {
-    /// The lines of a traffic file, each with its newline, that have been added since the last
-    /// call; the first one is the header. `None` once the version is gone: it was unloaded or
-    /// reloaded.
+    /// The lines added to a traffic file since the last call, each with its newline; the first line
+    /// is the header. `None` once the version has been unloaded or reloaded.
     fn read(&mut self) -> Option<String>;
 }

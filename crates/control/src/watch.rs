@@ -1,5 +1,4 @@
-//! The present activity of the server, for observers: queues, instances and the latest executions
-//! of each.
+//! The server's current activity, for observers: queues, instances and the latest executions.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,25 +7,25 @@ use galatea_gate::access::{Pass, api};
 
 use crate::ModelStatistics;
 
-/// The maximum number of model versions that observers are shown; a page can't show more well.
+/// The maximum number of model versions shown to observers; a page can't display more of them well.
 pub const WATCHED_VERSIONS_MAX: usize = 256;
 
 /// The server as seen by doors that show its activity.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// Begins to record executions, until the returned value is dropped. Returns `None` while
-    /// another recording is in progress: its owner shares its readings.
+    /// Records executions until the returned value is dropped. Returns `None` while another
+    /// recording is in progress: its owner shares its readings.
     fn begin(&self, pass: Pass<api::Statistics>) -> Option<Box<dyn Recording>>;
 
-    /// Returns the counters of the versions that serve, up to the number that is shown.
+    /// Returns the counters of the versions in service, up to the number shown.
     fn counters(&self) -> Vec<ModelStatistics>;
 
     /// Returns true if the control mode lets clients load and unload models.
     fn allows_model_control(&self) -> bool;
 }
 
-/// A recording of executions, which lasts until this is dropped.
+/// A recording of executions, which lasts until it is dropped.
 pub trait Recording: Send {
-    /// Reads the events since the last call, and the present state. May take long with many models.
+    /// Reads the events since the last call and the current state. May take long with many models.
     fn read(&mut self) -> Reading;
 }
 
@@ -35,13 +34,13 @@ pub trait Recording: Send {
 pub struct Reading {
     /// The time of the reading, relative to the start of the recording.
     pub at: Duration,
-    /// Versions that serve, up to the number that is shown.
+    /// The versions in service, up to the number shown.
     pub versions: Vec<WatchedVersion>,
-    /// The number of further versions.
+    /// The number of versions not shown.
     pub omitted: usize,
 }
 
-/// A version of a model.
+/// A model version.
 #[derive(Debug, Default)]
 pub struct WatchedVersion {
     /// The version's counters, with its name and number.
@@ -63,9 +62,9 @@ pub struct WatchedVersion {
 pub struct WatchedQueue {
     /// The number of waiting requests, over all priorities.
     pub waiting: usize,
-    /// The age of the oldest of them.
+    /// The age of the oldest waiting request.
     pub oldest: Duration,
-    /// The event that the first of them waits for, in the words of the scheduler's status.
+    /// The event that the first waiting request waits for, in the scheduler status's words.
     pub waits_for: Option<&'static str>,
 }
 
@@ -87,7 +86,7 @@ pub struct WatchedInstance {
     pub name: String,
     /// The execution in progress.
     pub current: Option<WatchedExecution>,
-    /// The executions that have ended, in order of time.
+    /// The executions that have ended, in time order.
     pub ended: Vec<WatchedExecution>,
     /// The number of executions that were dropped for lack of room.
     pub lost: u64,
@@ -96,10 +95,10 @@ pub struct WatchedInstance {
 /// An execution, or several short ones in a row.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedExecution {
-    /// The time at which its batch was closed, relative to the start of the recording.
+    /// The time at which the batch was closed, relative to the start of the recording.
     pub begin: Duration,
-    /// The time at which its instance was free again; the time of the reading while it is in
-    /// progress.
+    /// The time at which the instance was free again; while the execution is in progress, the time
+    /// of the reading.
     pub end: Duration,
     /// The number of executions.
     pub count: u32,
@@ -107,9 +106,9 @@ pub struct WatchedExecution {
     pub batch_size: u32,
     /// The sum of their durations.
     pub busy: Duration,
-    /// The longest wait of any of their requests.
+    /// The longest wait of any request.
     pub waited: Duration,
-    /// The reasons why their batches were closed.
+    /// The reasons why the batches were closed.
     pub reasons: CloseReasons,
 }
 
@@ -118,13 +117,13 @@ pub struct WatchedExecution {
 pub struct CloseReasons(u16);
 
 impl CloseReasons {
-    /// The set of this reason only.
+    /// The set with only this reason.
     #[must_use]
     pub const fn only(number: usize) -> Self {
         Self(if number < 16 { 1 << number } else { 0 })
     }
 
-    /// The union of both sets.
+    /// The union of the two sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

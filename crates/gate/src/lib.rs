@@ -1,10 +1,10 @@
-//! The rights of a caller and the cost of its requests: the decisions that every door asks for
-//! before it collects, decodes or forwards anything.
+//! Caller rights and request costs: the decisions that every door asks for before it collects,
+//! decodes or forwards anything.
 //!
-//! This crate decides. It reads no socket, knows no protocol, and has no thread, clock or
+//! This crate only decides. It reads no sockets, knows no protocol, and has no threads, clocks or
 //! I/O.
 //!
-//! - [`access`]: the callers of each API
+//! - [`access`]: the callers admitted to each API
 //! - [`ledger`]: the bytes that requests and responses hold together
 
 #![forbid(unsafe_code)]

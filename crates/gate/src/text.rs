@@ -1,8 +1,8 @@
-//! Bounded text: messages repeat a caller's input, which may be long.
+//! Bounded strings: messages repeat a caller's input, which may be long.
 
 use std::fmt::{self, Display, Write};
 
-/// Shortens a text in place to about `bytes_max` bytes, and appends the number of missing bytes.
+/// Shortens a string in place to about `bytes_max` bytes, and appends the number of missing bytes.
 pub fn cut(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         let kept = text.floor_char_boundary(bytes_max);
@@ -45,7 +45,7 @@ fn push_note(text: &mut String, missing: usize) {
     let _ = write!(text, "... ({missing} more bytes)");
 }
 
-/// A text that stops growing, and counts the missing bytes.
+/// A string that stops growing and counts the missing bytes.
 struct BoundedString {
     text: String,
     bytes_max: usize,

@@ -1,4 +1,4 @@
-//! Flow control of responses: a way to tell a backend that they pile up.
+//! Flow control of responses: lets a backend know that its responses pile up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,36 +10,35 @@ use crate::CancelToken;
 /// Called once when congestion ends.
 pub type ResumeHook = Box<dyn FnOnce() + Send>;
 
-/// A point where responses may pile up on their way: in front of a slow step of an ensemble, or of
-/// a client that reads slowly.
+/// A point where responses may pile up: before a slow ensemble step or a slow client.
 ///
-/// Both methods are called on any thread that sends, so neither may block.
+/// Any sending thread may call these methods, so neither may block.
 pub trait ResponseCongestion: Send + Sync {
     /// Returns true if the sender of responses should pause.
     fn is_congested(&self) -> bool;
 
-    /// Keeps `hook` and runs it once when the congestion is over, on the thread that ends it.
-    /// Returns the hook if there is no congestion.
+    /// Keeps `hook` and runs it once when the congestion ends, on the thread that ends it. Returns
+    /// the hook if there is no congestion.
     ///
-    /// A point that is dropped while congested runs its hooks.
+    /// A point dropped while congested runs its hooks.
     fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook>;
 }
 
-/// Tells a request's backend if the receiver of its responses is congested. Backends that send many
+/// Lets a backend check whether the receiver of its responses is congested. Backends that send many
 /// responses consult it.
 ///
-/// If a backend ignores it, no responses are lost; they only take memory. The default value is
-/// never congested and costs no allocation.
+/// A backend that ignores it loses no responses; they only take up memory. The default value is
+/// never congested and needs no allocation.
 #[derive(Clone, Default)]
 pub struct Backpressure {
     points: Vec<Arc<dyn ResponseCongestion>>,
 }
 
-/// The interval at which a waiting thread checks whether its request is cancelled.
+/// The interval at which a waiting thread checks for cancellation of its request.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The maximum time that a thread waits. As in Triton, sending continues after it, so that models
-/// that wait for each other in a circle make progress again.
+/// The maximum time that a thread waits. As in Triton, the thread then sends anyway, so that models
+/// that wait for each other in a cycle make progress again.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 impl Backpressure {
@@ -56,7 +55,7 @@ impl Backpressure {
         self.points.iter().any(|point| point.is_congested())
     }
 
-    /// Runs `resume` once no point is congested, or at once if none is: for backends that have
+    /// Runs `resume` once no point is congested, or immediately if none is. For backends that have
     /// other work in the meantime.
     pub fn when_free(self, resume: impl FnOnce() + Send + 'static) {
         let Some(point) = self.points.iter().find(|point| point.is_congested()).cloned() else {
@@ -69,15 +68,15 @@ impl Backpressure {
         }
     }
 
-    /// Blocks until no point is congested, the request is cancelled, or `WAIT_MAX` has passed: for
-    /// backends with a thread of their own, before they compute the next response.
+    /// Blocks until no point is congested, the request is cancelled, or `WAIT_MAX` has passed.
+    /// Backends with their own thread call this before they compute the next response.
     pub fn wait_until_relieved(&self, cancel: &CancelToken) {
         if !self.is_congested() {
             return;
         }
         let (sender, receiver) = channel();
         self.clone().when_free(move || {
-            // The receiver has been dropped if the wait ended early.
+            // If the wait ended early, the receiver has been dropped.
             let _ = sender.send(());
         });
         let deadline = Instant::now() + WAIT_MAX;

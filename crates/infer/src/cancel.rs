@@ -1,92 +1,94 @@
-//! Cancellation of requests: the flag, its hooks, and the protocol that all participants follow.
+//! Request cancellation: the flag, its hooks, and the protocol that all participants follow.
 //!
 //! A client may disconnect at any moment, and its request may be anywhere. One rule makes this
-//! safe: a cancellation never ends a request. It only makes the owner of the request end it
-//! earlier. So a cancelled request has one final reply, is counted and releases its memory like any
-//! other, and no step below depends on the timely arrival of a cancellation.
+//! safe: a cancellation never ends a request. It only makes the request's owner end it earlier. A
+//! cancelled request therefore gets one final reply, is counted and releases its memory like any
+//! other, and no step below depends on a cancellation arriving in time.
 //!
 //! # The steps
 //!
-//! 1. **A token for each request.** The door makes a [`CancelToken`] before it calls
+//! 1. **A token for each request.** The door creates a [`CancelToken`] before it calls
 //!    [`InferenceService::infer`](crate::InferenceService::infer). `http` keeps it in a
 //!    `CancelOnDrop` of the exchange or of its `EventStream`, `grpc` in `CallState::Executing` or
-//!    in the `ReorderBuffer` of the stream, `capi` in the request's `Ownership`, `python` in its
-//!    `Request`. A step of an ensemble (`SentCall`) and a call by a model in Python
-//!    (`Worker::begin_call`) have tokens of their own.
+//!    in the stream's `ReorderBuffer`, `capi` in the request's `Ownership`, `python` in its
+//!    `Request`. An ensemble step (`SentCall`) and a call by a Python model (`Worker::begin_call`)
+//!    have their own tokens.
 //! 2. **The client disconnects.** `http` drops the future of the exchange when `ClientWatch` or
 //!    hyper sees the connection end, and with it `CancelOnDrop`. `grpc` cancels when a call is
-//!    reset (`drop_reset_calls`, `Stream::pull`), when a stream fails, when the `grpc-timeout` of a
-//!    call is over (`expire_calls`), and when the connection ends (drop of `Calls`). Programs call
+//!    reset (`drop_reset_calls`, `Stream::pull`), when a stream fails, when a call's `grpc-timeout`
+//!    expires (`expire_calls`), and when the connection ends (`Calls` is dropped). Programs call
 //!    `TRITONSERVER_InferenceRequestCancel` or `cancel()`, and still get the final response.
-//! 3. **Flag, then hooks.** [`CancelToken::cancel`] sets the flag and takes the hooks out under
-//!    one lock, and runs them without it, on the thread that cancels. A hook does not block.
-//!    There are three: of the queue (`Dispatcher::enqueue`), of an ensemble (`Run::start`) and of
-//!    a worker (`Worker::watch_cancellation`). All others read the flag.
+//! 3. **Flag, then hooks.** [`CancelToken::cancel`] sets the flag and takes out the hooks under one
+//!    lock, then runs them without the lock, on the cancelling thread. A hook does not block. There
+//!    are three hooks: the queue's (`Dispatcher::enqueue`), an ensemble's (`Run::start`) and a
+//!    worker's (`Worker::watch_cancellation`). All other code reads the flag.
 //! 4. **A queued request leaves the queue.** The hook calls `Dispatcher::cancel`, which steps the
-//!    scheduler with `Event::Cancel`. A waiting request becomes `Action::Fail`. If it belongs to a
-//!    sequence, so do all requests that wait behind it, and the sequence closes
-//!    (`SequenceBatcher::cancel`). The dispatcher takes it from the slab, withdraws it from the
-//!    order of replies, and, outside the lock, fails it with `Request cancelled`. Timeouts set no
-//!    flag: the scheduler itself finds requests that have waited too long in a queue or a backlog,
-//!    or that will miss their deadline (`FailReason::{TimeoutExpired, SequenceTimeoutExpired,
-//!    TooLate}`), and the same `Action::Fail` ends it.
+//!    scheduler with `Event::Cancel`. A waiting request becomes `Action::Fail`. If the request
+//!    belongs to a sequence, all requests waiting behind it fail too, and the sequence closes
+//!    (`SequenceBatcher::cancel`). The dispatcher removes the request from the slab, withdraws it
+//!    from the reply order, and, outside the lock, fails it with `Request cancelled`. Timeouts set
+//!    no flag: the scheduler itself finds requests that have waited too long in a queue or a
+//!    backlog, or that will miss their deadline (`FailReason::{TimeoutExpired,
+//!    SequenceTimeoutExpired, TooLate}`), and ends them with the same `Action::Fail`.
 //! 5. **An executing batch is told, not stopped.** A closed batch keeps its requests. ONNX models
 //!    check the flag before the batch (`OnnxInstance::execute`), compiled backends ask
 //!    `TRITONBACKEND_RequestIsCancelled`, a worker gets the frame `CANCELLED` for `is_cancelled()`.
 //!    An iterative request is not executed again (`RequestState::Cancelled`). A decoupled model
-//!    that waits for a slow client resumes ([`Backpressure::wait_until_relieved`](crate::Backpressure::wait); in a
-//!    worker, when it gets its frame); the decision to stop is the model's.
+//!    that waits for a slow client resumes
+//!    ([`Backpressure::wait_until_relieved`](crate::Backpressure::wait); in a worker, when it gets
+//!    its frame); whether to stop is up to the model.
 //! 6. **A long run is terminated if all clients have disconnected.** `LaneWatch` checks an
 //!    execution on a lane's thread every 0.1 s, unless the execution is certainly short, or
 //!    contains a request that can't be cancelled or that belongs to a sequence, whose state it
-//!    changes. If the flags of all requests are set, it calls `ExecutionTerminator::terminate`, and the
-//!    requests fail with `request cancelled during its execution`. Only ONNX models have a
+//!    changes. If the flags of all requests are set, it calls `ExecutionTerminator::terminate`, and
+//!    the requests fail with `request cancelled during its execution`. Only ONNX models have an
 //!    `ExecutionTerminator`.
 //! 7. **An ensemble fails at once and ends later.** `EnsembleRun::cancel` replies, starts no
 //!    further step, and cancels its calls: a call that waits at its gate is withdrawn, and a call
 //!    that was sent begins at step 3. The run ends after its last call. The calls of a Python model
 //!    continue until the model cancels them or its worker exits.
 //! 8. **The owner ends the request.** [`PendingRequest`](crate::PendingRequest) counts it and
-//!    replies, in this order. A request that step 4 took from the queue, or step 6 from a run,
+//!    replies, in this order. A request that step 4 removed from the queue, or step 6 from a run,
 //!    counts as [`FailureReason::Canceled`](crate::FailureReason::Canceled). An execution that runs
-//!    to its end is counted as if the client were still connected. (The failure of an ensemble's
-//!    request counts twice, as in Triton: `fail_twice`.) Dropping the
-//!    [`Responder`](crate::Responder) drops the remaining hooks.
-//! 9. **Memory comes back with the values.** The tensors and their charges go with the request, a
-//!    door's charge (`RequestCharge`) with the sink, after the final reply: until then the memory
-//!    is in use, even if no client waits. Dropping the last share of a `BorrowedRequest` calls the
-//!    release callback of a C program.
+//!    to its end is counted as if the client were still connected. (As in Triton, an ensemble
+//!    request's failure counts twice: `fail_twice`.) Dropping the [`Responder`](crate::Responder)
+//!    drops the remaining hooks.
+//! 9. **Memory is released with the values.** The tensors and their charges are dropped with the
+//!    request, and a door's charge (`RequestCharge`) with the sink, after the final reply. Until
+//!    then the memory is in use, even if no client waits. Dropping the last reference to a
+//!    `BorrowedRequest` calls the C program's release callback.
 //!
 //! # The races
 //!
 //! - **With queueing.** The hook is added after the step that queues the request, if the request is
-//!   still queued. A token that was cancelled before runs it at once.
-//! - **With the close of a batch.** Both are steps under the dispatcher's lock. A hook that comes
-//!   second finds no such key among the queued requests, and the execution continues.
+//!   still queued. A token that is already cancelled runs the hook at once.
+//! - **With the close of a batch.** Cancelling and closing are both steps under the dispatcher's
+//!   lock. A hook that comes second finds no such key among the queued requests, and the execution
+//!   continues.
 //! - **With the end of the request.** A hook may run, or be added, after the request has ended. It
-//!   holds a weak reference and a key. Keys of requests carry a generation, and those of workers
-//!   count up, so that a late hook never meets a later request. A run that has ended drops the
-//!   event, and a worker remembers a bounded number of unknown keys.
-//! - **With the reply.** A request moves by value, and the code that has it replies. A reply to a
+//!   holds a weak reference and a key. Request keys carry a generation, and worker keys count up,
+//!   so a late hook never affects a later request. A run that has ended drops the event, and a
+//!   worker remembers a bounded number of unknown keys.
+//! - **With the reply.** A request moves by value, and the code that owns it replies. A reply to a
 //!   disconnected client finds no receiver (a closed channel in `http`, a removed `CallKey` in
 //!   `grpc`) and is dropped with its charge.
 //! - **With a second cancellation.** The hooks have been taken out, so it does nothing. It may
-//!   return while the first still runs them: after `cancel` only the flag is certain.
-//! - **With another use of the request.** A C program may hand a request over again from its
-//!   release callback. `Ownership::hand_over` replaces the token under its lock, so a cancellation
-//!   applies either to the old use, which is over, or to the new one.
+//!   return while the first cancellation still runs the hooks: after `cancel`, only the flag is
+//!   guaranteed to be set.
+//! - **With another use of the request.** A C program may submit a request again from its release
+//!   callback. `Ownership::hand_over` replaces the token under its lock, so a cancellation applies
+//!   to either the old use, which is over, or the new one.
 //! - **Between a check and a termination.** A flag is never cleared: disconnected clients do not
 //!   come back. `LaneWatch` terminates under the lock that the lane's thread takes after each
 //!   execution, where it resets the instance. So the next execution is never terminated. A run that
 //!   ended before it noticed replies with its result.
-//! - **Between an ensemble and its steps.** One thread at a time drives a run, in the sequence of
-//!   its events. A step's response after the cancellation is ignored; a call that its gate admits
-//!   while it is being withdrawn (`Withdrawal::AlreadyAdmitted`) ends when that event comes, and is
-//!   not sent.
+//! - **Between an ensemble and its steps.** One thread at a time drives a run, in event order. A
+//!   step's response after the cancellation is ignored; a call that its gate admits while it is
+//!   being withdrawn (`Withdrawal::AlreadyAdmitted`) ends when that event arrives, and is not sent.
 //! - **With the second iteration.** The scheduler notes the cancellation of an executing iterative
-//!   request in the step that would otherwise ignore it, and checks it at the release. Whichever
+//!   request in the step that would otherwise ignore it, and checks for it on release. Whichever
 //!   comes first, the request fails once: queued again by step 4, or released by step 5.
-//! - **With an unload.** The hooks keep no version loaded. If the dispatcher no longer exists,
+//! - **With an unload.** The hooks don't keep a version loaded. If the dispatcher no longer exists,
 //!   neither do its requests.
 
 use std::sync::Arc;
@@ -100,7 +102,7 @@ type Hook = Box<dyn FnOnce() + Send>;
 /// A flag that a door sets when its client cancels a request. Holders of the
 /// request read it or register a hook.
 ///
-/// The default token can't be cancelled and costs no allocation.
+/// The default token can't be cancelled and needs no allocation.
 #[derive(Clone, Default)]
 pub struct CancelToken {
     shared: Option<Arc<Shared>>,

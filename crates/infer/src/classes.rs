@@ -1,5 +1,4 @@
-//! The facts about a model that the classification extension needs: the labels of its
-//! outputs.
+//! The model facts that the classification extension needs: output labels.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -7,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The names of an output's classes, one per line of a label file.
 ///
-/// All names are C strings in one allocation, because the C API hands out pointers to them, and a
-/// hundred thousand labels must not need as many allocations.
+/// All names are C strings in one allocation: the C API hands out pointers to them, and a hundred
+/// thousand labels must not need a hundred thousand allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassLabels {
     text: Box<[u8]>,
@@ -16,14 +15,14 @@ pub struct ClassLabels {
 }
 
 impl ClassLabels {
-    /// The longest accepted text: far above any list of classes, and below the
-    /// range of an offset.
+    /// The maximum length of a label file: far above any list of classes, and small enough for an
+    /// offset.
     pub const BYTES_MAX: u64 = 1 << 26;
 
     /// Parses the contents of a label file: the first line names class 0.
     ///
-    /// As in Triton, only a line feed ends a line, so that a carriage return belongs to the label.
-    /// A label ends at its first NUL, because it passes through C. Returns `None` if the text is
+    /// As in Triton, only a line feed ends a line, so a carriage return is part of the label. A
+    /// label ends at its first NUL, because labels pass through C. Returns `None` if the text is
     /// longer than [`ClassLabels::BYTES_MAX`].
     #[must_use]
     pub fn from_lines(mut text: Vec<u8>) -> Option<Self> {
@@ -60,7 +59,7 @@ impl ClassLabels {
     }
 }
 
-/// The way in which a model's outputs are turned into classes.
+/// The information needed to turn a model's outputs into classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelClasses {
     batches: bool,
@@ -69,7 +68,7 @@ pub struct ModelClasses {
 }
 
 impl ModelClasses {
-    /// Describes a model whose outputs have these labels. `batches` tells that the first dimension
+    /// Describes a model whose outputs have these labels. If `batches` is true, the first dimension
     /// of each output is the batch dimension.
     #[must_use]
     pub const fn new(batches: bool, labels: BTreeMap<String, Arc<ClassLabels>>) -> Self {
@@ -89,11 +88,10 @@ impl ModelClasses {
     }
 }
 
-/// Tells a door how to turn the outputs of the version that serves a request into
-/// classes.
+/// A cell through which a door learns how to turn a request's outputs into classes.
 ///
 /// The door puts one copy into the request and keeps the other. The version that admits the request
-/// sets it, so that a response never gets the labels of a version that was loaded in the meantime.
+/// sets the cell, so a response never gets the labels of a version that was loaded later.
 #[derive(Clone, Debug, Default)]
 pub struct ClassesCell(Arc<OnceLock<Arc<ModelClasses>>>);
 

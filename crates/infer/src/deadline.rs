@@ -1,9 +1,9 @@
-//! Deadlines of requests.
+//! Request deadlines.
 
 use std::time::{Duration, Instant};
 
-/// The time by which a request must be answered. Only models that are batched by deadlines use it;
-/// others pass it on with the requests that they make.
+/// The time by which the client needs the response. Only models that are batched by deadline use
+/// it; other models pass it on to the requests that they make.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Deadline {
     /// No deadline.
@@ -16,13 +16,13 @@ pub enum Deadline {
 }
 
 impl Deadline {
-    /// The end of this time from `start`; `None` if clocks can't represent it.
+    /// The instant `time` after `start`; `None` if clocks can't represent it.
     #[must_use]
     pub fn within(start: Instant, time: Duration) -> Self {
         start.checked_add(time).map_or(Self::None, Self::At)
     }
 
-    /// The earlier of both. An unreadable deadline takes precedence.
+    /// The earlier of the two deadlines. An unreadable deadline takes precedence.
     #[must_use]
     pub fn earliest(self, other: Self) -> Self {
         match (self, other) {
@@ -42,7 +42,8 @@ impl Deadline {
     }
 }
 
-/// The headers of a request that tell how long its client waits. If one repeats, the first counts.
+/// The request headers that state how long the client waits. If a header repeats, the first one
+/// counts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeoutHeaders<'a> {
     /// The value of [`TimeoutHeaders::ENVOY`].
@@ -52,9 +53,9 @@ pub struct TimeoutHeaders<'a> {
 }
 
 impl TimeoutHeaders<'_> {
-    /// The header of proxies: a whole number of milliseconds.
+    /// The header that proxies send: a whole number of milliseconds.
     pub const ENVOY: &'static str = "x-envoy-expected-rq-timeout-ms";
-    /// The header of clients: a number of seconds, which may have a fraction.
+    /// The header that clients send: a number of seconds, possibly with a fraction.
     pub const REQUEST: &'static str = "request-timeout";
 
     /// The deadline of a request that arrives now. Reads the clock only if a header specifies one.
@@ -92,7 +93,7 @@ fn seconds(text: &[u8]) -> Option<Duration> {
     Some(seconds.saturating_add(fraction))
 }
 
-/// A number made of decimal digits only. A number of more than 64 bits counts as the largest.
+/// A number of decimal digits only. A number that exceeds 64 bits counts as the largest.
 fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

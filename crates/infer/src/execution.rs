@@ -46,8 +46,8 @@ impl ExecutionTimes {
     }
 }
 
-/// The times of a request's execution: those of one batch, or the sums of all executions in a run
-/// of an ensemble.
+/// The times of a request's execution: those of one batch, or the sums over all executions in an
+/// ensemble run.
 #[derive(Copy, Clone, Debug)]
 pub struct ExecutionSummary {
     /// The time at which the request left its model's queue.
@@ -77,8 +77,8 @@ impl From<&ExecutionTimes> for ExecutionSummary {
     }
 }
 
-/// An observer of a step's execution: the ensemble run that made the request, which adds up the
-/// times of its steps.
+/// An observer of a step's execution: the ensemble run that made the request and adds up the times
+/// of its steps.
 pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
     /// The request was executed without an error.
     fn executed(&self, execution: &ExecutionSummary);
@@ -90,6 +90,6 @@ pub trait RequestObserver: Send + Sync + std::fmt::Debug {
     fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary);
     /// A request ended with an error.
     fn failed(&self, times: &AdmissionTimes, reason: FailureReason);
-    /// The first response to a request, or the error in its place, is about to be sent.
+    /// The first response to a request, or an error in its place, is about to be sent.
     fn responding(&self, _times: &AdmissionTimes) {}
 }

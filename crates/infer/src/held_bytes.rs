@@ -1,12 +1,12 @@
-//! The number of bytes that the requests of a model hold.
+//! The number of bytes that a model's requests hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::InputTensor;
 
-/// The bytes that the requests of a model version hold: the part of the ledger that is shown for
-/// each model. Only charged tensors count, so that a small request costs nothing.
+/// The bytes that a model version's requests hold: the part of the ledger that is shown per model.
+/// Only charged tensors count, so a small request costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct ModelBytes(Arc<AtomicU64>);
 

@@ -1,16 +1,14 @@
 //! The request, response and sender types, and the trait through which doors
 //! give requests to the server.
 //!
-//! Every door, backend and driver shares this vocabulary. The crate is not a
-//! place for behaviour: it schedules nothing and knows no protocol. Start with
-//! `request.rs`, `sender.rs` and `pending.rs`.
+//! Every door, backend and driver shares this vocabulary. The crate has no behaviour of its own: it
+//! schedules nothing and knows no protocol. Start with `request.rs`, `sender.rs` and `pending.rs`.
 //!
-//! The life of a request in these types: a door builds an [`InferenceRequest`]
-//! and a [`ResponseSender`] and gives both to an [`InferenceService`]. The
-//! engine checks the request against its model and moves both into a
-//! [`PendingRequest`], the one owned value that travels through the server. A
-//! backend replies through [`PendingRequest::complete`]. The caller always gets
-//! a final reply: a sender that is dropped unfinished sends an internal error.
+//! The life of a request in these types: a door builds an [`InferenceRequest`] and a
+//! [`ResponseSender`] and gives both to an [`InferenceService`]. The engine checks the request
+//! against its model and moves both into a [`PendingRequest`], the one owned value that travels
+//! through the server. A backend replies through [`PendingRequest::complete`]. The caller always
+//! gets a final reply: a sender dropped before its final reply sends an internal error.
 //!
 //! ```
 //! use galatea_infer::{Code, ResponseSender, Reply};

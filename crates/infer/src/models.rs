@@ -1,5 +1,4 @@
-//! Loom models of the threads that share a request's trace or its cancellation, in all their
-//! interleavings.
+//! Loom models of the threads that share a request's trace or cancellation, over all interleavings.
 
 use std::sync::Arc;
 use std::time::Instant;

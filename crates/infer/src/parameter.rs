@@ -1,4 +1,4 @@
-//! Named values of requests and responses.
+//! Named values in requests and responses.
 
 /// A named value that travels with a request or a response.
 #[derive(Clone, Debug, PartialEq)]

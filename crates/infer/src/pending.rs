@@ -1,8 +1,8 @@
 //! The pending request: the one owned value that travels from admission to the
 //! backend.
 //!
-//! A request does not keep its model version loaded. The version's dispatcher
-//! outlives the last handle until all its requests are served.
+//! A request does not keep its model version loaded. The version's dispatcher outlives the last
+//! handle until it has served all requests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,7 +34,7 @@ struct PendingParts {
     batch_size: u32,
     /// The sequence; set while a backend has the request.
     sequence: Option<Box<SequenceContext>>,
-    /// True if it is padding: no client sent it, and it fills a row of a sequence batch.
+    /// True for padding, which no client sent: it fills a row of a sequence batch.
     is_padding: bool,
     /// The trace of its execution and its end.
     trace: Option<Arc<Trace>>,
@@ -47,8 +47,8 @@ pub struct SequenceContext {
     pub correlation_id: CorrelationId,
     /// True if the sequence begins or ends with this execution.
     pub flags: SequenceFlags,
-    /// The sequence's implicit state, as the previous request left it.
-    /// [`PendingRequest::update_state`] replaces it.
+    /// The sequence's implicit state after the previous request. [`PendingRequest::update_state`]
+    /// replaces it.
     pub states: Vec<StateTensor>,
     /// Notified when the request is released.
     pub owner: Arc<dyn SequenceOwner>,
@@ -73,21 +73,21 @@ pub struct StateTensor {
     pub data: Buffer,
 }
 
-/// Receives requests of sequences back from the backend.
+/// Takes sequence requests back from the backend.
 ///
 /// Called on the thread that releases a request, which holds no lock. It must not block.
 pub trait SequenceOwner: Send + Sync + std::fmt::Debug {
     /// The backend has released the request; `states` belong to its sequence.
     fn released(&self, key: u64, states: Vec<StateTensor>);
-    /// The request must be executed again, behind others that wait.
+    /// The request must be executed again, after other waiting requests.
     fn rescheduled(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>);
 }
 
 impl PendingRequest {
     /// Joins an admitted request with its sender.
     ///
-    /// `batch_size` is the request's size in its first dimension, 1 for a
-    /// model without batching.
+    /// `batch_size` is the size of the request's first dimension, or 1 for a model without
+    /// batching.
     pub fn new(
         request: impl Into<Box<InferenceRequest>>,
         sender: ResponseSender,
@@ -125,7 +125,7 @@ impl PendingRequest {
         padding
     }
 
-    /// Makes a copy of a queued request that can be read but can't reply.
+    /// Makes a copy of a queued request, which can be read but can't reply.
     #[must_use]
     pub fn for_inspection(request: impl Into<Box<InferenceRequest>>, batch_size: u32) -> Self {
         let mut request = request.into();
@@ -151,14 +151,14 @@ impl PendingRequest {
         &self.parts.request
     }
 
-    /// The inputs, for the engine: it adds a sequence's controls and states to them
-    /// before it hands the request to a backend.
+    /// The inputs. The engine adds a sequence's controls and states to them before it hands the
+    /// request to a backend.
     pub const fn inputs_mut(&mut self) -> &mut Vec<InputTensor> {
         &mut self.parts.request.inputs
     }
 
-    /// Limits the timeout that the backend sees to the remaining time before the deadline. Called
-    /// by the engine, for models that use deadlines.
+    /// Limits the timeout that the backend sees to the time left before the deadline. The engine
+    /// calls this for models that use deadlines.
     pub fn limit_timeout(&mut self, now: Instant) {
         let Some(deadline) = self.parts.request.deadline.at() else { return };
         // 0 would mean no timeout.
@@ -174,15 +174,15 @@ impl PendingRequest {
         self.parts.batch_size
     }
 
-    /// The times at which it has passed trace points; `None` for padding and for a request whose
-    /// responder has been taken.
+    /// The times at which the request passed trace points; `None` for padding and for a request
+    /// whose responder has been taken.
     #[must_use]
     pub fn times(&self) -> Option<AdmissionTimes> {
         self.parts.responder.as_ref().map(|responder| responder.statistics().times)
     }
 
-    /// Puts another observer in front of the one that keeps the statistics. Has no effect on
-    /// padding, or on a request whose responder has been taken.
+    /// Puts another observer before the one that keeps the statistics. Has no effect on padding, or
+    /// on a request whose responder has been taken.
     pub fn observe(
         &mut self,
         wrap: impl FnOnce(Arc<dyn RequestObserver>) -> Arc<dyn RequestObserver>,
@@ -205,15 +205,14 @@ impl PendingRequest {
         self.parts.sequence.as_deref()
     }
 
-    /// Makes the request a step of its sequence until it is released. Called by the
-    /// engine.
+    /// Makes the request a step of its sequence until it is released. Called by the engine.
     pub fn begin_step(&mut self, sequence: Box<SequenceContext>) {
         assert!(self.parts.sequence.is_none(), "a request is one step at a time");
         self.parts.sequence = Some(sequence);
     }
 
-    /// Replaces a state of the request's sequence. The sequence's next request sees
-    /// it after this one is released.
+    /// Replaces a state of the request's sequence. The sequence's next request sees the new state
+    /// after this one is released.
     ///
     /// # Errors
     ///
@@ -273,8 +272,8 @@ impl PendingRequest {
         self.parts.trace.as_ref()
     }
 
-    /// Takes the trace out, so that it can end after the request is released: for
-    /// backends that take the responder too.
+    /// Takes the trace out, so that it can end after the request is released. For backends that
+    /// also take the responder.
     pub const fn take_trace(&mut self) -> Option<Arc<Trace>> {
         self.parts.trace.take()
     }
@@ -282,8 +281,8 @@ impl PendingRequest {
     /// Records the request's statistics, sends the last or only response and
     /// releases the request.
     ///
-    /// In this order: a client that has the response sees it in the statistics, and finds the
-    /// regions of the request's inputs out of use.
+    /// The order matters: a client that has the response sees it in the statistics, and the
+    /// request's input regions are no longer in use.
     pub fn complete(
         mut self,
         result: Result<InferenceResponse, Status>,
@@ -310,7 +309,7 @@ impl PendingRequest {
         }
     }
 
-    /// Stops using regions of clients.
+    /// Stops using client regions.
     fn give_up_regions(&mut self) {
         let in_regions = |input: &&mut InputTensor| input.data.foreign().is_some();
         for input in self.parts.request.inputs.iter_mut().filter(in_regions) {
@@ -318,8 +317,8 @@ impl PendingRequest {
         }
     }
 
-    /// Records a failure for `reason` and ends the request with an error: for
-    /// requests that were not executed.
+    /// Records a failure for `reason` and ends the request with an error. For requests that were
+    /// not executed.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {
@@ -327,7 +326,7 @@ impl PendingRequest {
         }
     }
 
-    /// Ends the request with an error, and tells its caller that no backend received it: for
+    /// Ends the request with an error, and reports to its caller that no backend received it. For
     /// requests that the scheduler rejects. Without a reason, nothing is counted.
     pub fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
         self.give_up_regions();
@@ -362,15 +361,15 @@ impl PendingRequest {
     }
 }
 
-/// The error of a backend that releases a request to be executed again, although its model
-/// is not an iterative sequence. The text is Triton's.
+/// The error for a backend that reschedules a request although its model has no iterative
+/// sequences. The text is Triton's.
 pub const NOT_RESCHEDULED: &str = "Request is released with \
      TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a \
      flag.";
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        // Replies first: the owner of the sequence may stop the model.
+        // Replies first: the sequence's owner may stop the model.
         drop(self.parts.responder.take());
         if let Some(trace) = self.parts.trace.take() {
             trace.end();

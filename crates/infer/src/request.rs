@@ -12,9 +12,9 @@ use crate::{
 
 /// One inference request, as a door decoded it.
 ///
-/// Doors fill it in. Admission checks it, sorts its inputs into the order of the
-/// model's configuration and gives them the shapes that the backend sees. It
-/// does not change after admission.
+/// Doors fill it in. Admission checks it, sorts its inputs into the order of the model's
+/// configuration and gives them the shapes that the backend sees. The request does not change after
+/// admission.
 #[derive(Clone, Debug, Default)]
 pub struct InferenceRequest {
     /// The client's identifier of this request, echoed in the response; may be
@@ -24,15 +24,15 @@ pub struct InferenceRequest {
     pub model_name: String,
     /// The model's version; `None` selects the newest that is ready.
     pub model_version: Option<i64>,
-    /// The server's own handle of that model version, if the door has looked it up. The server
-    /// takes it; if there is none, the server looks the model up by its name and version.
+    /// The server's handle for that model version, if the door has looked it up. The server takes
+    /// it; without a handle, the server looks up the model by name and version.
     pub found_model: Option<Arc<dyn Any + Send + Sync>>,
     /// The input tensors.
     pub inputs: Vec<InputTensor>,
-    /// The client's descriptions of inputs with an invalid type or shape. Admission refuses them;
-    /// until then the type and shape in `inputs` are placeholders.
+    /// The client's descriptions of inputs with an invalid type or shape. Admission refuses such
+    /// inputs; until then, their types and shapes in `inputs` are placeholders.
     pub malformed_inputs: Vec<MalformedInput>,
-    /// The names of the requested outputs; empty requests all of them.
+    /// The names of the requested outputs; if empty, all outputs are requested.
     pub outputs: Vec<String>,
     /// Parameters for the backend, which the server does not interpret.
     pub parameters: Vec<Parameter>,
@@ -46,11 +46,11 @@ pub struct InferenceRequest {
     pub deadline: Deadline,
     /// The sequence that the request belongs to.
     pub correlation_id: CorrelationId,
-    /// Flags that tell whether the request starts or ends that sequence.
+    /// The flags that state whether the request starts or ends that sequence.
     pub sequence_flags: SequenceFlags,
     /// Set when the client cancels the request.
     pub cancel: CancelToken,
-    /// The places where the responses may pile up.
+    /// The points where the responses may pile up.
     pub backpressure: Backpressure,
     /// The run that made this request as a step of an ensemble; admission takes it.
     pub execution_observer: Option<Arc<dyn ExecutionObserver>>,
@@ -59,10 +59,10 @@ pub struct InferenceRequest {
     /// Set by the model version that admits the request, if the door turns
     /// outputs into classes.
     pub classes: Option<ClassesCell>,
-    /// The caller's query for the memory of outputs, for backends that know its type: the C API's
+    /// The caller's query for output memory, for backends that know the query's type: the C API's
     /// query functions. If `None`, outputs go into CPU memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,
-    /// The outputs that may stay in GPU memory. Others are returned in host memory.
+    /// The outputs that may stay in GPU memory. Other outputs are returned in host memory.
     pub device_outputs: DeviceOutputs,
     /// The request's share of the bytes that its model's requests hold; admission sets it.
     pub held: Option<HeldBytes>,
@@ -97,14 +97,14 @@ impl InferenceRequest {
 pub struct MalformedInput {
     /// The input's name.
     pub name: String,
-    /// The type; `None` if the client names one that does not exist.
+    /// The type; `None` if the client specified one that does not exist.
     pub datatype: Option<DataType>,
     /// The dimensions.
     pub dims: Vec<i64>,
 }
 
-/// The outputs of a request that their receiver accepts in GPU memory (`Buffer::foreign`), if the
-/// backend produces them there.
+/// The outputs that the receiver accepts in GPU memory (`Buffer::foreign`), if the backend produces
+/// them there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceOutputs {
     /// No outputs.
@@ -128,7 +128,7 @@ impl DeviceOutputs {
     }
 }
 
-/// The correlation ID, by which the client names a sequence.
+/// The correlation ID by which the client identifies a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CorrelationId {
     /// The request belongs to no sequence.

@@ -1,4 +1,4 @@
-//! The responder of a pending request: replies to it, and records its statistics.
+//! The responder for a pending request: replies to the request and records its statistics.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::{
 pub struct Responder {
     sender: Option<ResponseSender>,
     statistics: StatisticsReporter,
-    /// True if the observer has been told of the first response.
+    /// True if the first response has been reported to the observer.
     has_responded: bool,
-    /// The cancellation, whose hooks are cleared when nothing is left to cancel.
+    /// The cancellation token, whose hooks are cleared when there is nothing left to cancel.
     cancel: CancelToken,
 }
 
@@ -47,8 +47,8 @@ impl StatisticsReporter {
         self.observer.failed(&self.times, reason);
     }
 
-    /// Makes another responder to the same request, whose replies go to `sink`. It
-    /// travels with the request, while the first responder stays behind the sink.
+    /// Makes another responder to the same request, whose replies go to `sink`. The new responder
+    /// travels with the request, while the first one stays behind the sink.
     #[must_use]
     pub fn responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
         Responder {
@@ -110,8 +110,8 @@ impl Responder {
         self.sender.as_ref().and_then(ResponseSender::underlying)
     }
 
-    /// Ends without a reply and without statistics: for the owner of the sink,
-    /// which replies in another way.
+    /// Ends without a reply and without statistics. For the sink's owner, which replies in another
+    /// way.
     pub fn discard(mut self) {
         if let Some(sender) = self.sender.take() {
             sender.discard();
@@ -129,8 +129,8 @@ impl Responder {
         &self.statistics
     }
 
-    /// Sends the last or only response without recording statistics: the holder of
-    /// the [`StatisticsReporter`] does that.
+    /// Sends the last or only response without recording statistics. The owner of the
+    /// [`StatisticsReporter`] records them.
     pub fn complete_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
         if let Some(sender) = self.sender.take() {

@@ -13,7 +13,7 @@ pub enum Finality {
     /// This is the last reply.
     Final,
     /// This is the last reply, but its model ended the request only after sending it. Clients to
-    /// which Triton reports the end separately get a separate end.
+    /// which Triton reports the end separately receive it separately.
     EndApart,
 }
 
@@ -39,12 +39,11 @@ impl Reply {
     }
 }
 
-/// The door's receiver of the replies to one request.
+/// The door's receiver for the replies to one request.
 ///
-/// Any thread may call it, so it must not block. It is not called again after a
-/// final reply. It wakes other threads through
-/// `galatea_stdx::wake_batch::defer`, because many requests may be replied to at
-/// once.
+/// Any thread may call it, so it must not block. It is not called again after a final reply. It
+/// wakes other threads through `galatea_stdx::wake_batch::defer`, because many replies may arrive
+/// at once.
 pub trait ResponseSink: Send {
     /// Receives one reply.
     fn deliver(&mut self, reply: Reply);
@@ -54,8 +53,8 @@ pub trait ResponseSink: Send {
         self.deliver(Reply::Response { result: Err(status), finality: Finality::Final });
     }
 
-    /// The object behind the sink, so that the code that created the sink can recognize it in a
-    /// sender that comes back. `None` if that is never needed.
+    /// The object behind the sink, by which the sink's creator can recognize it in a sender that
+    /// comes back. `None` if that is never needed.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
@@ -102,7 +101,7 @@ impl ResponseSender {
         self.send_final(Err(status));
     }
 
-    /// Ends a request that no backend received with an error.
+    /// Ends a request with an error if no backend received it.
     pub fn refuse(mut self, status: Status) {
         if let Some(mut sink) = self.sink.take() {
             sink.refuse(status);
@@ -114,7 +113,7 @@ impl ResponseSender {
         self.end(Reply::Finished);
     }
 
-    /// Wraps the sink, so that a layer sees the replies pass.
+    /// Wraps the sink in a layer that sees the replies pass.
     pub fn wrap(
         mut self,
         wrap: impl FnOnce(Box<dyn ResponseSink>) -> Box<dyn ResponseSink>,
@@ -128,7 +127,7 @@ impl ResponseSender {
         self.sink.as_ref().and_then(|sink| sink.underlying())
     }
 
-    /// Ends without a reply: for the owner of the sink, which replies in another way.
+    /// Ends without a reply. For the sink's owner, which replies in another way.
     pub fn discard(mut self) {
         self.sink = None;
     }

@@ -1,6 +1,6 @@
-//! The trait through which doors reach the server with requests.
+//! The trait through which doors submit requests to the server.
 //!
-//! It demands the pass for inference, which only a door's gate can issue.
+//! It requires the pass for inference, which only a door's gate can issue.
 
 use galatea_gate::access::{Pass, WrongCategory, api};
 
@@ -10,8 +10,8 @@ use crate::{InferenceRequest, ResponseSender, Status};
 pub trait InferenceService: Send + Sync {
     /// Replies to `request` through `sender`, now or later, on any thread.
     ///
-    /// It never blocks and never fails: errors are sent through the sender. A request is moved
-    /// often on its way, and is large.
+    /// It never blocks and never fails: errors are sent through the sender. The request is boxed
+    /// because it is large and moves often.
     fn infer(
         &self,
         pass: Pass<api::Inference>,
@@ -20,7 +20,7 @@ pub trait InferenceService: Send + Sync {
     );
 }
 
-/// The error of a door that asked for another pass than its gate admitted.
+/// The error for a door that asked for a different pass than its gate admitted.
 impl From<WrongCategory> for Status {
     fn from(mistake: WrongCategory) -> Self {
         Self::internal(mistake.to_string())

@@ -1,4 +1,4 @@
-//! The one error type that crosses the server's inner borders.
+//! The one error type that crosses the server's internal boundaries.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,14 +8,14 @@ use galatea_gate::ledger::LedgerExhausted;
 use galatea_gate::text::cut;
 use galatea_tensor::ForeignError;
 
-/// The maximum length of an error's text, in bytes. A longer text is cut.
+/// The maximum length of an error message, in bytes. A longer message is cut.
 ///
-/// Texts may repeat a client's input. The gRPC door cuts a status further.
+/// Messages may repeat a client's input. The gRPC door cuts a status further.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The kind of failure that a [`Status`] reports, named as in Triton's C API.
 ///
-/// Each door maps these to its protocol in one function.
+/// Each door maps the codes to its protocol in one function.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     /// A failure that fits no other code.
@@ -24,9 +24,9 @@ pub enum Code {
     Internal,
     /// The requested model, version or item does not exist.
     NotFound,
-    /// The request is invalid; a retry does not help.
+    /// The request is invalid; retrying does not help.
     InvalidArgument,
-    /// The server can't do it now; a later retry may help.
+    /// The server can't serve the request now; a later retry may help.
     Unavailable,
     /// The server or the model does not support the operation.
     Unsupported,
@@ -34,16 +34,15 @@ pub enum Code {
     AlreadyExists,
     /// The client cancelled the request.
     Cancelled,
-    /// Requests and responses hold too much memory; a later retry may help. In the C API this is
+    /// Requests and responses take up too much memory; a later retry may help. In the C API this is
     /// [`Unavailable`](Self::Unavailable).
     Exhausted,
-    /// The deadline of the request has passed. In the C API this is
-    /// [`Unavailable`](Self::Unavailable).
+    /// The request's deadline has passed. In the C API this is [`Unavailable`](Self::Unavailable).
     DeadlineExceeded,
 }
 
 impl Code {
-    /// The text that precedes a message, as Triton prints it.
+    /// The text that Triton prints before a message.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -114,7 +113,7 @@ impl Status {
     /// Tells the client not to retry before this time has passed.
     #[must_use]
     pub fn with_retry_after(self, time: Duration) -> Self {
-        // Rounded up, so that it is not too early, and never 0.
+        // Rounded up so that it is not too early, and never 0.
         let ms = time.as_nanos().div_ceil(1_000_000).max(1);
         Self { retry_after_ms: u32::try_from(ms).unwrap_or(u32::MAX), ..self }
     }

@@ -1,4 +1,4 @@
-//! The tensors of requests and responses.
+//! Request and response tensors.
 
 use std::sync::Arc;
 

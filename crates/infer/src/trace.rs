@@ -12,7 +12,7 @@ use crate::{
     ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, Status,
 };
 
-/// A trace point of a request. [`TraceSink::end`] reports the end.
+/// A trace point of a request. [`TraceSink::end`] reports the request's end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TracePoint {
     /// The server received the request.
@@ -29,7 +29,7 @@ pub enum TracePoint {
     ComputeEnd,
 }
 
-/// The trace point of a tensor.
+/// A trace point at which tensors are recorded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TensorTracePoint {
     /// An input when the request is queued.
@@ -58,7 +58,7 @@ pub struct TraceIdentity {
     pub id: u64,
     /// The number of the trace that it serves; 0 means none.
     pub parent_id: u64,
-    /// The context that its model may pass on, as a JSON object; empty if there is none.
+    /// The context that the model may pass on, as a JSON object; empty if there is none.
     pub context: String,
     /// The model's name, once the trace has begun.
     pub model_name: String,
@@ -81,15 +81,15 @@ pub struct TracedTensor<'a> {
     pub data: &'a Buffer,
 }
 
-/// Receives the trace points of one request. No points follow once it is dropped.
+/// Receives the trace points of one request. No trace points follow once the sink is dropped.
 ///
-/// Called on the thread that has the request, so it must not block.
+/// Called on the thread that owns the request, so it must not block.
 pub trait TraceSink: Send + Sync + std::fmt::Debug {
     /// Returns true if the sink records tensors.
     fn wants_tensors(&self) -> bool;
-    /// Begins the trace: called first.
+    /// Begins the trace. Called first.
     fn begin(&self, subject: &TraceSubject<'_>);
-    /// Records that the request passed a point at this time.
+    /// Records that the request passed `point` at this time.
     fn record(&self, point: TracePoint, at: Instant);
     /// Records a tensor of the request. Called only if the sink wants tensors.
     fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>);
@@ -98,8 +98,8 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     /// Makes the sink for a request that serves this one, such as a step of an
     /// ensemble.
     fn child(&self) -> Option<Box<dyn TraceSink>>;
-    /// Records an activity that a backend names. Its time is in nanoseconds of the system's
-    /// monotonic clock, as the backend gives it.
+    /// Records an activity that a backend named. The backend specifies the time in nanoseconds of
+    /// the system's monotonic clock.
     fn record_custom(&self, _name: &str, _at_ns: u64) {}
     /// Like [`Self::record_custom`], at an instant.
     fn record_activity(&self, _name: &str, _at: Instant) {}
@@ -107,13 +107,13 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     fn identity(&self) -> TraceIdentity {
         TraceIdentity::default()
     }
-    /// The object behind the sink, so that the code that created it can find it.
+    /// The object behind the sink, by which its creator can find it.
     fn underlying(&self) -> Option<&dyn Any> {
         None
     }
 }
 
-/// An object that follows a request, and has a child for each request that serves it: for facts
+/// An object that follows a request, with a child for each request that serves it. It keeps facts
 /// about a request that don't belong in a trace, such as its explanation.
 pub trait TraceCompanion: Any + Send + Sync + std::fmt::Debug {
     /// Records that a model received the request at this time. Called at most once.
@@ -128,12 +128,12 @@ const BEGUN: u8 = 1;
 const ENDED: u8 = 2;
 
 /// The trace of one request. The engine and backends record trace points in the order in which they
-/// happen. It ends when the request is released, or at the latest when the last reference is
+/// happen. The trace ends when the request is released, or at the latest when the last reference is
 /// dropped.
 #[derive(Debug)]
 pub struct Trace {
     phase: AtomicU8,
-    /// The sink; `None` if the request has a trace only for its companion.
+    /// The sink; `None` if the request's trace only serves its companion.
     sink: Option<Box<dyn TraceSink>>,
     companion: Option<Arc<dyn TraceCompanion>>,
     /// The parent, kept so that it ends after this trace.
@@ -181,7 +181,7 @@ impl Trace {
     }
 
     /// Returns true if the request is traced. A request that only has a companion counts as
-    /// untraced for its model too.
+    /// untraced for its model.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
         self.sink.is_some()
@@ -242,8 +242,8 @@ impl Trace {
         self.record(TracePoint::ComputeEnd, times.end);
     }
 
-    /// Records the outputs of a response. As in Triton, responses after the release
-    /// of the request are not recorded.
+    /// Records a response's outputs. As in Triton, responses after the release of the request are
+    /// not recorded.
     pub fn record_response(&self, response: &InferenceResponse) {
         let Some(sink) = self.tensor_sink() else { return };
         if self.phase.load(Ordering::Acquire) == ENDED {
@@ -260,7 +260,7 @@ impl Trace {
         }
     }
 
-    /// Wraps a sender, so that the responses it sends are recorded.
+    /// Wraps a sender so that the responses it sends are recorded.
     pub fn wrap_sender(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
         if self.tensor_sink().is_none() {
             return sender;
@@ -311,7 +311,7 @@ impl Drop for Trace {
     }
 }
 
-/// Records the responses that pass through, as long as the request keeps its trace.
+/// Records the responses that pass through while the request has its trace.
 struct TracedSink {
     trace: Weak<Trace>,
     inner: Box<dyn ResponseSink>,

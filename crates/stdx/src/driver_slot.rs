@@ -1,15 +1,15 @@
 //! Lets one thread drive a machine while others only add work.
 //!
 //! Work for a machine comes from several threads. Instead of waiting for a lock around the machine,
-//! a thread adds its work to a queue. If no other thread drives the machine, the thread takes the
-//! driver out of its slot and drives until the queue is empty. Work is thus done by one thread at a
-//! time, in order, and no lock is held meanwhile.
+//! a thread adds its work to a queue. If no other thread is driving the machine, the thread takes
+//! the driver out of its slot and drives until the queue is empty. Work is thus done by one thread
+//! at a time, in order, without holding a lock.
 //!
 //! One lock guards the slot and the queue. A driver checks for the next item and goes back into the
 //! slot under that lock ([`DriverSlot::proceed`]), so a thread that adds an item later finds the
 //! driver there.
 
-/// The slot of a driver. It belongs under the lock that guards the queue.
+/// A driver's slot. It must be under the lock that guards the queue.
 ///
 /// `Idle` → `Driving` → `Idle` or `Closed`; `Closed` is final.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]

@@ -1,18 +1,20 @@
-//! A queue that wakes its single reader only once, however much is added.
+//! A queue that wakes its single reader only once, however many items are added.
 //!
-//! Waking a sleeping reader costs a system call, and items often arrive in bursts, such as the
-//! responses of a batch. An inbox therefore knows if its reader is asleep. The item that finds it
-//! asleep wakes it; further items don't, until the reader has taken all of them and sleeps again.
+//! Waking a sleeping reader costs a system call, and items often arrive in bursts, such as a
+//! batch's responses. An inbox therefore keeps track of whether its reader is asleep. The first
+//! item wakes a sleeping reader; further items don't, until the reader has taken all of them and
+//! sleeps again.
 //!
 //! The reader is either a task or a thread:
 //!
-//! - A task calls [`Inbox::register_reader`] at the beginning of its poll, [`Inbox::drain_into`] for the items, and
-//!   [`Inbox::try_sleep`] at the end, which refuses if something has arrived meanwhile.
+//! - A task calls [`Inbox::register_reader`] at the beginning of its poll, [`Inbox::drain_into`]
+//!   for the items, and [`Inbox::try_sleep`] at the end, which fails if something has arrived in
+//!   the meantime.
 //! - A thread calls [`Inbox::recv`], which waits.
 //!
 //! [`Inbox::push`] defers the wake-up to the end of the thread's [wake batch](crate::WakeBatch).
-//! Until it is issued, the reader counts as asleep, so that another thread that adds an item wakes
-//! it immediately.
+//! Until it is issued, the reader counts as asleep, so another thread that adds an item wakes it
+//! immediately.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,14 +29,14 @@ pub struct Inbox<T> {
     state: Lock<InboxState<T>>,
 }
 
-/// The error of a closed inbox, which returns the item.
+/// The error for a closed inbox, which returns the item.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct InboxClosed<T>(pub T);
 
 struct InboxState<T> {
     items: VecDeque<T>,
     reader: Reader,
-    /// The reader is running or about to run, so it need not be woken.
+    /// The reader is running or about to run, so it doesn't need to be woken.
     is_awake: bool,
     /// The reader has been woken without an item.
     is_notified: bool,
@@ -65,7 +67,7 @@ impl<T> Default for Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Creates an empty inbox, whose reader has not begun to read.
+    /// Creates an empty inbox. Its reader has not yet begun to read.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -133,7 +135,7 @@ impl<T> Inbox<T> {
     }
 
     /// Closes the inbox: it accepts no further items, and [`Inbox::recv`] returns `None` once the
-    /// remaining ones have been taken.
+    /// remaining items have been taken.
     pub fn close(&self) {
         let mut state = self.state.lock("close");
         state.is_closed = true;
@@ -154,14 +156,14 @@ impl<T> Inbox<T> {
         std::mem::swap(&mut self.state.lock("take all items").items, into);
     }
 
-    /// Clears the notifications so far, because the reader is about to look at what they announced.
+    /// Clears the notifications so far, because the reader is about to check what they announced.
     /// Items stay.
     pub fn clear_notifications(&self) {
         self.state.lock("forget notifications").is_notified = false;
     }
 
     /// Marks the reader as asleep, so that the next item or notification wakes it. Returns false if
-    /// one is already pending, in which case the reader must continue.
+    /// an item or notification is already pending; the reader must then continue.
     #[must_use]
     pub fn try_sleep(&self) -> bool {
         let mut state = self.state.lock("sleep");
@@ -202,12 +204,12 @@ fn wake<T>(mut state: Guard<'_, InboxState<T>>) {
         Reader::Task(waker) => Reader::Task(waker.clone()),
         Reader::Thread(thread) => Reader::Thread(thread.clone()),
     };
-    // Released first, because a reader that wakes to a held lock goes back to sleep.
+    // Released first, because a reader that wakes up to a held lock goes back to sleep.
     drop(state);
     reader.wake();
 }
 
-/// Performs a deferred wake-up. Another thread may have woken the reader meanwhile, and the reader
+/// Performs a deferred wake-up. In the meantime, another thread may have woken the reader, which
 /// may have taken the item.
 impl<T: Send + 'static> Wake for Inbox<T> {
     fn wake(self: Arc<Self>) {
@@ -253,7 +255,7 @@ mod tests {
         }
     }
 
-    /// An inbox whose task is asleep, and the number of times that it has been woken.
+    /// An inbox whose task is asleep, and the task's wake-up count.
     fn resting() -> (Arc<Inbox<u32>>, Arc<Count>) {
         let (inbox, woken) = (Arc::new(Inbox::new()), Arc::<Count>::default());
         inbox.register_reader(&Waker::from(woken.clone()));

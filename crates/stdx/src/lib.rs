@@ -7,8 +7,8 @@
 //! - [`Lock`] and [`Condvar`] replace `std::sync::Mutex` and `Condvar`.
 //! - [`Inbox`] is a queue with a single reader, a task or a thread.
 //! - [`DriverSlot`] lets one thread drive a machine while others only add work.
-//! - [`io_thread`] holds what a thread knows about itself: the wake-ups that it has deferred
-//!   ([`WakeBatch`]), and the time that it may spend on work that others would otherwise do
+//! - [`io_thread`] keeps state about the current thread: the wake-ups that it has deferred
+//!   ([`WakeBatch`]), and the time that it may spend on work that other threads would otherwise do
 //!   ([`InlineBudget`]).
 //! - [`sync`] provides the standard library's threads, mutexes and atomics, or loom's in models.
 //!

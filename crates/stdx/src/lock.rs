@@ -1,12 +1,12 @@
 //! A mutex whose every use states its purpose.
 //!
-//! Poisoning is ignored. A thread that panics while it holds a lock leaves a state that
-//! others can use: under a lock, state changes in single steps that don't panic halfway,
-//! and foreign code is never called. The panic itself is handled where the thread's work
-//! is caught: at a door's request, or around the execution of a batch.
+//! Poisoning is ignored. A thread that panics while it holds a lock leaves the value in a usable
+//! state: under a lock, state changes in single steps that don't panic halfway, and foreign code is
+//! never called. The panic itself is handled where the thread's work is caught: at a door's
+//! request, or around the execution of a batch.
 //!
-//! Debug builds detect a thread that locks what it already holds, which would deadlock: they panic
-//! and name both purposes. Release builds store no purpose.
+//! Debug builds detect a thread that takes a lock it already holds, which would deadlock: they
+//! panic and report both purposes. Release builds store no purpose.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -41,7 +41,7 @@ impl<T> Lock<T> {
 }
 
 impl<T: ?Sized> Lock<T> {
-    /// Locks the value until the guard is dropped. `purpose` says in a few words what for.
+    /// Locks the value until the guard is dropped. `purpose` briefly states the reason.
     #[track_caller]
     pub fn lock(&self, purpose: &'static str) -> Guard<'_, T> {
         self.holder.check(purpose);
@@ -153,10 +153,10 @@ impl Condvar {
     }
 }
 
-/// The holder in debug builds: the thread that holds the lock, and its purpose.
+/// The holder in debug builds: the thread that has the lock, and its purpose.
 #[cfg(debug_assertions)]
 mod holder {
-    // No model interleaves threads within these steps, so this mutex is the standard library's.
+    // Models don't interleave threads within these steps, so this mutex is the standard library's.
     use std::sync::{Mutex, PoisonError};
 
     use crate::sync::thread::{self, ThreadId};

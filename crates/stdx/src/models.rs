@@ -1,4 +1,4 @@
-//! loom models of the threads that share an inbox or a driver slot, in all their interleavings.
+//! Loom models of the threads that share an inbox or a driver slot, over all interleavings.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ fn an_item_is_taken_or_comes_back_from_a_closed_inbox() {
     });
 }
 
-/// A queue with its driver, in the way that drivers of machines keep it.
+/// A queue with its driver, as machine drivers keep it.
 #[derive(Default)]
 struct Driven {
     state: Lock<(VecDeque<u32>, DriverSlot<Vec<u32>>)>,

@@ -1,12 +1,12 @@
 //! Telemetry: log lines, tables in the log, and metrics for Prometheus.
 //!
-//! Callers receive handles. There is no global logger and no global registry. A
-//! [`Logger`] is cheap to clone, and its levels can change while the server runs. The
-//! [`MetricsExporter`] owns no counters: it renders the statistics that the engine keeps,
-//! only when a client reads the metrics, so that requests pay nothing for it.
+//! Callers receive handles. There is no global logger and no global registry. A [`Logger`] is cheap
+//! to clone, and its levels can change while the server runs. The [`MetricsExporter`] owns no
+//! counters: it renders the statistics that the engine keeps, only when a client reads the metrics,
+//! so it costs requests nothing.
 //!
-//! This crate is not a framework for spans or subscribers, and it does not listen on a
-//! port: a door serves the text of [`MetricsExporter::render`].
+//! This crate is not a framework for spans or subscribers, and it does not listen on a port: a door
+//! serves the output of [`MetricsExporter::render`].
 //!
 //! Open `log/mod.rs` first, then `metrics/mod.rs`.
 //!

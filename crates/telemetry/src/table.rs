@@ -1,16 +1,16 @@
-//! Tables in the log, such as the list of models at start.
+//! Tables in the log, such as the list of models at startup.
 
 use std::io::{self, IsTerminal};
 
 use crate::log::escape_controls;
 
-/// The width of a line if there is no terminal.
+/// The width of a line without a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 500;
 
 /// A table with a header, drawn with `+`, `-` and `|`.
 ///
-/// Cells may hold several lines; cells too wide for their column continue in
-/// the next line. Other control characters are escaped.
+/// Cells may contain several lines; cells too wide for their column continue on the next line.
+/// Other control characters are escaped.
 #[derive(Clone, Debug)]
 pub struct Table {
     line_width: usize,
@@ -19,18 +19,18 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings, at most `line_width` wide if possible.
+    /// A table with these headings, no wider than `line_width` if possible.
     pub fn new<S: Into<String>>(line_width: usize, headings: impl IntoIterator<Item = S>) -> Self {
         let headings: Vec<String> = headings.into_iter().map(Into::into).collect();
         Self { line_width, columns: headings.len(), rows: vec![headings] }
     }
 
-    /// A table as wide as the terminal of standard output.
+    /// A table with the width of the terminal on standard output.
     pub fn for_console<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
         Self::new(console_width(), headings)
     }
 
-    /// Adds a row; missing cells stay empty, surplus ones are left out.
+    /// Adds a row; missing cells stay empty, surplus cells are left out.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.columns, String::new());
@@ -55,8 +55,8 @@ impl Table {
         text
     }
 
-    /// Gives each column the width that it needs, or a fair share of the width that remains beside
-    /// the narrower columns.
+    /// Gives each column the width that it needs, or a fair share of the width that the narrower
+    /// columns leave.
     fn widths(&self, rows: &[Vec<Vec<String>>]) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..self.columns)
             .map(|column| {

@@ -1,5 +1,5 @@
-//! The framing of `BYTES` tensors, in which each element is a little-endian 32-bit length followed
-//! by that many bytes, in row-major order.
+//! The framing of `BYTES` tensors: each element is a little-endian 32-bit length followed by that
+//! many bytes, in row-major order.
 //!
 //! ```
 //! use galatea_tensor::elements::{push_bytes_element, BytesElements};
@@ -23,14 +23,14 @@ pub enum FramingError {
         /// The number of remaining bytes.
         available: usize,
     },
-    /// The region ends before the element does.
+    /// The region ends before the end of the element.
     #[error(
         "incomplete string data for element {element}, expecting string of length {expected} but only {available} bytes available"
     )]
     TruncatedData {
         /// The element's index.
         element: usize,
-        /// The length that was declared.
+        /// The declared length.
         expected: usize,
         /// The number of remaining bytes.
         available: usize,

@@ -1,10 +1,9 @@
-//! Tensors, each of which is a data type, a checked shape and a reference-counted region of bytes.
-//! Start with `buffer/mod.rs`.
+//! Tensors: a data type, a checked shape and a reference-counted region of bytes. Start with
+//! `buffer/mod.rs`.
 //!
-//! The crate knows nothing of requests, models, protocols or backends. It does no
-//! arithmetic on elements and has no `unsafe` code: foreign memory enters as the
-//! owner of a [`bytes::Bytes`] or of a [`DeviceRegion`], or as a [`ForeignRegion`] if others
-//! may change it.
+//! The crate knows nothing about requests, models, protocols or backends. It does no arithmetic on
+//! elements and has no `unsafe` code: foreign memory enters as the owner of a [`bytes::Bytes`] or a
+//! [`DeviceRegion`], or as a [`ForeignRegion`] if others may change it.
 //!
 //! ```
 //! use galatea_tensor::{Buffer, DataType, Shape};

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use crate::DataType;
 
-/// The dimensions of a tensor: none is negative, and their product fits in a signed 64-bit number.
+/// A tensor's dimensions: none is negative, and their product fits in a signed 64-bit number.
 ///
 /// The only constructor, [`Shape::new`], checks this, so the product of a `Shape`'s dimensions
 /// never overflows.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape {
     dims: SmallVec<[i64; 4]>,
-    /// 1 for a scalar, which is the empty product.
+    /// The number of elements; 1 for a scalar, as the empty product.
     element_count: u64,
 }
 
@@ -39,8 +39,8 @@ impl Shape {
     ///
     /// # Errors
     ///
-    /// [`ShapeError`] if a dimension is negative or if the element count, or
-    /// the product of the non-zero dimensions, exceeds `i64::MAX`.
+    /// [`ShapeError`] if a dimension is negative, or if the element count or the product of the
+    /// non-zero dimensions exceeds `i64::MAX`.
     pub fn new(dims: &[i64]) -> Result<Self, ShapeError> {
         let mut count: u64 = 1;
         let mut has_zero = false;
@@ -79,8 +79,8 @@ impl Shape {
         self.element_count
     }
 
-    /// The size of a tensor of this shape and `datatype`; `None` if the type has no fixed
-    /// size or the product overflows.
+    /// The size of a tensor with this shape and `datatype`; `None` if the type has no fixed size or
+    /// the product overflows.
     #[must_use]
     pub fn byte_size(&self, datatype: DataType) -> Option<u64> {
         let size = u64::try_from(datatype.byte_size()?).ok()?;

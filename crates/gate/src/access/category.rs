@@ -1,8 +1,8 @@
-//! The categories of APIs, as values and as types.
+//! API categories, as values and as types.
 
 use std::fmt;
 
-/// A category of APIs that can be restricted, with Triton's name for it.
+/// A category of APIs that can be restricted. The names are Triton's.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ApiCategory {
     /// Liveness and readiness of the server and its models.
@@ -13,15 +13,15 @@ pub enum ApiCategory {
     Inference,
     /// Registering shared memory.
     SharedMemory,
-    /// The configurations of models.
+    /// Model configurations.
     ModelConfig,
     /// Listing, loading and unloading models.
     ModelRepository,
-    /// Counts of models, and the reasons why their schedulers wait.
+    /// Model counters, and the reasons why schedulers wait.
     Statistics,
-    /// The settings of traces.
+    /// The trace settings.
     Trace,
-    /// The settings of the log.
+    /// The log settings.
     Logging,
 }
 
@@ -54,7 +54,7 @@ impl ApiCategory {
         }
     }
 
-    /// The category of this name.
+    /// The category with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name() == name)
     }

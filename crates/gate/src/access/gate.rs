@@ -1,4 +1,4 @@
-//! The gate of a door.
+//! A door's gate.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use super::category::ApiCategory;
 use super::pass::Admission;
 use super::rules::Rules;
 
-/// Lets callers in, by the rules of a door's protocol.
+/// Admits callers by the rules of a door's protocol.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     /// `None` if nothing is restricted, so that an open gate costs one comparison.
@@ -27,24 +27,24 @@ impl Refusal<'_> {
 }
 
 impl Gate {
-    /// A gate with these rules.
+    /// Makes a gate with these rules.
     pub fn new(rules: Rules) -> Self {
         Self { rules: (!rules.is_empty()).then(|| Box::new(rules)) }
     }
 
-    /// Returns true if it admits all callers, so that no headers need to be collected.
+    /// Returns true if the gate admits all callers, so that no headers need to be collected.
     pub const fn is_open(&self) -> bool {
         self.rules.is_none()
     }
 
     /// Admits a caller to the APIs of a category if the category has no rule, or if `header` finds
-    /// the value that the rule demands. `header` is called only if there is a rule.
+    /// the value that the rule requires. `header` is called only if there is a rule.
     ///
-    /// The time that this takes does not reveal how much of a wrong value is right.
+    /// The time taken does not reveal how much of a wrong value is correct.
     ///
     /// # Errors
     ///
-    /// A refusal that names the header.
+    /// A refusal that contains the header's name.
     #[inline]
     pub fn admit<'h>(
         &self,
@@ -65,7 +65,7 @@ fn are_equal(sent: &[u8], secret: &[u8]) -> bool {
     let mut difference = u8::from(sent.len() != secret.len());
     for (index, expected) in secret.iter().enumerate() {
         let byte = sent.get(index).copied().unwrap_or_default();
-        // Without the barrier the compiler may leave the loop at the first difference.
+        // Without the barrier, the compiler may leave the loop at the first difference.
         difference = black_box(difference | (byte ^ expected));
     }
     difference == 0

@@ -1,12 +1,12 @@
 //! Access to APIs: Triton's restricted APIs.
 //!
 //! The APIs are divided into nine [categories](Category). A [`Rule`] restricts a category to
-//! callers that know a header with a value. Each door has a [`Gate`] with the rules of its
+//! callers that send a header with a secret value. Each door has a [`Gate`] with the rules of its
 //! protocol and asks it before it reads the body of a request.
 //!
-//! A caller that is let in gets a [`Pass`]. The methods of the server demand one for their
-//! category, and only the gate makes one: a door that forgets the gate doesn't compile, and
-//! a pass for the health API can't load a model.
+//! An admitted caller gets a [`Pass`]. The server's methods require a pass for their category, and
+//! only the gate issues one: a door that forgets the gate doesn't compile, and a pass for the
+//! health API can't load a model.
 //!
 //! ```
 //! use galatea_gate::access::{ApiCategory, Gate, Pass, Rules, api};
@@ -28,14 +28,14 @@
 //! assert!(health.pass::<api::ModelRepository>().is_err());
 //! ```
 //!
-//! A pass can't be made in another way:
+//! A pass can't be made any other way:
 //!
 //! ```compile_fail
 //! use galatea_gate::access::{Pass, api};
 //! let pass = Pass::<api::ModelRepository> { category: Default::default() };
 //! ```
 //!
-//! A pass for another category is another type:
+//! A pass for another category has a different type:
 //!
 //! ```compile_fail
 //! use galatea_gate::access::{Pass, api};

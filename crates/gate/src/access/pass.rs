@@ -1,20 +1,20 @@
-//! The proof that a caller was let in.
+//! The proof that a caller was admitted.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use super::category::{Api, ApiCategory};
 
-/// The proof that the gate let a caller use the APIs of a category.
+/// The proof that the gate lets a caller use a category's APIs.
 ///
-/// It is zero-sized. A stream keeps the pass of its call for all of its requests.
+/// It is zero-sized. A stream keeps its call's pass for all of its requests.
 pub struct Pass<A> {
     category: PhantomData<fn() -> A>,
 }
 
 impl<A: Api> Pass<A> {
-    /// The pass of a caller inside the process, whom no rule concerns: a C program, an
-    /// ensemble, the server itself.
+    /// The pass of a caller inside the process, which no rule restricts: a C program, an ensemble,
+    /// or the server itself.
     ///
     /// Doors must not use it for a request from the network (`cargo xtask arrows` checks
     /// that).
@@ -46,8 +46,8 @@ impl<A: Api> fmt::Debug for Pass<A> {
     }
 }
 
-/// The admission of a caller to the APIs of a category. It becomes a [`Pass`] once the door knows
-/// which method it calls.
+/// The admission of a caller to a category's APIs. It becomes a [`Pass`] once the door knows which
+/// method it calls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
     category: ApiCategory,
@@ -62,7 +62,7 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// If the caller was let in for another category, which is a bug in the door.
+    /// If the caller was admitted to another category, which is a bug in the door.
     pub fn pass<A: Api>(self) -> Result<Pass<A>, WrongCategory> {
         if self.category == A::CATEGORY {
             return Ok(Pass { category: PhantomData });
@@ -71,7 +71,7 @@ impl Admission {
     }
 }
 
-/// The error of a door that admitted a caller for one category and called a method of another.
+/// The error for a door that admitted a caller to one category and called a method of another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WrongCategory {
     admitted: ApiCategory,

@@ -1,4 +1,4 @@
-//! The rules of a protocol, as given at start.
+//! A protocol's access rules, as configured at startup.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct Rules {
     logging: Option<Rule>,
 }
 
-/// A group of rules that can't be understood, or contradicts another one.
+/// A group of rules that is invalid or contradicts an earlier group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleError {
     /// The text is not of the form `CATEGORY[,CATEGORY…]:KEY=VALUE`.
@@ -50,8 +50,8 @@ pub enum RuleError {
 }
 
 impl Rules {
-    /// Adds the rules of a group `CATEGORY[,CATEGORY…]:KEY=VALUE`. The header's name is the key
-    /// with `prefix` in front of it.
+    /// Adds the rules of a group `CATEGORY[,CATEGORY…]:KEY=VALUE`. The header's name is the key,
+    /// prefixed with `prefix`.
     ///
     /// # Errors
     ///

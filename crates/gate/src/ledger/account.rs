@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Ledger, LedgerExhausted};
 
-/// The bytes that one holder has taken from the ledger. Bytes that are taken but not charged are
-/// its credit, from which small charges are served.
+/// The bytes that one holder has taken from the ledger. Bytes that are taken but not charged form
+/// the credit, from which small charges are served.
 ///
-/// Dropping an account gives everything back. Charges keep their account alive.
+/// Dropping an account returns all of its bytes. Charges keep their account alive.
 #[derive(Debug)]
 pub struct Account {
     ledger: Arc<Ledger>,
@@ -16,38 +16,38 @@ pub struct Account {
     taken: AtomicUsize,
     /// The bytes that are taken but not charged.
     credit: AtomicUsize,
-    /// True if it counts towards the largest account.
+    /// True if the account counts towards the largest account.
     is_compared: bool,
 }
 
 impl Account {
-    /// The bytes that an open connection holds by itself: its receive buffer, its state and
-    /// one small message.
+    /// The bytes that every open connection needs: its receive buffer, its state and one small
+    /// message.
     pub const BASE_BYTES: usize = 32 << 10;
 
-    /// Buffers up to this size carry no charge of their own. The base of an HTTP connection
-    /// covers them, and the charge of a gRPC request.
+    /// The maximum size of a buffer without its own charge. An HTTP connection's base or a gRPC
+    /// request's charge covers such buffers.
     pub const SMALL_BYTES_MAX: usize = 16 << 10;
 
-    /// Charges below this are served from the account's credit, which is taken from the
-    /// ledger in steps of this many bytes. An account never has twice as much credit.
+    /// Charges below this are served from the account's credit, which is taken from the ledger in
+    /// steps of this many bytes. The credit is always less than two steps.
     pub const STEP_BYTES: usize = 16 << 10;
 
-    /// An account for a holder without a base of its own.
+    /// Makes an account for a holder without a base.
     #[must_use]
     pub const fn new(ledger: Arc<Ledger>) -> Self {
         Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0), is_compared: true }
     }
 
-    /// The account for the server's own work, which is not compared with connections.
+    /// Makes the account for the server's own work, which is not compared with connections.
     #[must_use]
     pub const fn of_server(ledger: Arc<Ledger>) -> Self {
         let (taken, credit) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { ledger, taken, credit, is_compared: false }
     }
 
-    /// The account of a connection, which holds [`Account::BASE_BYTES`] while it is open,
-    /// whatever the limit is.
+    /// Makes a connection's account, which holds [`Account::BASE_BYTES`] while it is open,
+    /// regardless of the limit.
     #[must_use]
     pub fn of_connection(ledger: Arc<Ledger>) -> Self {
         ledger.force(Self::BASE_BYTES);
@@ -55,7 +55,7 @@ impl Account {
         Self { ledger, taken, credit: AtomicUsize::new(0), is_compared: true }
     }
 
-    /// An account in a ledger of its own, without a limit.
+    /// Makes an account in its own ledger, without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(Arc::default())
@@ -74,18 +74,17 @@ impl Account {
         self.taken.load(Ordering::Relaxed).saturating_sub(credit)
     }
 
-    /// Charges bytes; [`Account::release`] returns them. A [`Charge`](super::Charge) does both by
-    /// itself; these two methods are for holders that count their bytes anyway.
+    /// Charges bytes; [`Account::release`] returns them. A [`Charge`](super::Charge) does both
+    /// automatically; these two methods are for holders that count their bytes anyway.
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if that is too much; nothing is charged.
+    /// [`LedgerExhausted`] if the bytes exceed the limit; nothing is charged.
     pub fn charge(&self, bytes: usize) -> Result<(), LedgerExhausted> {
         if self.try_charge(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
     }
 
-    /// Like [`Self::charge`], but for bytes that the holder can do without: a failure does not
-    /// count as a refusal.
+    /// Like [`Self::charge`], but for optional memory: a failure does not count as a refusal.
     pub(super) fn try_charge(&self, bytes: usize) -> bool {
         if bytes < Self::STEP_BYTES {
             let without = |credit: usize| credit.checked_sub(bytes);
@@ -100,8 +99,8 @@ impl Account {
         self.take(bytes)
     }
 
-    /// Charges bytes that the holder needs in any case, regardless of the limit, for the life of
-    /// the account.
+    /// Charges bytes that the holder needs in any case, regardless of the limit, for the account's
+    /// lifetime.
     pub fn charge_permanently(&self, bytes: usize) {
         self.ledger.force(bytes);
         let before = self.taken.fetch_add(bytes, Ordering::Relaxed);

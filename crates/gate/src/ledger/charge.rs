@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Account, LedgerExhausted};
 
-/// Bytes that are charged to an account until this is dropped.
+/// Bytes that are charged to an account until this value is dropped.
 #[derive(Debug)]
 #[must_use = "a charge that is dropped is released"]
 pub struct Charge {
@@ -22,14 +22,13 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if that is too much.
+    /// [`LedgerExhausted`] if the bytes exceed the limit.
     pub fn new(account: &Arc<Account>, bytes: usize) -> Result<Self, LedgerExhausted> {
         account.charge(bytes)?;
         Ok(Self { account: account.clone(), bytes })
     }
 
-    /// Charges bytes for memory that its holder can do without; `None` if that is too much.
-    /// No refusal is counted.
+    /// Charges bytes for optional memory; `None` if they exceed the limit. No refusal is counted.
     #[must_use]
     pub fn if_there_is_room(account: &Arc<Account>, bytes: usize) -> Option<Self> {
         account.try_charge(bytes).then(|| Self { account: account.clone(), bytes })
@@ -51,7 +50,7 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if that is an increase, and too much. The charge is then unchanged.
+    /// [`LedgerExhausted`] if an increase exceeds the limit. The charge is then unchanged.
     pub fn set(&mut self, bytes: usize) -> Result<(), LedgerExhausted> {
         match bytes.checked_sub(self.bytes) {
             Some(more) if more > 0 => self.account.charge(more)?,
@@ -77,7 +76,7 @@ impl Charge {
         let _ = self.set(bytes.min(self.bytes));
     }
 
-    /// Binds the charge to the memory that it was made for.
+    /// Binds the charge to the charged memory.
     pub const fn hold<T>(self, memory: T) -> ChargedMemory<T> {
         ChargedMemory { memory, _charge: self }
     }
@@ -91,8 +90,8 @@ impl Drop for Charge {
     }
 }
 
-/// Memory with its charge, freed and released together. As the owner of reference-counted bytes, it
-/// stays charged until the last slice has been dropped.
+/// Memory with its charge, freed and released together. If it owns reference-counted bytes, they
+/// stay charged until the last slice is dropped.
 #[derive(Debug)]
 pub struct ChargedMemory<T> {
     // Freed before the charge is released.

@@ -1,10 +1,10 @@
-//! The ledger: how many bytes requests and responses hold, over all connections of all
-//! doors, against one limit (`--memory-limit`).
+//! The ledger counts the bytes that requests and responses hold, over all connections of all doors,
+//! against one limit (`--memory-limit`).
 //!
 //! Memory is charged *before* it is allocated, and released when it is freed: a [`Charge`] lives in
-//! the same value as the memory ([`ChargedMemory`]) and releases its bytes when it is dropped, on every way
-//! out of the server. A charge beyond the limit is refused at once ([`LedgerExhausted`]). Nothing waits
-//! for memory, so nothing can wait forever.
+//! the same value as the memory ([`ChargedMemory`]) and releases its bytes on drop, whichever way
+//! the memory leaves the server. A charge beyond the limit is refused at once
+//! ([`LedgerExhausted`]). Nothing waits for memory, so nothing can wait forever.
 //!
 //! ```text
 //! Ledger   one per server: the limit, and what is held of it
@@ -14,13 +14,13 @@
 //! Charge   one per buffer, or per request
 //! ```
 //!
-//! Small requests pay little. A charge below [`Account::STEP_BYTES`] is one atomic
-//! operation on the connection's own account. Only one charge in many reaches the counters
-//! that all connections share.
+//! Small requests cost little. A charge below [`Account::STEP_BYTES`] is one atomic operation on
+//! the connection's own account. Only one charge in many reaches the counters that all connections
+//! share.
 //!
-//! Held bytes may exceed the limit by [`Account::BASE_BYTES`] for each open connection,
-//! because a connection is not refused for memory: its health checks must be answered. The
-//! doors bound the number of connections.
+//! Held bytes may exceed the limit by [`Account::BASE_BYTES`] for each open connection, because
+//! connections are never refused for lack of memory: health checks must get a response. The doors
+//! limit the number of connections.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -49,8 +49,8 @@ pub use account::Account;
 pub use charge::{Charge, ChargedMemory};
 pub use trim::{TrimDecision, TrimRule};
 
-/// The time that a client should wait before it repeats a refused request, in seconds: a hint
-/// for `Retry-After` and its like. Requests hold memory for milliseconds to seconds.
+/// The time that a client should wait before it repeats a refused request, in seconds: a hint for
+/// `Retry-After` and similar headers. Requests hold memory for milliseconds to seconds.
 pub const RETRY_AFTER_SECS: u32 = 1;
 
 /// The bytes that requests and responses hold, and their limit.
@@ -58,25 +58,26 @@ pub const RETRY_AFTER_SECS: u32 = 1;
 pub struct Ledger {
     limit: usize,
     held: AtomicUsize,
-    /// The most that has been held since the last [`Ledger::sample`].
+    /// The most bytes held since the last [`Ledger::sample`].
     peak: AtomicUsize,
-    /// The most that a single account has ever held.
+    /// The most bytes that a single account has ever held.
     account_peak: AtomicUsize,
     /// The number of refused charges.
     refusals: AtomicUsize,
 }
 
-/// The contents of a ledger, read by [`Ledger::sample`].
+/// The state of a ledger, read by [`Ledger::sample`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerSample {
     /// The bytes held now.
     pub held: usize,
-    /// The most that has been held since the previous sample.
+    /// The most bytes held since the previous sample.
     pub peak: usize,
 }
 
 impl Ledger {
-    /// A ledger with a limit in bytes. Without a limit it counts and refuses nothing.
+    /// Makes a ledger with a limit in bytes. Without a limit, the ledger counts and refuses
+    /// nothing.
     #[must_use]
     pub const fn new(limit: Option<usize>) -> Self {
         Self {
@@ -103,27 +104,27 @@ impl Ledger {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// The most that a single account has held since the start.
+    /// The most bytes that a single account has held since startup.
     #[must_use]
     pub fn account_peak(&self) -> usize {
         self.account_peak.load(Ordering::Relaxed)
     }
 
-    /// The number of charges refused since the start.
+    /// The number of charges refused since startup.
     #[must_use]
     pub fn refusals(&self) -> usize {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Reads the held bytes, and begins a new period for [`LedgerSample::peak`]. Only for a single
-    /// reader: the driver of a [`TrimRule`].
+    /// Reads the held bytes and begins a new period for [`LedgerSample::peak`]. For a single reader
+    /// only: the driver of a [`TrimRule`].
     pub fn sample(&self) -> LedgerSample {
         let held = self.held();
         LedgerSample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
     }
 
     /// Notes that uncharged memory of this size was freed, such as a pool's, so that a [`TrimRule`]
-    /// learns of it.
+    /// takes it into account.
     pub fn note_freed(&self, bytes: usize) {
         self.raise_peak(self.held().saturating_add(bytes));
     }
@@ -132,7 +133,7 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if it would be.
+    /// [`LedgerExhausted`] if the charge would be refused.
     pub fn check(&self, bytes: usize) -> Result<(), LedgerExhausted> {
         let after = self.held().checked_add(bytes);
         if after.is_some_and(|after| after <= self.limit) {
@@ -188,7 +189,7 @@ impl Default for Ledger {
     }
 }
 
-/// The refusal of a charge, because requests and responses already hold too much.
+/// The refusal of a charge because requests and responses already hold too many bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct LedgerExhausted {
     /// The number of additional bytes that were requested.

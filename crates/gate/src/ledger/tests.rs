@@ -15,7 +15,7 @@ impl Random {
         usize::try_from(self.0 >> 1).unwrap() % bound.max(1)
     }
 
-    /// Mostly small sizes, and some that fill the ledger.
+    /// A size: mostly small, but sometimes large enough to fill the ledger.
     fn size(&mut self) -> usize {
         match self.below(8) {
             0 => 0,
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// A bug that a user of the ledger could have.
+/// A bug that code using the ledger could have.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum PlantedBug {
     None,
@@ -34,14 +34,14 @@ enum PlantedBug {
     Leak,
     /// A charge is released twice.
     ReleasedTwice,
-    /// Memory is taken without a check of the limit.
+    /// Memory is taken without checking the limit.
     Unchecked,
 }
 
 /// A detected violation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Violation {
-    /// An account's sum differs from that of its charges.
+    /// An account's sum differs from the sum of its charges.
     WrongSum,
     /// More is held than the limit plus the connections' bases.
     BeyondLimit,
@@ -135,7 +135,7 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// Threads charge and release concurrently: held bytes never exceed the limit, and none remain in
+/// Threads charge and release concurrently: held bytes never exceed the limit, and none remain at
 /// the end.
 #[test]
 fn threads_never_exceed_the_limit_together() {

@@ -1,4 +1,4 @@
-//! Timing of the return of free memory to the system.
+//! The decision when to return free memory to the system.
 
 use super::LedgerSample;
 
@@ -6,11 +6,11 @@ use super::LedgerSample;
 ///
 /// An allocator keeps freed memory for the next burst. That is right while bursts follow each
 /// other, and wrong after the last one. So memory is returned when much less was held for a whole
-/// period than before, and once more a period later: memory may be freed a little after its charge
-/// is released, by another thread.
+/// period than before, and once more a period later, because another thread may free memory shortly
+/// after its charge is released.
 #[derive(Clone, Debug, Default)]
 pub struct TrimRule {
-    /// The most that has been held since memory was last returned.
+    /// The most bytes held since memory was last returned.
     peak: usize,
     /// True if the previous period ended with a fall.
     has_just_fallen: bool,
@@ -26,7 +26,7 @@ pub enum TrimDecision {
 }
 
 impl TrimRule {
-    /// The smallest fall that is worth the page faults of the next burst.
+    /// The minimum fall that is worth the page faults of the next burst.
     pub const FALL_BYTES_MIN: usize = 4 << 20;
 
     /// Decides at the end of a period.
@@ -50,7 +50,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// The periods, by the MiB of their peaks, after which memory is returned.
+    /// Checks after which periods memory is returned; periods are the MiB of their peaks.
     fn check(peaks: &[usize], expected: &[usize]) {
         let mut rule = TrimRule::default();
         let mut trims = Vec::new();

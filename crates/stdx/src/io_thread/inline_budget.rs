@@ -1,9 +1,9 @@
 //! The time that a thread may spend on work that another thread would otherwise do.
 //!
 //! Handing a request to a model's thread and its response back costs two threads a sleep and a
-//! wake-up each, which is more than a small model takes to execute. A thread that brings such a
-//! request may as well execute it, if it has nothing else to do. An I/O thread gets a budget for
-//! that whenever it has finished its own work ([`IoThread::refill`](super::IoThread::refill));
+//! wake-up each, which takes longer than executing a small model. A thread that submits such a
+//! request may as well execute it if it has nothing else to do. An I/O thread gets a budget for
+//! this whenever it has finished its own work ([`IoThread::refill`](super::IoThread::refill));
 //! other threads have none.
 
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::state::with_state;
 
-/// A thread's inline budget, in use. Meanwhile, the thread has no other budget, because the
+/// A thread's inline budget, in use. While it exists, the thread has no other budget, because the
 /// executed work may lead to more work that could be executed inline, and so on.
 #[derive(Debug)]
 #[must_use = "what is left of the budget goes back to the thread when this is dropped"]
@@ -22,16 +22,17 @@ pub struct InlineBudget {
 }
 
 impl InlineBudget {
-    /// Takes the budget of this thread; `None` if nothing remains of it. The work for which it is
-    /// taken may exceed the budget.
+    /// Takes the budget of this thread; `None` if nothing remains of it. The work may exceed the
+    /// budget.
     #[must_use]
     pub fn take() -> Option<Self> {
         let left = with_state(|state| std::mem::take(&mut state.inline_budget))?;
         (!left.is_zero()).then_some(Self { left, here: PhantomData })
     }
 
-    /// Runs `work` with a budget, on a thread that has none of its own and waits for the results of
-    /// `work`, so that it loses nothing by executing it. An I/O thread keeps its own budget.
+    /// Runs `work` with a budget, on a thread that has none of its own. The thread waits for the
+    /// results of `work` anyway, so it loses nothing by executing it. An I/O thread keeps its own
+    /// budget.
     pub fn lend<R>(budget: Duration, work: impl FnOnce() -> R) -> R {
         /// Takes the lent budget back when dropped.
         struct Loan(bool);

@@ -4,16 +4,15 @@
 //! sockets. Two decisions depend on the thread's position in that loop:
 //!
 //! - when to issue the wake-ups of other threads: after the work at hand ([`wake_batch`]);
-//! - if it should do short work itself instead of handing it to another thread ([`InlineBudget`]).
+//! - whether to do short work itself instead of handing it to another thread ([`InlineBudget`]).
 //!
-//! The state behind these decisions is kept in the thread rather than passed as an argument. A
-//! wake-up happens deep under code that knows nothing of event loops: in the `Waker` of a sink that
-//! a backend calls, under callbacks of foreign code, in destructors. An argument would have to pass
-//! through every one of those layers, and some have C signatures.
+//! The state behind these decisions is thread-local rather than passed as an argument. A wake-up
+//! happens deep inside code that knows nothing about event loops: in the `Waker` of a sink that a
+//! backend calls, in foreign callbacks, in destructors. An argument would have to pass through
+//! every one of those layers, and some have C signatures.
 //!
 //! The owner of a thread declares it an I/O thread by entering it ([`IoThread::enter`]). All other
-//! threads wake immediately and have no inline budget, unless they begin a [`WakeBatch`] of their
-//! own.
+//! threads wake immediately and have no inline budget, unless they begin their own [`WakeBatch`].
 
 mod inline_budget;
 mod state;
@@ -31,9 +30,9 @@ pub use self::wake_batch::WakeBatch;
 
 /// Makes its thread an I/O thread for as long as the value exists.
 ///
-/// The runtime of the thread calls [`IoThread::refill`] and [`IoThread::flush`] from callbacks and
-/// tasks that can't hold the value, because they could move to other threads. Both functions
-/// concern the current thread, which must be an I/O thread.
+/// The thread's runtime calls [`IoThread::refill`] and [`IoThread::flush`] from callbacks and tasks
+/// that can't own the value, because they could move to other threads. Both functions affect the
+/// current thread, which must be an I/O thread.
 #[derive(Debug)]
 #[must_use = "the thread is an I/O thread until this is dropped"]
 pub struct IoThread {
@@ -52,7 +51,7 @@ impl IoThread {
         Self { here: PhantomData }
     }
 
-    /// Restores the whole inline budget, because the thread has nothing else to do.
+    /// Restores the full inline budget, because the thread has nothing else to do.
     pub fn refill() {
         with_state(|state| state.inline_budget = state.inline_budget_max);
     }
@@ -60,8 +59,8 @@ impl IoThread {
     /// Issues the deferred wake-ups. From now on the thread defers all wake-ups, and the first one
     /// wakes `flusher`, a task of the thread that calls this function again.
     ///
-    /// The task runs after those that are ready when it is woken, so the wake-ups of all of them
-    /// are issued together.
+    /// The task runs after all tasks that are ready when it is woken, so their wake-ups are issued
+    /// together.
     pub fn flush(flusher: &Waker) {
         let deferred = with_state(|state| {
             state.flusher = Some(flusher.clone());
@@ -87,8 +86,7 @@ impl Drop for IoThread {
 /// Runs foreign code, which may wait for any other thread. Deferred wake-ups are issued before it
 /// runs. While it runs, wake-ups are issued immediately, and the thread has no inline budget.
 ///
-/// A callback may wait for the reply to another request, whose thread must not be one that
-/// this thread has yet to wake.
+/// A callback may wait for the reply to another request, whose thread must already be awake.
 pub fn run_foreign<R>(foreign: impl FnOnce() -> R) -> R {
     let _suspended = SuspendedIoThread::begin();
     foreign()
@@ -110,7 +108,7 @@ impl SuspendedIoThread {
 
 impl Drop for SuspendedIoThread {
     fn drop(&mut self) {
-        // Nothing is deferred: every wake batch that began meanwhile has ended.
+        // Nothing is deferred: every wake batch begun in the meantime has ended.
         replace_state(std::mem::take(&mut self.before));
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the state of a thread. It outlasts a test, so each test runs on a thread of its own.
+//! Tests of thread state. The state outlives a test, so each test runs on its own thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ impl Wake for Count {
     }
 }
 
-/// Three wakers, and how often each was woken.
+/// Three wakers and their wake-up counts.
 #[derive(Default)]
 struct Three([Arc<Count>; 3]);
 

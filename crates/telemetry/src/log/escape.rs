@@ -1,4 +1,4 @@
-//! Escaping of text for a log line.
+//! Escaping of text in log lines.
 
 /// The text as a JSON string, including its quotes.
 pub(super) fn quoted(text: &str) -> String {
@@ -15,7 +15,7 @@ pub(super) fn quoted(text: &str) -> String {
     line
 }
 
-/// The text without quotes, and with its control characters escaped.
+/// The text without quotes, with control characters escaped.
 pub(crate) fn escape_controls(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     text.chars().for_each(|character| push_escaped(&mut line, character));
@@ -23,8 +23,8 @@ pub(crate) fn escape_controls(text: &str) -> String {
 }
 
 /// A control character could end the line, colour it or move a terminal's cursor, and so disguise
-/// one message as another. So could the other characters that end a line or change the direction of
-/// text, which Unicode does not count as control characters.
+/// one message as another. So could other characters that end a line or change the text direction,
+/// which Unicode does not classify as control characters.
 fn push_escaped(line: &mut String, character: char) {
     match character {
         '\u{8}' => line.push_str("\\b"),
@@ -39,7 +39,7 @@ fn push_escaped(line: &mut String, character: char) {
     }
 }
 
-/// Returns true if the character ends a line or changes the direction of the text that follows.
+/// Returns true if the character ends a line or changes the direction of the text after it.
 const fn is_deceptive(character: char) -> bool {
     matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -8,13 +8,13 @@ use super::{LogFormat, SourcePosition, escape};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// A line whose head is written.
+/// A log line whose header is written.
 pub(super) struct Line {
     text: String,
 }
 
 impl Line {
-    /// Writes the part before the message.
+    /// Writes the header, the part before the message.
     pub(super) fn head(
         format: LogFormat,
         level: LogLevel,
@@ -43,7 +43,7 @@ impl Line {
         self.text
     }
 
-    /// Completes the record with lines that the server formatted, below the head.
+    /// Completes the record with lines that the server formatted, below the header.
     pub(super) fn followed_by(mut self, lines: &str) -> String {
         self.text.push('\n');
         self.text.push_str(lines);
@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-/// The letter at the head of a line; verbose lines count as information.
+/// The letter at the start of a line; verbose lines count as information.
 const fn letter(level: LogLevel) -> char {
     match level {
         LogLevel::Error => 'E',

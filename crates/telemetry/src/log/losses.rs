@@ -1,8 +1,8 @@
-//! Records that could not be written, for instance on a full disk.
+//! Log records that could not be written, for instance because the disk is full.
 
 use std::io::{self, Write};
 
-/// The records that have been lost since one was last written.
+/// The records lost since the last successful write.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     count: u64,
@@ -12,7 +12,7 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Writes a record. After losses, a notice precedes it, which `notice` makes from their
+    /// Writes a record. After losses, a notice precedes it; `notice` builds it from the losses'
     /// description. A failure can't be reported anywhere else, so the notice waits until something
     /// can be written.
     pub(super) fn write(
@@ -43,7 +43,7 @@ impl Losses {
     }
 }
 
-/// Writes a text; the error tells whether part of it was written.
+/// Writes a string; the error states whether part of it was written.
 fn write_whole(writer: &mut dyn Write, text: &str) -> Result<(), (io::Error, bool)> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {

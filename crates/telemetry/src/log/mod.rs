@@ -24,11 +24,10 @@ pub(crate) use escape::escape_controls;
 use line::Line;
 use losses::Losses;
 
-/// The maximum length of the message of a log line before it is escaped, in bytes. A
-/// longer message is cut.
+/// The maximum length of a log message before escaping, in bytes. A longer message is cut.
 const LOG_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// The place in the source where a line was written.
+/// The source position at which a line was logged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SourcePosition<'a> {
     /// The file; only the part after its last slash is printed.
@@ -43,12 +42,12 @@ impl<'a> From<&'a Location<'_>> for SourcePosition<'a> {
     }
 }
 
-/// The settings with which a [`Logger`] starts.
+/// The initial settings of a [`Logger`].
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// The form of the heads of lines.
+    /// The format of log line headers.
     pub format: LogFormat,
-    /// A file to which everything is appended instead of the console.
+    /// The file to which all lines are appended instead of the console.
     pub file: Option<PathBuf>,
     /// True if messages are quoted as JSON strings. Otherwise they are written verbatim, with line
     /// breaks and control characters, as in Triton.
@@ -81,7 +80,7 @@ impl Default for LogOptions {
 enum Sink {
     /// Information goes to one stream, warnings and errors to the other.
     Split { information: Box<dyn Write + Send>, problems: Box<dyn Write + Send> },
-    /// Everything goes to one stream.
+    /// All lines go to one stream.
     Joined(Box<dyn Write + Send>),
 }
 
@@ -96,10 +95,10 @@ struct LoggerShared {
     output: Lock<LogOutput>,
 }
 
-/// The present receiver of lines.
+/// The current receiver of log lines.
 struct LogOutput {
     sink: Sink,
-    /// A file that receives everything instead of the sink.
+    /// The file that receives all lines instead of the sink.
     file: Option<(PathBuf, File)>,
     losses: Losses,
 }
@@ -109,7 +108,7 @@ fn open(path: PathBuf) -> io::Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// A handle on the log. Clones write to the same place.
+/// A handle to the log. Clones write to the same destination.
 #[derive(Clone)]
 pub struct Logger {
     inner: Arc<LoggerShared>,
@@ -122,7 +121,7 @@ impl fmt::Debug for Logger {
 }
 
 impl Logger {
-    /// A log on the console, or in the file that the options name.
+    /// A log on the console, or in the file specified by the options.
     ///
     /// # Errors
     ///
@@ -190,7 +189,7 @@ impl Logger {
         self.log(LogLevel::Verbose(level), Location::caller().into(), message);
     }
 
-    /// Logs a table below a line with the head.
+    /// Logs a table below a line header.
     #[track_caller]
     pub fn table(&self, table: &Table) {
         if self.enabled(LogLevel::Info) {
@@ -199,8 +198,8 @@ impl Logger {
         }
     }
 
-    /// Logs a line on behalf of another place in the source. An overlong message is cut, because it
-    /// may repeat a client's input.
+    /// Logs a line on behalf of another source position. An overlong message is cut, because it may
+    /// repeat a client's input.
     pub fn log(&self, level: LogLevel, position: SourcePosition<'_>, message: impl Display) {
         if self.enabled(level) {
             let message = bounded(message, LOG_MESSAGE_BYTES_MAX);
@@ -241,13 +240,13 @@ impl Logger {
         self.inner.verbose_level.store(level, Ordering::Relaxed);
     }
 
-    /// Changes the form of the heads of lines from now on.
+    /// Changes the format of log line headers from now on.
     pub fn set_format(&self, format: LogFormat) {
         self.inner.iso8601.store(format == LogFormat::Iso8601, Ordering::Relaxed);
     }
 
-    /// Appends everything to a file from now on. `None` returns to the streams that the log
-    /// was created with.
+    /// Appends all lines to a file from now on. `None` restores the streams that the log was
+    /// created with.
     ///
     /// # Errors
     ///
@@ -286,7 +285,7 @@ impl Logger {
         Line::head(self.format(), level, SystemTime::now(), self.inner.process, position)
     }
 
-    /// Writes a whole record in one go, so that records of different threads never mix.
+    /// Writes a whole record at once, so that records of different threads never mix.
     fn write(&self, level: LogLevel, record: &str) {
         let mut output = self.inner.output.lock("write a record");
         let LogOutput { sink, file, losses } = &mut *output;

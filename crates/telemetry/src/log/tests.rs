@@ -19,7 +19,7 @@ impl Write for Captured {
 }
 
 impl Captured {
-    /// The messages, without the heads of their lines.
+    /// The messages, without their line headers.
     fn messages(&self) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| line.split_once("] ").unwrap().1.to_owned()).collect()

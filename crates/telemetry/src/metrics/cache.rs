@@ -1,10 +1,10 @@
-//! Metrics of the whole response cache.
+//! Response cache metrics.
 
 use galatea_infer::CacheStatistics;
 
 use super::{Exposition, Number, microseconds};
 
-/// The gauges of Triton's local cache, in its order.
+/// The gauges of Triton's local cache, in Triton's order.
 pub(super) fn gauges(text: &mut Exposition, cache: &CacheStatistics) {
     let used = utilization(cache.bytes_used, cache.bytes_max);
     text.single("nv_cache_util", "Cache utilization [0.0 - 1.0]", Number(used));

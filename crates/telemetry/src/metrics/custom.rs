@@ -1,34 +1,34 @@
-//! Metric families that C code keeps, such as backends.
+//! Metric families kept by C code, such as backends.
 
 use galatea_control::HistogramReading;
 
 use super::distributions::histogram;
 use super::text::{Exposition, Labels, MetricKind, Number};
 
-/// The current state of a family.
+/// A family's current state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CustomFamily {
-    /// The family's name, which must be valid in Prometheus.
+    /// The family's name, which must be a valid Prometheus name.
     pub name: String,
-    /// The meaning of its values, for readers.
+    /// The meaning of the values, for readers.
     pub help: String,
-    /// The kind of its values.
+    /// The kind of the values.
     pub kind: MetricKind,
-    /// The family's series by their labels.
+    /// The family's series by label.
     pub series: Vec<(Vec<(String, String)>, SeriesValue)>,
 }
 
-/// The value of a series.
+/// A series value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SeriesValue {
-    /// The value of a counter or a gauge.
+    /// A counter or gauge value.
     Number(f64),
-    /// The value of a histogram.
+    /// A histogram value.
     Histogram(HistogramReading),
 }
 
-/// Writes a family. It joins the server's own family of that name, if one exists. Nothing is
-/// written if the family has no series, or if the server's family is of another kind.
+/// Writes a family. Its series join the server's own family with that name, if one exists. Nothing
+/// is written if the family has no series, or if the server's family has a different kind.
 pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
     if family.series.is_empty() {
         return;

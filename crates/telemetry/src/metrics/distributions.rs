@@ -6,7 +6,7 @@ use super::models::series_labels;
 use super::series::Series;
 use super::text::{Exposition, Family, Labels, MetricKind, Number};
 
-/// Writes the families in Triton's order. A family without a series is left out.
+/// Writes the families in Triton's order. Families without series are left out.
 pub(super) fn render(text: &mut Exposition, series: &[Series<'_>]) {
     histogram_family(
         text,
@@ -83,7 +83,7 @@ fn summary(text: &mut Family, name: &str, labels: &Labels, value: &SummaryReadin
     }
 }
 
-/// A family of histograms, one for each model that has one.
+/// A family of histograms, with one for each model that has one.
 pub(super) fn histogram_family<'a>(
     text: &mut Exposition,
     name: &str,

@@ -1,4 +1,4 @@
-//! Metrics of GPUs, as the library that measures them reports it.
+//! GPU metrics, as the measuring library reports them.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::text::{Labels, MetricKind};
 use super::{Exposition, Number};
 use crate::Logger;
 
-/// The number of consecutive failures after which a reading is given up, as in Triton.
+/// The number of consecutive failures after which a reading is abandoned, as in Triton.
 const FAILURES_MAX: u32 = 3;
 
 const BYTES_PER_MEBIBYTE: u64 = 1 << 20;
@@ -21,7 +21,7 @@ pub(super) struct GpuGauges {
     read_at: Instant,
 }
 
-/// The values that are shown for a GPU.
+/// The values shown for a GPU.
 #[derive(Debug, Default, PartialEq)]
 struct Gauges {
     /// True if the device has disappeared, which ends its series.
@@ -32,7 +32,7 @@ struct Gauges {
     power_watts: f64,
     power_watts_max: f64,
     energy_joules: f64,
-    /// The last reading of the device's own counter, in millijoules.
+    /// The last reading of the device's energy counter, in millijoules.
     energy_before: Option<u64>,
     failures: Failures,
 }
@@ -48,7 +48,7 @@ struct Failures {
 }
 
 impl GpuGauges {
-    /// Gauges with a first reading. A GPU that nothing can measure is left out.
+    /// Makes gauges with a first reading. A GPU that can't be measured at all is left out.
     pub(super) fn new(devices: Devices, now: Instant, logger: Option<&Logger>) -> Self {
         let measured = devices.iter().filter(|device| devices.read(device).is_some());
         let gpus = measured.map(|device| (device.clone(), Gauges::default())).collect();
@@ -98,7 +98,7 @@ impl GpuGauges {
 }
 
 impl Gauges {
-    /// Stores a reading, and returns descriptions of its missing parts.
+    /// Stores a reading and returns descriptions of its missing parts.
     fn take(&mut self, number: u32, reading: Result<DeviceReading, ReadingError>) -> Vec<String> {
         let reading = match reading {
             Ok(reading) if !is_lost(&reading) => reading,
@@ -174,7 +174,7 @@ fn is_lost(reading: &DeviceReading) -> bool {
     utilization.into_iter().chain(memory).any(|error| error.lost)
 }
 
-/// The value to show: what was read, or 0 as in Triton; `None` after too many failures.
+/// The value to show: the reading, or 0 as in Triton; `None` after too many failures.
 fn judge<T: Default>(
     read: Result<T, ReadingError>,
     failures: &mut u32,

@@ -1,4 +1,4 @@
-//! Metrics of the machine's processors and memory, as the kernel reports them.
+//! Metrics for the machine's processors and memory, as the kernel reports them.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(super) trait Readings {
     fn meminfo(&self) -> io::Result<String>;
 }
 
-/// The kernel's own files.
+/// The kernel's procfs files.
 pub(super) struct Procfs;
 
 impl Readings for Procfs {
@@ -28,7 +28,7 @@ impl Readings for Procfs {
     }
 }
 
-/// Ticks that all processors spent since the machine started.
+/// The ticks that all processors have spent since the machine started.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct ProcessorTicks {
     busy: u64,
@@ -51,7 +51,7 @@ impl ProcessorTicks {
         })
     }
 
-    /// The busy share of the time since `earlier`, from 0 to 1.
+    /// The fraction of busy time since `earlier`, from 0 to 1.
     fn utilization_since(self, earlier: Self) -> f64 {
         let busy = self.busy.saturating_sub(earlier.busy);
         let idle = self.idle.saturating_sub(earlier.idle);
@@ -74,7 +74,8 @@ struct MachineMemory {
 }
 
 impl MachineMemory {
-    /// Used memory is the total minus the memory that the kernel calls available.
+    /// Parses memory use. Used memory is the total minus the memory that the kernel reports as
+    /// available.
     fn parse(meminfo: &str) -> Option<Self> {
         let bytes = |name: &str| {
             let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
@@ -87,7 +88,7 @@ impl MachineMemory {
     }
 }
 
-/// The gauges and the reading they came from.
+/// The gauges and the reading that they come from.
 #[derive(Debug)]
 pub(super) struct MachineGauges {
     read_at: Instant,
@@ -97,7 +98,7 @@ pub(super) struct MachineGauges {
 }
 
 impl MachineGauges {
-    /// Gauges with a first reading; utilisation needs a second.
+    /// Makes gauges with a first reading; utilisation needs a second one.
     pub(super) fn new(readings: &dyn Readings, now: Instant) -> Self {
         let mut gauges = Self {
             read_at: now,

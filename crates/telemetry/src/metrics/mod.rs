@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' format, rendered for each request.
+//! Metrics in the Prometheus format, rendered for each request.
 
 mod cache;
 mod custom;
@@ -29,7 +29,7 @@ use text::{Exposition, Number};
 
 use crate::Logger;
 
-/// Renders statistics as the text that a metrics endpoint serves.
+/// Renders statistics as the text of a metrics endpoint.
 #[derive(Debug)]
 pub struct MetricsExporter {
     options: MetricsOptions,
@@ -37,19 +37,19 @@ pub struct MetricsExporter {
     devices: Devices,
     /// `None` if GPUs are not shown.
     gpus: Option<Lock<GpuGauges>>,
-    /// The log that reports gauges that can't be measured.
+    /// The log for reporting gauges that can't be measured.
     logger: Option<Logger>,
 }
 
 impl MetricsExporter {
-    /// An exporter, which takes its first reading of the machine now.
+    /// Makes an exporter, which takes its first reading of the machine immediately.
     #[must_use]
     pub fn new(options: MetricsOptions) -> Self {
         let machine = Lock::new(MachineGauges::new(&Procfs, Instant::now()));
         Self { options, machine, devices: Devices::default(), gpus: None, logger: None }
     }
 
-    /// Adds GPUs, and takes their first reading now.
+    /// Adds GPUs and takes their first reading immediately.
     #[must_use]
     pub fn with_devices(mut self, devices: Devices, logger: &Logger) -> Self {
         if self.options.gpu && !devices.is_empty() {
@@ -61,7 +61,7 @@ impl MetricsExporter {
         self
     }
 
-    /// The number and name of each GPU that is measured.
+    /// The number and name of each measured GPU.
     #[must_use]
     pub fn measured_gpus(&self) -> Vec<(u32, String)> {
         let gpus = self.gpus.as_ref().map(|gpus| gpus.lock("name the GPUs"));
@@ -70,7 +70,7 @@ impl MetricsExporter {
     }
 
     /// The time between two calls of [`MetricsExporter::poll`]: as in Triton, half of the interval.
-    /// An interval of 0, at which Triton reads without a pause, counts as a few milliseconds.
+    /// An interval of 0, for which Triton reads without pausing, counts as a few milliseconds.
     #[must_use]
     pub fn poll_pause(&self) -> Duration {
         (self.options.interval / 2).max(POLL_PAUSE_MIN)
@@ -86,8 +86,8 @@ impl MetricsExporter {
         }
     }
 
-    /// Renders the whole text, with the `custom` families last. A family without a series is left
-    /// out, and so are the families of the cache if it has no statistics.
+    /// Renders the whole text, with the `custom` families last. Families without series are left
+    /// out, as are the cache's families if it has no statistics.
     #[must_use]
     pub fn render(
         &self,
@@ -128,7 +128,7 @@ impl MetricsExporter {
         })
     }
 
-    /// Renders the text of these families only.
+    /// Renders only these families.
     #[must_use]
     pub fn render_custom(families: &[CustomFamily]) -> String {
         let mut text = Exposition::default();
@@ -137,7 +137,7 @@ impl MetricsExporter {
     }
 }
 
-/// No pool exists without a GPU.
+/// Without a GPU, no pool exists.
 fn pinned_memory(text: &mut Exposition, (used, total): (usize, usize)) {
     text.single(
         "nv_pinned_memory_pool_total_bytes",
@@ -151,7 +151,7 @@ fn pinned_memory(text: &mut Exposition, (used, total): (usize, usize)) {
     );
 }
 
-/// The shortest pause between two readings of the machine.
+/// The minimum pause between two readings of the machine.
 const POLL_PAUSE_MIN: Duration = Duration::from_millis(5);
 
 const NANOSECONDS_PER_MICROSECOND: u64 = 1_000;

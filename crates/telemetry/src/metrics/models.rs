@@ -1,4 +1,4 @@
-//! The families that have a series for each version of a model.
+//! The families that have a series for each model version.
 
 use galatea_control::{DurationStatistic, ModelStatistics};
 use galatea_infer::FailureReason;
@@ -7,7 +7,7 @@ use super::series::Series;
 use super::text::{Labels, Number};
 use super::{Exposition, MetricKind};
 
-/// The counters, in the order in which Triton shows them.
+/// The counters, in Triton's order.
 pub(super) fn counters(text: &mut Exposition, statistics: &[Series<'_>], counter_latencies: bool) {
     requests(text, statistics, counter_latencies);
     if counter_latencies {
@@ -108,7 +108,7 @@ fn durations(text: &mut Exposition, statistics: &[Series<'_>]) {
     }
 }
 
-/// Only models that use the cache have a series here, which exists from the start.
+/// Writes a series for each model that uses the cache; it exists from the start.
 fn cache(text: &mut Exposition, statistics: &[Series<'_>]) {
     let cached: Vec<&Series<'_>> = statistics.iter().filter(|model| model.is_cached).collect();
     type CacheValue = fn(&ModelStatistics) -> u64;

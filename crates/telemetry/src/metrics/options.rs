@@ -1,12 +1,12 @@
-//! The families that are shown, and the settings of `--metrics-config`.
+//! The families to show, and the `--metrics-config` settings.
 
 use std::time::Duration;
 
 /// The families that the exporter shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricsOptions {
-    /// True if durations are shown as counters. As in Triton, if not, the counters of requests and
-    /// executions stay at 0 too.
+    /// True if durations are shown as counters. As in Triton, otherwise the counters of requests
+    /// and executions stay at 0 too.
     pub counter_latencies: bool,
     /// True if the time to the first response is recorded as a histogram.
     pub histogram_latencies: bool,
@@ -21,8 +21,8 @@ pub struct MetricsOptions {
     pub cpu: bool,
     /// True if GPU use is shown.
     pub gpu: bool,
-    /// The time between two readings of the machine's gauges in Triton, which reads twice within
-    /// it.
+    /// The time between two readings of the machine's gauges, as set in Triton, which reads twice
+    /// in that time.
     pub interval: Duration,
 }
 
@@ -41,15 +41,15 @@ impl Default for MetricsOptions {
     }
 }
 
-/// A remark on an unusual setting that was accepted anyway.
+/// A note about an unusual setting that was accepted anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingNote(pub String);
 
 impl MetricsOptions {
-    /// Applies a setting given as `--metrics-config SETTING=VALUE`.
+    /// Applies a `--metrics-config SETTING=VALUE` setting.
     ///
-    /// Triton accepts any setting. Here a setting without effect is accepted with a note for the
-    /// log. As in Triton, a later setting can't undo an earlier one.
+    /// Triton accepts any setting. Here, a setting without an effect is accepted with a note for
+    /// the log. As in Triton, a later setting can't undo an earlier one.
     pub fn set(&mut self, setting: &str, value: &str) -> Vec<SettingNote> {
         let note = |text: &str| {
             vec![SettingNote(format!("the metrics setting '{setting}={value}' {text}"))]
@@ -102,7 +102,7 @@ impl MetricsOptions {
     }
 }
 
-/// The number at the start of a text. Like C++, ignores the rest.
+/// The number at the start of a string. As in C++, the rest is ignored.
 fn leading_number(text: &str) -> Option<f64> {
     let text = text.trim_start();
     let ends = text.char_indices().map(|(start, one)| start + one.len_utf8()).rev();

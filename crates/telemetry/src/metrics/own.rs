@@ -1,4 +1,4 @@
-//! Galatea's own families about models.
+//! Galatea's own model metric families.
 
 use galatea_control::{
     CounterFamily, CounterReadings, DistributionReadings, HistogramReading, ModelStatistics,
@@ -8,7 +8,7 @@ use super::distributions::histogram_family;
 use super::models::labels;
 use super::text::{Exposition, Labels, MetricKind};
 
-/// Writes counters, which are always shown, and histograms if they are recorded.
+/// Writes the counters, which are always shown, and the histograms if they are recorded.
 pub(super) fn render(text: &mut Exposition, statistics: &[ModelStatistics], has_histograms: bool) {
     text.family(
         "galatea_model_held_bytes",

@@ -8,7 +8,7 @@ use galatea_control::{
     ModelStatistics, SummaryReadings,
 };
 
-/// The values that the families of models show in one series.
+/// The values that the model families show in one series.
 #[derive(Debug)]
 pub(super) struct Series<'a> {
     pub(super) gpu_uuid: Option<&'a str>,
@@ -23,8 +23,8 @@ impl Deref for Series<'_> {
     }
 }
 
-/// The series of all versions. `uuid_of` identifies the GPUs that have series of their own;
-/// executions on other GPUs count in the version's series.
+/// The series of all versions. `uuid_of` identifies the GPUs that have their own series; executions
+/// on other GPUs count in the version's series.
 pub(super) fn all<'a>(
     statistics: &'a [ModelStatistics],
     uuid_of: impl Fn(u32) -> Option<&'a str>,
@@ -47,7 +47,7 @@ pub(super) fn all<'a>(
     all
 }
 
-/// The part of a version's counts that was not executed on this GPU.
+/// A version's counts excluding executions on this GPU.
 fn without(model: ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
     let minus = |all: DurationStatistic, part: DurationStatistic| DurationStatistic {
         // The two counts are read one after the other while both grow.
@@ -97,7 +97,7 @@ fn take_away(all: &mut SummaryReadings, part: &SummaryReadings) {
 }
 
 /// A version's counts of executions on this GPU. As in Triton, its gauges and its histogram are
-/// present, and are 0.
+/// present, with value 0.
 fn of_gpu(model: &ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
     let first_response_ms = model.measurements.first_response_ms.as_ref();
     let first_response_ms = first_response_ms.map(|all| HistogramReading {

@@ -1,4 +1,4 @@
-//! Compares the whole text with Triton's output for the same state.
+//! Compares the full output with Triton's for the same state.
 
 use galatea_control::{
     CounterFamily, CounterReadings, DistributionReadings, DurationStatistic, HistogramReading,
@@ -63,7 +63,7 @@ fn tagged() -> ModelStatistics {
     }
 }
 
-/// The lines with values; the wording of the help texts is our own.
+/// The lines with values; our help texts are worded differently.
 fn values(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with("# HELP")).collect()
 }

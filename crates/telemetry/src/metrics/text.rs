@@ -1,4 +1,4 @@
-//! Prometheus' text format.
+//! The Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -27,27 +27,27 @@ impl MetricKind {
     }
 }
 
-/// The labels of a series, already in their printed form.
+/// A series' labels, already in their printed form.
 #[derive(Clone, Debug)]
 pub(super) struct Labels(Vec<(String, String)>);
 
 impl Labels {
-    /// Sorts labels into the order of printing, by the bytes of their names: tags, which begin with
-    /// an underscore, come first.
+    /// Sorts labels into printing order, by the bytes of their names: tags, which begin with an
+    /// underscore, come first.
     pub(super) fn new(mut labels: Vec<(String, String)>) -> Self {
         labels.sort();
         labels.dedup_by(|a, b| a.0 == b.0);
         Self(labels)
     }
 
-    /// Adds a label in its place.
+    /// Adds a label at its sorted position.
     pub(super) fn with(&self, name: &str, value: &str) -> Self {
         let mut labels = self.0.clone();
         labels.push((name.to_owned(), value.to_owned()));
         Self::new(labels)
     }
 
-    /// Adds a label in last place: the bound of a bucket or the share of a quantile.
+    /// Adds a label at the end: a bucket's bound or a quantile's fraction.
     pub(super) fn and_last(&self, name: &str, value: &str) -> Self {
         let mut labels = self.0.clone();
         labels.push((name.to_owned(), value.to_owned()));
@@ -67,7 +67,7 @@ impl Labels {
 /// A number as Triton prints it: with 16 digits, without trailing zeros.
 pub(super) struct Number(pub(super) f64);
 
-/// The number of digits that are printed.
+/// The number of printed digits.
 const DIGITS: i32 = 16;
 
 impl Display for Number {
@@ -97,14 +97,14 @@ fn without_zeros(digits: &str) -> &str {
     }
 }
 
-/// The text of all families. All series of a name form one block.
+/// The text of all families. All series with the same name form one block.
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
     families: Vec<Family>,
     by_name: BTreeMap<String, usize>,
 }
 
-/// The block of a family. Several sources may add series to it.
+/// A family's block. Several sources may add series to it.
 #[derive(Debug)]
 pub(super) struct Family {
     kind: MetricKind,
@@ -114,7 +114,7 @@ pub(super) struct Family {
 }
 
 impl Exposition {
-    /// A family with one value per set of labels; left out if it has none.
+    /// Writes a family with one value per label set; a family without values is left out.
     pub(super) fn family<V: Display>(
         &mut self,
         name: &str,
@@ -132,7 +132,7 @@ impl Exposition {
         }
     }
 
-    /// A gauge with a single value and no labels.
+    /// Writes a gauge with a single value and no labels.
     pub(super) fn single(&mut self, name: &str, help: &str, value: impl Display) {
         if let Some(family) = self.begin(name, help, MetricKind::Gauge) {
             family.line(name, &Labels::new(Vec::new()), value);
@@ -145,7 +145,7 @@ impl Exposition {
     }
 
     /// Begins the block of a family, with the help text of its first source. Returns `None` if the
-    /// family exists with another kind: a name has one kind.
+    /// family already exists with a different kind: a name has only one kind.
     pub(super) fn begin(
         &mut self,
         name: &str,

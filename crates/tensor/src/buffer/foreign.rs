@@ -8,17 +8,17 @@ use bytes::Bytes;
 
 use super::{Buffer, DeviceRegion, MemoryKind};
 
-/// Memory that others may change or take away at any time, such as a region that a client shares,
-/// on the host or on a device.
+/// Memory that others may change or remove at any time, such as a region that a client shares, on
+/// the host or on a device.
 ///
 /// The memory is never borrowed as a slice. Its contents are copied in and out; each copy may fail,
-/// and each may see other bytes than the previous one.
+/// and may see different bytes than the previous copy.
 pub trait ForeignMemory: Send + Sync {
-    /// Copies a part of the memory into memory of our own.
+    /// Copies a part of the memory into our own memory.
     ///
     /// # Errors
     ///
-    /// If the part no longer exists, or there is no memory for the copy.
+    /// If the part no longer exists, or no memory is left for the copy.
     fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError>;
 
     /// Copies the contents of a buffer into the memory.
@@ -33,28 +33,28 @@ pub trait ForeignMemory: Send + Sync {
         MemoryKind::Cpu
     }
 
-    /// The address of the first byte in a device's memory, for copies on the device.
+    /// The address of the first byte in device memory, for copies on the device.
     fn device_address(&self) -> Option<u64> {
         None
     }
 
-    /// Returns true if nothing changes the memory while it is held, so that a device may compute
-    /// with it in place.
+    /// Returns true if the memory doesn't change while it is referenced, so that a device may
+    /// compute with it in place.
     fn is_stable(&self) -> bool {
         false
     }
 
-    /// The memory itself, for implementations that copy from one to another.
+    /// The concrete memory, for implementations that copy between foreign memories.
     fn as_any(&self) -> &dyn Any;
 }
 
 /// The reason why foreign memory could not be copied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
-    /// The memory has been taken away.
+    /// The memory has been removed.
     #[error("{0}")]
     Lost(String),
-    /// There is no memory for the copy.
+    /// No memory is left for the copy.
     #[error("there is no memory for a copy of {0} bytes")]
     NoMemory(usize),
     /// A device could not copy.
@@ -68,9 +68,9 @@ pub enum ForeignError {
 /// A part of foreign memory.
 #[derive(Clone)]
 pub struct ForeignRegion {
-    /// The memory that it is a part of.
+    /// The memory that contains the region.
     pub memory: Arc<dyn ForeignMemory>,
-    /// The offset of the part in bytes.
+    /// The region's offset in bytes.
     pub offset: usize,
     /// The length in bytes.
     pub byte_size: usize,
@@ -79,7 +79,7 @@ pub struct ForeignRegion {
 }
 
 impl ForeignRegion {
-    /// The region's location in a device's memory, which stays valid as long as the result lives.
+    /// The region's location in device memory, which stays valid for the lifetime of the result.
     #[must_use]
     pub fn device(&self) -> Option<DeviceRegion> {
         let MemoryKind::Gpu(device) = self.memory.kind() else { return None };
@@ -89,7 +89,7 @@ impl ForeignRegion {
         Some(DeviceRegion { device, address, byte_size: self.byte_size, owner })
     }
 
-    /// Copies the region into memory of our own, which keeps the charge.
+    /// Copies the region into our own memory, which keeps the charge.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl ForeignRegion {
     }
 
     /// Copies the contents of a buffer to the beginning of the region. The caller must have checked
-    /// that it fits.
+    /// that the contents fit.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl fmt::Debug for ForeignRegion {
     }
 }
 
-/// A copy with the charge for it.
+/// A copy with its charge.
 struct ChargedCopy {
     copied: Bytes,
     _charge: Arc<dyn Any + Send + Sync>,

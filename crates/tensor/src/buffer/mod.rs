@@ -1,4 +1,4 @@
-//! The memory of a tensor.
+//! A tensor's memory.
 
 mod foreign;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 pub use foreign::{ForeignError, ForeignMemory, ForeignRegion};
 
-/// The memory that a region belongs to.
+/// The kind of memory that contains a region.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Host memory.
@@ -26,11 +26,11 @@ pub enum MemoryKind {
 #[derive(Clone)]
 pub struct Buffer {
     region: Region,
-    /// The size of the larger region that this one keeps alive; 0 if unknown.
+    /// The size of the larger region that this buffer keeps alive; 0 if unknown.
     retained_bytes: usize,
-    /// True if the memory is charged to an account for as long as it lives.
+    /// True if the memory is charged to an account for its whole lifetime.
     is_charged: bool,
-    /// Buffers with the same elements for instances with these host policies; usually none.
+    /// Buffers with the same elements, each for instances with one host policy; usually none.
     host_policies: Option<Arc<[(String, Self)]>>,
 }
 
@@ -69,7 +69,7 @@ impl Buffer {
         Self::from_bytes(Bytes::from(data))
     }
 
-    /// Creates a buffer over a device's memory.
+    /// Creates a buffer over device memory.
     #[must_use]
     pub const fn from_device(region: DeviceRegion) -> Self {
         Self::new(Region::Device(region))
@@ -95,8 +95,8 @@ impl Buffer {
         self
     }
 
-    /// Declares that the buffer's memory is charged to an account for as long as it lives, so that
-    /// a response that returns it needs no charge of its own.
+    /// Declares that the buffer's memory is charged to an account for its whole lifetime, so a
+    /// response that returns it needs no charge of its own.
     #[must_use]
     pub const fn charged(mut self) -> Self {
         self.is_charged = true;
@@ -115,14 +115,14 @@ impl Buffer {
         self.retained_bytes.max(self.len())
     }
 
-    /// Adds buffers that replace this one for instances with the named host policies.
+    /// Adds buffers that replace this one for instances with the specified host policies.
     #[must_use]
     pub fn with_host_policies(self, others: Vec<(String, Self)>) -> Self {
         let host_policies = Some(others).filter(|others| !others.is_empty()).map(Arc::from);
         Self { host_policies, ..self }
     }
 
-    /// The host policies that have buffers of their own, and these buffers.
+    /// The host policies with their own buffers, and these buffers.
     #[must_use]
     pub fn host_policies(&self) -> &[(String, Self)] {
         self.host_policies.as_deref().unwrap_or_default()
@@ -141,7 +141,7 @@ impl Buffer {
         Self::from_bytes(Bytes::new())
     }
 
-    /// The kind of memory that holds the bytes.
+    /// The kind of memory that contains the bytes.
     #[must_use]
     pub fn memory(&self) -> MemoryKind {
         match &self.region {
@@ -185,11 +185,11 @@ impl Buffer {
         }
     }
 
-    /// Replaces foreign memory by an immutable copy. Other memory is left as it is.
+    /// Replaces foreign memory with an immutable copy. Leaves other memory unchanged.
     ///
     /// # Errors
     ///
-    /// If the memory has been taken away, or there is none for the copy.
+    /// If the memory has been removed, or no memory is left for the copy.
     pub fn own(&mut self) -> Result<(), ForeignError> {
         if let Region::Foreign(region) = &self.region {
             let copied = region.copy()?;
@@ -198,7 +198,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The location of the bytes in a device's memory, even if others may change them.
+    /// The bytes' location in device memory, even if others may change them.
     #[must_use]
     pub fn on_device(&self) -> Option<DeviceRegion> {
         match &self.region {
@@ -208,7 +208,7 @@ impl Buffer {
         }
     }
 
-    /// The device region, if the bytes are in a device's memory.
+    /// The device region, if the bytes are in device memory.
     #[must_use]
     pub const fn device(&self) -> Option<&DeviceRegion> {
         match &self.region {
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!((buffer.len(), buffer.memory()), (4, MemoryKind::Cpu));
         buffer.own().unwrap();
         assert!(buffer.foreign().is_none() && buffer.is_charged());
-        // A second call finds nothing to copy.
+        // The second call has nothing to copy.
         buffer.own().unwrap();
         assert_eq!(buffer.host().unwrap()[..], [7; 4]);
         assert_eq!(Arc::strong_count(&charge), 2);
