@@ -1,5 +1,5 @@
-//! Compiles the .proto files without a system `protoc`: Rust messages, the tables of
-//! the configuration's schema, and the descriptor set for tools and tests.
+//! Compiles the .proto files without a system `protoc`. Produces Rust messages, the configuration
+//! schema tables, and the descriptor set for tools and tests.
 
 #[path = "build/tables.rs"]
 mod tables;
@@ -17,8 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build");
     let mut descriptors = protox::compile(FILES, ["proto"])?;
 
-    // `bytes` fields become slices of the decoded buffer, so that tensor contents are
-    // never copied. Ordered maps make the encoding deterministic.
+    // `bytes` fields become slices of the decoded buffer, so tensor contents are never copied.
+    // Ordered maps make the encoding deterministic.
     prost_build::Config::new().bytes(["."]).btree_map(["."]).compile_fds(descriptors.clone())?;
 
     for file in &mut descriptors.file {

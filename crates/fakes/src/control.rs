@@ -53,7 +53,7 @@ fn tensor(name: &str, number: i32, dims: &[i64]) -> TensorMetadata {
     TensorMetadata { name: name.into(), datatype, shape: dims.to_vec() }
 }
 
-/// A model that the fake server has for any name. Requests are answered by their names alone.
+/// The model that the fake server has under any name. Replies depend only on the name.
 struct FakeModel {
     config: Arc<ModelConfigDocument>,
     is_decoupled: bool,
@@ -155,8 +155,8 @@ impl ServerControl for FakeServer {
         Ok(String::from(r#"{"queues":[]}"#))
     }
 
-    /// Statistics in which each counter starts with a distinct number; the number of requests is
-    /// added to some.
+    /// Statistics in which each counter starts at a distinct number; the request count is added to
+    /// some counters.
     fn statistics(
         &self,
         _: Pass<api::Statistics>,
@@ -204,7 +204,7 @@ impl ServerControl for FakeServer {
             reason: reason.into(),
         };
         if !self.names_have_effects {
-            // For a model that is always ready, an unload would never end.
+            // For a model that is always ready, an unload would never finish.
             return Ok(Vec::new());
         }
         let mut entries = vec![entry("echo", Some(1), Some(ModelState::Ready), "")];

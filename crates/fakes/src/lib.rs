@@ -1,5 +1,5 @@
-//! A server without models, for the tests of doors: it returns inputs as outputs, or
-//! misbehaves as the name of the model says.
+//! A server without models, for testing doors: it returns inputs as outputs, or misbehaves as the
+//! model's name specifies.
 //!
 //! Only tests, examples and fuzz targets use this crate. It never becomes part of a program.
 //!
@@ -37,7 +37,7 @@ pub type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 /// A server that has every model except `unknown`, each with every version except 9, which is not
 /// ready.
 ///
-/// The names of some models select the server's behaviour, unless it is [plain](FakeServer::plain):
+/// Some model names select the server's behaviour, unless it is [plain](FakeServer::plain):
 ///
 /// | name | requests |
 /// |---|---|
@@ -56,16 +56,16 @@ pub struct FakeServer {
     pub model: ModelConfig,
     /// The number of requests that have arrived.
     pub requests: AtomicU64,
-    /// The number of times that a model was looked up for a request: by its door, and here if the
-    /// door did not hand its model on.
+    /// The number of times a model was looked up for a request: by its door, and by this server if
+    /// the door did not pass the model on.
     pub lookups: AtomicU64,
-    /// True if all requests wait for the test, regardless of their model.
+    /// True if all requests wait for the test, whatever their model.
     pub holds_all: AtomicBool,
     /// True if the server and its models are not ready.
     pub is_unready: AtomicBool,
     /// True if the server is being stopped.
     pub is_stopping: AtomicBool,
-    /// The changes to models and repositories, one string each. A plain server records none.
+    /// The changes to models and repositories, one string each. A plain server records no changes.
     pub orders: Mutex<Vec<String>>,
     /// Called when a model is loaded.
     pub before_load: Hook,
@@ -80,14 +80,14 @@ pub struct FakeServer {
 }
 
 impl FakeServer {
-    /// Creates a server, with the receiver of the requests that it holds.
+    /// Creates a server, and the receiver of the requests that the server holds back.
     #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<HeldRequest>) {
         let (held, inbox) = mpsc::channel();
         (Self::with_hold(move |request| held.send(request).unwrap()), inbox)
     }
 
-    /// Creates a server that passes the requests that it holds to `hold`.
+    /// Creates a server that passes the requests that it holds back to `hold`.
     #[must_use]
     pub fn with_hold(hold: impl Fn(HeldRequest) + Send + Sync + 'static) -> Self {
         Self {
@@ -107,8 +107,7 @@ impl FakeServer {
         }
     }
 
-    /// Creates a server that returns the inputs of all requests immediately, regardless of their
-    /// model.
+    /// Creates a server that immediately returns the inputs of every request, whatever the model.
     #[must_use]
     pub fn plain() -> Self {
         Self { names_have_effects: false, model: model(DataType::Fp32), ..Self::with_hold(drop) }

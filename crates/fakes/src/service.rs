@@ -1,4 +1,4 @@
-//! Handling of requests.
+//! Request handling.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

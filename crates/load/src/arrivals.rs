@@ -1,4 +1,4 @@
-//! Arrivals of requests whose senders do not wait for each other: a Poisson process, or given
+//! Arrivals of requests whose senders do not wait for each other: a Poisson process, or specified
 //! times.
 
 use std::path::Path;
@@ -8,13 +8,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::mix::Mix;
 
-/// A process that is this late was suspended.
+/// The delay after which the process counts as having been suspended.
 const SUSPENDED: Duration = Duration::from_secs(1);
 
-/// Moments at a mean rate per second, from now until the end. Each is sent when its time has come.
+/// Arrivals at a mean rate per second, from now until `end`. Each instant is sent when it is
+/// reached.
 ///
-/// A dedicated thread sleeps until then. The runtime's timers have a resolution of a millisecond
-/// and would turn many rare requests into bursts.
+/// A dedicated thread sleeps until then. The runtime's timers have millisecond resolution and would
+/// turn many separate requests into bursts.
 pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Instant> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
@@ -28,7 +29,7 @@ pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Ins
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             let now = Instant::now();
             if now.saturating_duration_since(next) > SUSPENDED {
-                // After a suspension, arrivals that were missed are not made up for with a burst.
+                // After a suspension, missed arrivals are not made up for with a burst.
                 next = now;
                 continue;
             }
@@ -40,7 +41,7 @@ pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Ins
     receiver
 }
 
-/// Moments at these times from now. Each is sent when its time has come.
+/// Arrivals at these times from now. Each instant is sent when it is reached.
 pub(crate) fn replay(times: Vec<Duration>) -> UnboundedReceiver<Instant> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
@@ -70,9 +71,9 @@ pub(crate) fn read_times(path: &Path) -> Result<Vec<Duration>, String> {
     Ok(times)
 }
 
-/// The time between two arrivals, which is exponentially distributed.
+/// The time between two arrivals, with an exponential distribution.
 fn gap(mix: &mut Mix, rate: f64) -> Duration {
-    // A float holds 53 bits; never 0, whose logarithm is infinite.
+    // A float has 53 bits of precision; never 0, whose logarithm is infinite.
     let uniform = ((mix.number() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Duration::from_secs_f64(-uniform.ln() / rate)
 }

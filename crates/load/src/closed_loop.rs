@@ -1,5 +1,4 @@
-//! A closed loop: connections that send the same request repeatedly, and the latencies of the
-//! responses.
+//! A closed loop: connections that send the same request repeatedly, and the response latencies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ const REASONS_MAX: usize = 8;
 /// The pause before reconnecting after a failed connection.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A request that has no response after this time has failed.
+/// The time after which a request without a response has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The time between two progress reports.
@@ -46,7 +45,7 @@ impl Protocol {
     }
 }
 
-/// A server as reached over one protocol.
+/// A server, reached over one protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The protocol.
@@ -55,7 +54,7 @@ pub struct Target {
     pub address: String,
 }
 
-/// The load of one level: requests to a target, and their duration.
+/// One load level: requests to a target, and their duration.
 #[derive(Copy, Clone, Debug)]
 pub struct Level<'a> {
     /// The server.
@@ -64,18 +63,18 @@ pub struct Level<'a> {
     pub sample: &'a Sample,
     /// The number of connections, each with one request in flight.
     pub connections: u64,
-    /// The time for which requests are sent before counting begins.
+    /// The time during which requests are sent before counting begins.
     pub warmup: Duration,
-    /// The time for which requests are counted.
+    /// The time during which requests are counted.
     pub duration: Duration,
 }
 
-/// The outcome of the requests of a level.
+/// The results of a level's requests.
 #[derive(Debug)]
 pub struct Measurement {
     /// The number of responses without an error.
     pub responses: u64,
-    /// The time for which requests were counted.
+    /// The time during which requests were counted.
     pub elapsed: Duration,
     /// Failed requests by reason.
     pub failures: BTreeMap<String, u64>,
@@ -84,7 +83,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The latency below which this share of the requests stays.
+    /// The latency that this fraction of the requests doesn't exceed.
     #[must_use]
     pub fn latency(&self, share: f64) -> Option<Duration> {
         let found = self.quantiles.read(Duration::ZERO).quantile(share);
@@ -132,7 +131,7 @@ struct LevelShared {
 }
 
 /// Runs a level. Calls `begun` when counting begins, and `progress` regularly with the elapsed
-/// share of the time and the number of responses so far.
+/// fraction of the time and the number of responses so far.
 ///
 /// # Errors
 ///
@@ -201,7 +200,7 @@ pub fn run_level(
 trait LoadConnection: Sized {
     async fn open(address: &str) -> Result<Self, String>;
 
-    /// Sends a request; an error is the reason why no good response came.
+    /// Sends a request. An error is the reason why no valid response arrived.
     async fn infer(&mut self, request: &Bytes) -> Result<(), String>;
 }
 
@@ -233,7 +232,7 @@ impl LoadConnection for GrpcConnection {
     }
 }
 
-/// Sends requests one after another until the time is over. Those that began in time count.
+/// Sends requests one after another until the time is up. Requests that began in time count.
 async fn client<C: LoadConnection>(shared: &LevelShared, address: &str, request: Bytes) {
     let mut connection: Option<C> = None;
     loop {
@@ -258,7 +257,7 @@ async fn client<C: LoadConnection>(shared: &LevelShared, address: &str, request:
             Ok(()) => {}
             Err(reason) => {
                 connection = None;
-                // The user wants to know of a failure at any time.
+                // The user wants to see failures at any time.
                 shared.measurement.borrow_mut().fail(reason);
                 tokio::time::sleep(RETRY_PAUSE).await;
             }

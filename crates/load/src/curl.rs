@@ -6,10 +6,10 @@ use crate::interface::Interface;
 use crate::sample::{Sample, SampleInput, Shapes, path_segment};
 use galatea_tensor::DataType;
 
-/// The maximum number of elements of a tensor that are written out.
+/// The maximum number of tensor elements that are written out.
 const ELEMENTS_MAX: usize = 32;
 
-/// The maximum number of strings of a tensor that are written out; longer ones can't be
+/// The maximum number of a tensor's strings that are written out; longer tensors can't be
 /// abbreviated.
 const STRINGS_MAX: usize = 1_000;
 
@@ -79,7 +79,7 @@ pub fn curl(interface: &Interface, url: &str) -> Result<String, String> {
     ))
 }
 
-/// The command for a decoupled model, which sends its responses as events, to flat JSON.
+/// The command for a decoupled model, which sends its responses as events, in flat JSON.
 fn events(sample: &Sample, model: &str) -> String {
     let value = |input: &SampleInput| match input.json() {
         Value::Array(mut elements) if elements.len() == 1 => elements.swap_remove(0),
@@ -94,7 +94,7 @@ fn is_half(datatype: DataType) -> bool {
     matches!(datatype, DataType::Fp16 | DataType::Bf16)
 }
 
-/// Quotes a text as a single shell word.
+/// Quotes a string as a single shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -17,14 +17,14 @@ use crate::connection::http::HttpConnection;
 use crate::interface::Interface;
 use crate::sample::{path_segment, with_prefix};
 
-/// The time limit for an answer of the server.
+/// The time limit for a response from the server.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The names of the models that are ready.
 ///
 /// # Errors
 ///
-/// If the server doesn't tell them.
+/// If the server doesn't report them.
 pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
     match target.protocol {
         Protocol::Http => wait(async {
@@ -47,7 +47,7 @@ pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 ///
-/// If the server doesn't tell it.
+/// If the server doesn't report it.
 pub fn interface(target: &Target, model: &str) -> Result<Interface, String> {
     let address = &target.address;
     match target.protocol {

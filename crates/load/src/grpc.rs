@@ -1,4 +1,4 @@
-//! gRPC calls: good ones, partial ones, and hostile ones.
+//! gRPC calls: good, partial and hostile ones.
 
 use bytes::Bytes;
 use galatea_load::{GrpcConnection, with_prefix};
@@ -14,10 +14,10 @@ use crate::serial;
 /// The status code RESOURCE_EXHAUSTED.
 const RESOURCE_EXHAUSTED: &str = "8";
 
-/// The method of good and hostile calls.
+/// The method used by good and hostile calls.
 const METHOD: &str = "ModelInfer";
 
-/// A connection, which is established by its first call.
+/// A connection, established by its first call.
 pub(crate) struct Client(GrpcConnection);
 
 impl serial::Client for Client {

@@ -1,12 +1,12 @@
 //! Requests that no client should send. `MODEL` stands for the model's name.
 
-/// A kind of request, and its bytes.
+/// A request's kind and its bytes.
 pub(crate) struct Attack {
     pub(crate) kind: &'static str,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A kind, and a function that makes its bytes for a model.
+/// A kind, and a function that builds its bytes for a model.
 type AttackMaker = (&'static str, fn(&str) -> Vec<u8>);
 
 /// A hostile HTTP request to `model`; the number selects one.

@@ -1,4 +1,4 @@
-//! HTTP requests: good ones, partial ones, and hostile ones.
+//! HTTP requests: good, partial and hostile ones.
 
 use galatea_load::HttpConnection;
 

@@ -1,10 +1,10 @@
-//! The inputs and outputs of a model, from its metadata and its configuration.
+//! A model's inputs and outputs, from its metadata and configuration.
 
 use galatea_protocol::inference::{ModelConfig, ModelMetadataResponse, model_metadata_response};
 use galatea_tensor::DataType;
 use serde_json::Value;
 
-/// The interface of a model.
+/// A model's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// The model's name.
@@ -21,21 +21,21 @@ pub struct Interface {
     pub has_batches: bool,
 }
 
-/// A tensor of an interface.
+/// A tensor in an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInterface {
     /// The tensor's name.
     pub name: String,
     /// The type of its elements.
     pub datatype: DataType,
-    /// The dimensions with the batch dimension; -1 where variable.
+    /// The dimensions, including the batch dimension; -1 for a variable dimension.
     pub shape: Vec<i64>,
-    /// True if a request may leave it out.
+    /// True if a request may omit the tensor.
     pub is_optional: bool,
 }
 
 impl Interface {
-    /// Builds the interface from the documents of the HTTP endpoints.
+    /// Builds the interface from the HTTP endpoints' documents.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! Shared parts of programs that send requests to servers: requests made from a model's interface,
-//! connections that send them, and counts of their outcomes.
+//! Code shared by programs that send requests to servers: requests built from a model's interface,
+//! connections that send them, and counts of their results.
 //!
-//! The program of this crate mixes good requests with hostile ones; the server's program builds its
-//! commands `serve` and `bench` on this library. Open `sample.rs` first.
+//! This crate's program mixes good requests with hostile ones; the server's program builds its
+//! `serve` and `bench` commands on this library. Open `sample.rs` first.
 //!
-//! Not its part: it is no client for applications. It has no TLS, no retries and no streams.
+//! This is not a client library for applications: it has no TLS, no retries and no streams.
 
 #![forbid(unsafe_code)]
 

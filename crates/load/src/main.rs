@@ -1,15 +1,15 @@
-//! A load of good requests with hostile ones and disconnects mixed in, against a running
-//! server with an identity model.
+//! Sends a mix of good requests, hostile requests and disconnects to a running server with an
+//! identity model.
 //!
-//! Each connection sends one request after another. With a rate, requests instead arrive by a
-//! Poisson process, or at given times, and take any free connection. A seeded generator chooses the
-//! next step: a good request, whose response must contain the bytes that were sent; one of the
-//! hostile requests of `hostile.rs`, after which the connection is dropped; or a good request that
-//! a disconnect cuts off. The report is one line of JSON. The exit code is 1 if a good request
-//! failed.
+//! Each connection sends one request after another. With a rate or a list of times, requests
+//! instead arrive in a Poisson process or at those times, and take any free connection. A seeded
+//! generator chooses the next step: a good request, whose response must contain the bytes sent; one
+//! of the hostile requests of `hostile.rs`, after which the connection is dropped; or a good
+//! request that a disconnect cuts off. The report is one line of JSON. The exit code is 1 if a good
+//! request failed.
 //!
-//! Not its part: it is no benchmark. It shares the machine with the server and measures
-//! latencies only to show that good requests are served meanwhile.
+//! This is not a benchmark. It shares the machine with the server, and measures latencies only to
+//! show that good requests are still served.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to its terminal")]

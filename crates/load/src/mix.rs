@@ -1,6 +1,6 @@
-//! The next step of a connection.
+//! A connection's next step.
 
-/// A step of a connection.
+/// One step of a connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// A good request.
@@ -11,7 +11,7 @@ pub(crate) enum Action {
     Disconnect(u64),
 }
 
-/// A seeded sequence of actions, and of random numbers.
+/// A seeded sequence of actions and random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
     state: u64,

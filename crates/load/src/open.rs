@@ -1,4 +1,4 @@
-//! An open loop: requests arrive whether or not earlier ones have been answered.
+//! An open loop: requests arrive whether or not earlier requests have a response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,8 +11,8 @@ use crate::options::Options;
 use crate::report::Report;
 use crate::serial::{self, Client};
 
-/// Sends a request at each arrival. A request that finds every connection in use waits, and the
-/// wait is part of its latency.
+/// Sends a request at each arrival. If every connection is in use, the request waits, and the wait
+/// is part of its latency.
 pub(crate) async fn run<C: Client + 'static>(
     options: &Rc<Options>,
     mut arrivals: UnboundedReceiver<Instant>,
@@ -24,7 +24,7 @@ pub(crate) async fn run<C: Client + 'static>(
     let mut number = 0;
     while let Some(arrival) = arrivals.recv().await {
         number += 1;
-        // Delays of the generator itself are no latency of the server.
+        // The generator's own delays are not part of the server's latency.
         let begin = Instant::now();
         report.borrow_mut().late(begin.saturating_duration_since(arrival));
         let (options, report) = (options.clone(), report.clone());

@@ -46,9 +46,9 @@ pub(crate) struct Options {
     pub(crate) hostile_percent: u64,
     pub(crate) disconnect_percent: u64,
     pub(crate) seed: u64,
-    /// Arrivals per second, in an open loop.
+    /// The number of arrivals per second, in an open loop.
     pub(crate) rate: Option<f64>,
-    /// The times of arrivals, in an open loop.
+    /// The arrival times, in an open loop.
     pub(crate) times: Option<Vec<Duration>>,
     /// True if the model's tensors have a batch dimension.
     pub(crate) is_batched: bool,

@@ -1,4 +1,4 @@
-//! The outcome of the requests.
+//! The results of the requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Report {
     start: Instant,
-    /// The file to which each latency is written as it is measured.
+    /// The file to which each latency is written when it is measured.
     samples: Option<BufWriter<File>>,
     latencies: Vec<Duration>,
     /// The generator's own delays, in an open loop.
@@ -24,17 +24,17 @@ pub(crate) struct Report {
     hostile: BTreeMap<String, u64>,
 }
 
-/// The outcome of a good request that was answered.
+/// The result of a good request that got a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GoodRequestOutcome {
     /// The response contained the request's tensor.
     Well,
-    /// The server refused it, for lack of memory or time.
+    /// The server refused the request, for lack of memory or time.
     Refused,
 }
 
 impl Report {
-    /// A report, which writes latencies to this file if one is given.
+    /// Makes a report, which writes latencies to the `samples` file if specified.
     pub(crate) fn new(samples: Option<&Path>) -> io::Result<Self> {
         let samples = samples.map(File::create).transpose()?.map(BufWriter::new);
         Ok(Self {
@@ -62,7 +62,7 @@ impl Report {
         }
     }
 
-    /// Writes a latency. A full disk ends the samples, not the load.
+    /// Writes a latency. A full disk stops the samples, not the load.
     fn sample(&mut self, begin: Instant, latency: Duration) {
         let since = begin.saturating_duration_since(self.start).as_secs_f32();
         let milliseconds = latency.as_secs_f32() * 1e3;
@@ -115,7 +115,7 @@ impl Report {
     }
 }
 
-/// Times, sorted.
+/// Sorted times.
 struct Percentiles(Vec<Duration>);
 
 impl Percentiles {

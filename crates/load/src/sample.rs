@@ -1,4 +1,4 @@
-//! A request that a model accepts, made from its interface.
+//! A request that a model accepts, built from its interface.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use crate::interface::{Interface, TensorInterface};
 
-/// The text of all strings in samples.
+/// The content of all strings in samples.
 const TEXT: &str = "text";
 
-/// The longest tensor of a sample, in bytes.
+/// The maximum size of a sample's tensor, in bytes.
 const TENSOR_BYTES_MAX: u64 = 1 << 30;
 
 /// The number of bytes before a gRPC message: its compression flag and its length.
 pub const PREFIX_BYTES: usize = 5;
 
-/// Given shapes by input name.
+/// Specified shapes by input name.
 pub type Shapes = BTreeMap<String, Vec<u64>>;
 
 /// A request for a model.
@@ -33,7 +33,7 @@ pub struct Sample {
     pub inputs: Vec<SampleInput>,
     /// The model's outputs.
     pub outputs: Vec<TensorInterface>,
-    /// True if the request must be a sequence of its own.
+    /// True if the request must be a complete sequence.
     pub is_sequence: bool,
 }
 
@@ -52,12 +52,12 @@ pub struct SampleInput {
 
 impl Sample {
     /// Makes a request with these shapes. The first dimension is `batch` if the model has batches;
-    /// other variable dimensions default to 1. Optional inputs are left out unless a shape is given
-    /// for them.
+    /// other variable dimensions default to 1. Optional inputs are left out unless a shape is
+    /// specified for them.
     ///
     /// # Errors
     ///
-    /// If a shape is for an unknown input, doesn't fit or is too large.
+    /// If a shape is for an unknown input, doesn't match or is too large.
     pub fn new(interface: &Interface, batch: u64, shapes: &Shapes) -> Result<Self, String> {
         let is_known = |name: &String| interface.inputs.iter().any(|input| input.name == *name);
         if let Some(unknown) = shapes.keys().find(|name| !is_known(name)) {
@@ -80,8 +80,8 @@ impl Sample {
         })
     }
 
-    /// The head of an HTTP request with all tensors in binary, and its body. A sequence gets this
-    /// ID.
+    /// The head of an HTTP request with all tensors in binary form, and its body. A sequence gets
+    /// this ID.
     #[must_use]
     pub fn http(&self, host: &str, sequence: u64) -> Bytes {
         let inputs: Vec<Value> = self
@@ -114,7 +114,7 @@ impl Sample {
         request.freeze()
     }
 
-    /// The message of a gRPC call, with its prefix.
+    /// A gRPC call's message, with its prefix.
     #[must_use]
     pub fn grpc(&self, sequence: u64) -> Bytes {
         let tensor = |input: &SampleInput| model_infer_request::InferInputTensor {
@@ -244,7 +244,7 @@ pub fn with_prefix(message: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// A name as a segment of a path.
+/// A name as a path segment.
 #[must_use]
 pub fn path_segment(name: &str) -> String {
     let encode = |byte: u8| match byte {

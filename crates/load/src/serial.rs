@@ -1,4 +1,4 @@
-//! One connection: requests one after another until the time is over.
+//! A single connection: sends requests one after another until the time is up.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,18 +10,18 @@ use crate::mix::{Action, Mix};
 use crate::options::Options;
 use crate::report::{GoodRequestOutcome, Report};
 
-/// A request that takes longer than this has failed.
+/// The time after which a request has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for the response to a hostile request.
 const HOSTILE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A client of one protocol. Errors are reasons.
+/// A client for one protocol. Errors are reasons.
 pub(crate) trait Client: Sized {
     /// Connects.
     async fn connect(options: &Options) -> Result<Self, String>;
 
-    /// Sends a good request with this tensor, and compares the response with it.
+    /// Sends a good request with this tensor and compares the response with the tensor.
     async fn infer(
         &mut self,
         options: &Options,
@@ -36,7 +36,7 @@ pub(crate) trait Client: Sized {
         thousandths: u64,
     ) -> Result<(), String>;
 
-    /// Sends a hostile request; returns its kind and its outcome.
+    /// Sends a hostile request; returns its kind and its result.
     async fn attack(&mut self, options: &Options, number: u64) -> (&'static str, String);
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn run<C: Client>(
     }
 }
 
-/// The sequence of choices for a connection, or for a sender.
+/// The sequence of choices for a connection or a sender.
 pub(crate) const fn mix(options: &Options, number: u64) -> Mix {
     let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(number);
     Mix::new(seed, options.hostile_percent, options.disconnect_percent)
@@ -106,7 +106,7 @@ pub(crate) async fn step<C: Client>(
     }
 }
 
-/// Random elements: a response that belongs to another request differs.
+/// Random elements, so that another request's response differs.
 fn tensor(mix: &mut Mix, elements: usize) -> Vec<u8> {
     let first = mix.number();
     let mut tensor = Vec::with_capacity(elements * 4);

@@ -1,4 +1,4 @@
-//! Requests at given times, whether or not earlier ones have been answered.
+//! Requests at specified times, whether or not earlier requests have a response.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,14 +14,14 @@ use crate::closed_loop::Target;
 use crate::connection::http::HttpConnection;
 use crate::sample::Sample;
 
-/// A request that has no response after this time has failed.
+/// The time after which a request without a response has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The outcome of requests at given times.
+/// The results of requests at specified times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimedMeasurement {
-    /// Times from when a request was due to its response, ascending; only responses without an
-    /// error count.
+    /// The times from the moment a request was due to its response, ascending; only responses
+    /// without an error count.
     pub latencies: Vec<Duration>,
     /// Failed requests by reason.
     pub failures: BTreeMap<String, u64>,
@@ -30,7 +30,7 @@ pub struct TimedMeasurement {
 }
 
 impl TimedMeasurement {
-    /// The latency that this share of the responses doesn't exceed.
+    /// The latency that this fraction of the responses doesn't exceed.
     #[must_use]
     pub fn latency(&self, share: f64) -> Option<Duration> {
         let last = self.latencies.len().checked_sub(1)?;
@@ -77,8 +77,8 @@ const fn number(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Sends a request over HTTP at each of these times, on at most `connections` connections. A
-/// request that finds them all in use waits, and the wait is part of its latency.
+/// Sends a request over HTTP at each of these times, on at most `connections` connections. If all
+/// connections are in use, a request waits, and the wait is part of its latency.
 ///
 /// # Errors
 ///
@@ -101,7 +101,7 @@ pub fn run_timed(
     });
     let begin = Instant::now();
     let (sender, mut due) = unbounded_channel();
-    // A dedicated thread, because the runtime's timers have a resolution of a millisecond.
+    // A dedicated thread, because the runtime's timers have millisecond resolution.
     let clock = std::thread::spawn(move || {
         for time in times {
             let at = begin + time;

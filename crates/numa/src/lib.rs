@@ -1,10 +1,10 @@
-//! NUMA nodes, and binding of a thread's memory to them.
+//! Binds a thread's memory to NUMA nodes.
 //!
 //! # What it is not
 //!
-//! The crate makes no decisions. Threads are bound to processors elsewhere, with a library's safe
-//! function. No library has a safe function for memory, so this crate exists for one system call
-//! that needs `unsafe`.
+//! The crate makes no decisions. Threads are bound to processors elsewhere, through a library's
+//! safe function. No library has a safe function for binding memory, so this crate exists for one
+//! system call that needs `unsafe`.
 //!
 //! # Example
 //!
@@ -17,13 +17,13 @@
 use std::io;
 use std::path::Path;
 
-/// The directory in which Linux describes its nodes.
+/// The directory in which Linux describes its NUMA nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// A limit beyond the number of nodes of any system.
+/// An upper limit on node numbers, larger than any system's.
 const NODES_MAX: u32 = 1024;
 
-/// A NUMA node of this machine.
+/// A NUMA node on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     number: u32,
@@ -70,7 +70,7 @@ fn read_list(path: &Path) -> io::Result<Vec<usize>> {
     Ok(numbers)
 }
 
-/// The arguments of the system call: one bit for each node, and the number of bits.
+/// The system call's arguments: one bit for each node, and the number of bits.
 fn node_mask<'a>(
     nodes: impl IntoIterator<Item = &'a Node>,
 ) -> io::Result<(Vec<libc::c_ulong>, usize)> {
@@ -83,22 +83,22 @@ fn node_mask<'a>(
         }
         mask[word] |= 1 << (node.number % WORD_BITS);
     }
-    // The system reads one bit fewer than this number.
+    // The kernel reads one bit fewer than this number.
     let bits = mask.len() * libc::c_ulong::BITS as usize + 1;
     Ok((mask, bits))
 }
 
-/// Binds future memory of this thread, and of threads that it starts, to these nodes.
+/// Binds future memory allocations of this thread, and of threads that it starts, to these nodes.
 /// Existing memory is not moved.
 ///
 /// # Errors
 ///
-/// The error of the system call, such as a missing permission.
+/// The system call's error, such as a missing permission.
 pub fn bind_memory_of_this_thread<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> io::Result<()> {
     let (mask, bits) = node_mask(nodes)?;
-    // SAFETY: the call reads `bits` bits of the mask, which has its last word in full,
-    // and keeps no pointer. It changes the placement of memory that this thread
-    // allocates later, not existing memory.
+    // SAFETY: the call reads `bits` bits of the mask, which includes its last word in full, and
+    // keeps no pointer. It changes the placement of memory that this thread allocates later, not of
+    // existing memory.
     #[expect(unsafe_code, reason = "no available library has this call as a safe function")]
     let outcome =
         unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_BIND, mask.as_ptr(), bits) };
@@ -130,7 +130,7 @@ mod tests {
             let nodes: Vec<Node> = numbers.iter().map(node).collect();
             let (mask, bits) = node_mask(&nodes).unwrap();
             assert_eq!(mask, expected, "{numbers:?}");
-            // One more bit than the system reads.
+            // One more bit than the kernel reads.
             assert_eq!(bits, expected.len() * libc::c_ulong::BITS as usize + 1, "{numbers:?}");
         };
         let last = libc::c_ulong::BITS - 1;
@@ -146,7 +146,7 @@ mod tests {
         eprintln!("skipped: {why}");
     }
 
-    /// Returns true if this process may bind memory; prints a message if not.
+    /// Returns true if this process may bind memory; otherwise prints a message.
     fn may_bind() -> bool {
         let Ok(node) = Node::find(0) else {
             skip("the system has no NUMA nodes");

@@ -19,14 +19,14 @@ use tokio::time::timeout;
 
 use crate::tls::{CertificateError, CertificateFiles, Tls};
 
-/// The time limit for resolving a name, for connecting, and for a TLS handshake.
+/// The time limit for name resolution, for connecting, and for a TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// The time limit for the head of a response.
+/// The time limit for a response head.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
 /// The maximum number of idle connections.
 const IDLE_MAX: usize = 64;
 
-/// A reason why a request did not reach its server, or got no response.
+/// The reason why a request did not reach its server or got no response.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OutboundError {
     /// The name has no address.
@@ -37,7 +37,7 @@ pub enum OutboundError {
         /// The resolver's reason.
         reason: String,
     },
-    /// No connection could be made.
+    /// No connection could be established.
     #[error("endpoint: can't connect to {server}: {reason}")]
     Connection {
         /// The host and port.
@@ -50,7 +50,7 @@ pub enum OutboundError {
     Tls {
         /// The host and port.
         server: String,
-        /// The reason given by either side.
+        /// The reason reported by either side.
         reason: String,
     },
     /// No response head arrived in time.
@@ -60,7 +60,8 @@ pub enum OutboundError {
         server: String,
         /// The reason.
         reason: String,
-        /// True if the time limit passed; false if the connection ended or speaks another protocol.
+        /// True if the time limit has passed; false if the connection ended or uses a different
+        /// protocol.
         is_late: bool,
     },
 }
@@ -68,14 +69,14 @@ pub enum OutboundError {
 /// The use of connections after their first request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionReuse {
-    /// Connections are kept for further requests. The runtime must keep running, so that it notices
-    /// when a server closes one.
+    /// Connections are kept for further requests. The runtime must keep running to notice when a
+    /// server closes a connection.
     Always,
     /// Each request has its own connection.
     Never,
 }
 
-/// A client whose requests have bodies of one type. Clones share connections.
+/// A client for requests with one body type. Clones share connections.
 pub struct Client<B>(Arc<ClientShared<B>>);
 
 struct ClientShared<B> {
@@ -118,7 +119,7 @@ where
         self.0.tls.config().map(drop)
     }
 
-    /// Sends a request with an absolute URI, and waits for the head of the response.
+    /// Sends a request with an absolute URI and waits for the response head.
     pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, OutboundError> {
         let target = RequestTarget::of(request.uri())?;
         let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
@@ -153,7 +154,8 @@ where
         Some(idle.swap_remove(position).1)
     }
 
-    /// Keeps a connection for reuse. It is ready again when the response's body has been read.
+    /// Keeps a connection for reuse. The connection is ready again when the response body has been
+    /// read.
     fn keep(&self, server: RequestTarget, connection: SendRequest<B>) {
         if self.0.reuse == ConnectionReuse::Never {
             return;
@@ -186,7 +188,7 @@ where
     }
 }
 
-/// The result of one step in connecting, or a description of its failure.
+/// The result of one connection step, or a description of its failure.
 async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> Result<T, String> {
     match timeout(CONNECT_TIME_MAX, step).await {
         Ok(result) => result.map_err(|error| error.to_string()),
@@ -203,7 +205,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // Its errors are reported by its requests.
+    // The connection's requests report its errors.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }
@@ -223,7 +225,7 @@ impl RequestTarget {
             OutboundError::Connection { server: String::new(), reason }
         };
         let is_https = uri.scheme_str() == Some("https");
-        // Brackets belong to the address in a URI, not to the address.
+        // Brackets are part of the URI syntax, not of the address.
         let host = uri.host().ok_or_else(no_host)?.trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         Ok(Self { is_https, host, port })

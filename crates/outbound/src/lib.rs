@@ -1,10 +1,10 @@
 //! Requests to other servers, over HTTP/1.1 with or without TLS.
 //!
 //! Open `client.rs` first. [`Client`] sends requests to object stores and to trace collectors
-//! alike, and its [`OutboundError`] says what failed: the name, the connection, TLS or the
+//! alike, and its [`OutboundError`] identifies what failed: the name, the connection, TLS or the
 //! response. `tls.rs` reads the certificates that a connection trusts and presents.
 //!
-//! This crate doesn't know what a request is for, follows no redirection, and starts no thread:
+//! This crate doesn't know what a request is for, follows no redirects, and starts no threads:
 //! futures run on the caller's runtime.
 //!
 //! # Example

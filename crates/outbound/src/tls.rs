@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The usual places of a system's trusted certificates.
+/// The usual paths of a system's trusted certificates.
 const TRUSTED: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -20,12 +20,12 @@ const TRUSTED: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Files of certificates and keys, in PEM.
+/// Certificate and key files, in PEM format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificates to trust; if `None`, those that the system trusts.
+    /// The trusted certificates; if `None`, the system's trusted certificates.
     pub trusted: Option<PathBuf>,
-    /// The certificate that the server is presented with, and its key.
+    /// The certificate presented to the server, and its key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -112,7 +112,7 @@ fn read(files: &CertificateFiles) -> Result<ClientConfig, CertificateError> {
 
 fn roots(path: &Path) -> Result<RootCertStore, CertificateError> {
     let mut store = RootCertStore::empty();
-    // Like other clients, this skips unusable certificates of the system.
+    // Like other clients, this skips unusable system certificates.
     let (added, _) = store.add_parsable_certificates(certificates(path)?);
     if added == 0 {
         return Err(CertificateError::new(path, "it has no certificates"));

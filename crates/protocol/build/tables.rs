@@ -1,4 +1,4 @@
-//! Writes the schema of a message and its nested messages as statics of the types in
+//! Writes the schema of a message and its nested messages as statics with the types from
 //! `src/schema.rs`.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ struct Declarations<'a> {
     enums: BTreeMap<String, &'a EnumDescriptorProto>,
 }
 
-/// Writes the tables of the message `root` and all types that it uses.
+/// Writes the tables for the message `root` and all types that it uses.
 pub(crate) fn write(descriptors: &FileDescriptorSet, root: &str) -> Result<String, String> {
     let mut declarations = Declarations::default();
     for file in &descriptors.file {
@@ -54,7 +54,7 @@ impl Tables<'_> {
         let Some(&message) = self.declarations.messages.get(full_name) else {
             return Err(format!("there is no message {full_name}"));
         };
-        // Inserted first, so that a message inside itself ends the recursion.
+        // Inserted first so that a message nested in itself ends the recursion.
         self.messages.insert(full_name.to_owned(), String::new());
         let mut text = format!(
             "static {}: MessageDescriptor = MessageDescriptor {{ name: {:?}, is_map_entry: {}, \
@@ -102,7 +102,7 @@ impl Tables<'_> {
         Ok(line)
     }
 
-    /// The kind as Rust code; `None` for a kind without a table form.
+    /// The kind as Rust code; `None` for a kind that tables can't represent.
     fn kind(&mut self, field: &FieldDescriptorProto) -> Option<Result<String, String>> {
         let name = field.type_name();
         let plain = match field.r#type() {
@@ -154,7 +154,7 @@ fn symbol(full_name: &str) -> String {
     full_name.trim_start_matches('.').replace('.', "_").to_uppercase()
 }
 
-/// The default JSON name of a field.
+/// A field's default JSON name.
 fn lower_camel_case(name: &str) -> String {
     let mut after_underscore = false;
     let mut camel = String::new();

@@ -1,5 +1,5 @@
-//! Writes the embedded `FileDescriptorSet` to the file named on the command
-//! line, so that other tools can compare it with Triton's.
+//! Writes the embedded `FileDescriptorSet` to the file specified on the command line, so that other
+//! tools can compare it with Triton's.
 
 use std::error::Error;
 

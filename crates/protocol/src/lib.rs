@@ -2,12 +2,13 @@
 //! extensions, the model configuration, and gRPC health checks. Start with the files
 //! in `proto/`.
 //!
-//! The .proto files are this project's own text, with the names, numbers and types that existing
+//! The .proto files were written for this project, with the names, numbers and types that existing
 //! clients use. They compile to plain `prost` messages. `bytes` fields are slices of the receive
 //! buffer, and maps are ordered.
 //!
-//! The crate has no transport, validation or conversion, and has services only as descriptors. Only
-//! the crates that translate messages use it: configuration, codec and the gRPC door.
+//! The crate contains no transport, validation or conversion, and contains services only as
+//! descriptors. Only the crates that translate messages use it: configuration, codec and the gRPC
+//! door.
 //!
 //! ```
 //! use galatea_protocol::inference::ModelInferRequest;
@@ -22,8 +23,7 @@
 
 pub mod schema;
 
-/// Messages of the package `inference`: the inference service and model
-/// configuration.
+/// Messages of the `inference` package: the inference service and model configuration.
 #[allow(
     missing_docs,
     clippy::all,
@@ -35,7 +35,7 @@ pub mod inference {
     include!(concat!(env!("OUT_DIR"), "/inference.rs"));
 }
 
-/// Messages of the package `grpc.health.v1`.
+/// Messages of the `grpc.health.v1` package.
 #[allow(
     missing_docs,
     clippy::all,
@@ -47,8 +47,8 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
 
-/// The encoded `FileDescriptorSet` of all .proto files of this crate, imported files
-/// first. For tools and tests: the server uses [`schema`].
+/// The encoded `FileDescriptorSet` for all .proto files in this crate, imported files first. For
+/// tools and tests: the server uses [`schema`].
 pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 #[cfg(test)]

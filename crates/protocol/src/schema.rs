@@ -1,5 +1,4 @@
-//! The schema of the model configuration, for code that reads and prints it field by
-//! field.
+//! The model configuration schema, for code that reads and prints configurations field by field.
 //!
 //! The build script writes the tables as statics, which take no time at startup and no heap memory.
 
@@ -11,7 +10,7 @@ pub const fn model_config() -> &'static MessageDescriptor {
     &INFERENCE_MODELCONFIG
 }
 
-/// The type of a message.
+/// A message type.
 #[derive(Debug)]
 pub struct MessageDescriptor {
     /// The message's name without its package and enclosing messages.
@@ -22,7 +21,7 @@ pub struct MessageDescriptor {
     pub fields: &'static [FieldDescriptor],
 }
 
-/// A field of a message.
+/// A message field.
 #[derive(Debug)]
 pub struct FieldDescriptor {
     /// The field's name with its package and enclosing messages.
@@ -33,7 +32,7 @@ pub struct FieldDescriptor {
     pub kind: FieldKind,
     /// The number of values that the field may have.
     pub arity: Arity,
-    /// The name of the `oneof` that the field belongs to.
+    /// The name of the field's `oneof`, if any.
     pub oneof: Option<&'static str>,
 }
 
@@ -48,7 +47,7 @@ pub enum Arity {
     Map,
 }
 
-/// The type of a field's values; other types don't occur in the configuration.
+/// The type of a field's values. Other types don't occur in the configuration.
 #[derive(Copy, Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the .proto language")]
 pub enum FieldKind {
@@ -64,7 +63,7 @@ pub enum FieldKind {
     Message(&'static MessageDescriptor),
 }
 
-/// The type of an enumeration.
+/// An enumeration type.
 #[derive(Debug)]
 pub struct EnumDescriptor {
     /// The enumeration's name without its package and enclosing messages.
@@ -105,7 +104,7 @@ impl FieldDescriptor {
         self.full_name.rsplit_once('.').map_or(self.full_name, |(_, name)| name)
     }
 
-    /// Returns true if an unset field differs from one with the default value.
+    /// Returns true if an unset field differs from a field with the default value.
     #[must_use]
     pub fn has_presence(&self) -> bool {
         let is_message = matches!(self.kind, FieldKind::Message(_));
@@ -156,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares the tables of a message and its nested messages with reflection.
+    /// Compares the tables for a message and its nested messages with reflection.
     fn check(table: &'static MessageDescriptor, message: &prost_reflect::MessageDescriptor) {
         assert_eq!(table.name, message.name());
         assert_eq!(table.is_map_entry, message.is_map_entry());

@@ -1,10 +1,10 @@
-//! The main cause of a request's duration: the cause of the largest part of it.
+//! The main cause of a request's duration: the cause of its largest part.
 
 use galatea_explain::{DetailLevel, RequestFacts, Stage, WaitReason, WaitTimes};
 
-/// Starting at this size, stages that move tensors count as copies.
+/// The minimum tensor size at which stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
-/// The time per byte above which a client counts as slow: 50 MB/s.
+/// The maximum time per byte before a client counts as slow: 50 MB/s.
 const RECEIVE_NS_PER_BYTE_MAX: u64 = 20;
 /// A body that arrives within this time is never slow.
 const RECEIVE_NS_MIN: u64 = 1_000_000;
@@ -14,7 +14,7 @@ const RECEIVE_NS_MIN: u64 = 1_000_000;
 pub enum Cause {
     /// The model computed.
     Execution,
-    /// Its client sent the message slowly.
+    /// The client sent the message slowly.
     SlowClient,
     /// Large tensors were copied.
     LargeCopy,
@@ -22,7 +22,7 @@ pub enum Cause {
     Coding,
     /// The request was checked or looked up.
     Admission,
-    /// A change of shape split its batch from the one before.
+    /// A change of shape separated its batch from the previous one.
     ShapeSplit,
     /// Its batch waited for more requests.
     QueueDelay,
@@ -32,19 +32,19 @@ pub enum Cause {
     TooFewInstances,
     /// An instance executed for the first time since the load, or no instance was ready yet.
     ColdLoad,
-    /// The rate limiter gave the resources to others.
+    /// The rate limiter gave the resources to other models.
     RateLimiter,
-    /// Every slot held another sequence.
+    /// Every slot was occupied by another sequence.
     SequenceSlot,
     /// An earlier request of its sequence was still in progress.
     SequenceOrder,
-    /// A test variable held it back.
+    /// A test variable held back the request.
     Hold,
-    /// It waited in the queue for a reason that its client may not learn.
+    /// The request waited in the queue for a reason that its client may not see.
     Queue,
-    /// The thread that was to execute it or send its response was busy.
+    /// The thread responsible for executing it or sending its response was busy.
     ThreadStarvation,
-    /// Padding rows, which belong to no request, were computed with it.
+    /// Padding rows, which belong to no request, were computed along with it.
     Padding,
     /// The response was on its way from the model to the door: other responses come first, or a
     /// cache stores it.
@@ -101,7 +101,7 @@ impl Cause {
         }
     }
 
-    /// The cause's meaning, for people.
+    /// The cause's meaning, for human readers.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -132,15 +132,15 @@ impl Cause {
 pub struct Verdict<'a> {
     /// The main cause.
     pub cause: Cause,
-    /// The cause's part of the request's time, in nanoseconds.
+    /// The cause's share of the request's time, in nanoseconds.
     pub ns: u64,
-    /// The model of the step that the verdict concerns, if it concerns a step.
+    /// The model of the step to which the verdict applies, if any.
     pub step: Option<&'a str>,
 }
 
 impl<'a> Verdict<'a> {
-    /// The verdict on a request. The main cause is the largest sum over the stages and waits that
-    /// it explains. If several are equal, the first counts.
+    /// The verdict on a request. The main cause is the one with the largest sum over the stages and
+    /// waits that it explains. If several sums are equal, the first cause wins.
     #[must_use]
     pub fn of(facts: &'a RequestFacts, detail: DetailLevel) -> Self {
         let mut verdict = Self { cause: Cause::Execution, ns: 0, step: None };
@@ -165,7 +165,7 @@ fn longest_step(facts: &RequestFacts) -> Option<&RequestFacts> {
     facts.steps.iter().filter(|step| !step.model.is_empty()).max_by_key(|step| step.total())
 }
 
-/// Nanoseconds by cause. They add up to the time of all stages.
+/// Nanoseconds by cause. They add up to the total time of all stages.
 fn sums(facts: &RequestFacts, detail: DetailLevel) -> [u64; Cause::COUNT] {
     let mut sums = DurationSums([0; Cause::COUNT]);
     let (input_bytes, output_bytes) = (facts.input_bytes, facts.output_bytes);
@@ -189,7 +189,7 @@ fn sums(facts: &RequestFacts, detail: DetailLevel) -> [u64; Cause::COUNT] {
     sums.0
 }
 
-/// The client is the cause of a slow body, unless the size of the body explains the time.
+/// The client is the cause of a slow body, unless the body's size explains the time.
 fn of_receiving(bytes: u64, ns: u64) -> Cause {
     let plausible = bytes.saturating_mul(RECEIVE_NS_PER_BYTE_MAX);
     match ns > plausible.max(RECEIVE_NS_MIN) {
@@ -252,8 +252,8 @@ impl DurationSums {
     }
 }
 
-/// The main cause of the durations of all requests of a model together: `waits` in the queue, and
-/// the time of executions. If several are equal, the first counts.
+/// The main cause over all requests of a model: `waits` in the queue, and the execution time. If
+/// several causes are equal, the first one wins.
 #[must_use]
 pub fn overall(waits: &WaitTimes, execution_ns: u64) -> (Cause, u64) {
     let facts = RequestFacts::default();

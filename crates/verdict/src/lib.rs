@@ -1,12 +1,12 @@
-//! Verdicts on why a request took as long as it did, drawn from the facts that `explain` gathers.
+//! Verdicts on why a request took as long as it did, based on the facts that `explain` gathers.
 //!
-//! - [`Verdict`]: the main cause, decided from the facts alone
-//! - [`text()`]: the explanation as JSON and as the header `Server-Timing`
-//! - [`main_cause`]: the main cause of all requests of a model together
+//! - [`Verdict`]: the main cause, decided from the facts only
+//! - [`text()`]: the explanation as JSON and as the `Server-Timing` header
+//! - [`main_cause`]: the main cause over all requests of a model
 //!
-//! This crate decides and formats. It has no thread, clock, lock or I/O, and gathers nothing. Doors
-//! and dispatchers don't use it: the program hands them its functions, so that a change in the
-//! wording of a verdict recompiles none of them.
+//! This crate decides and formats. It has no threads, clocks, locks or I/O, and gathers nothing.
+//! Doors and dispatchers don't use it: the program hands them its functions, so changing a
+//! verdict's wording recompiles none of them.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -28,7 +28,7 @@ use galatea_explain::{CauseText, WaitTimes};
 pub use cause::{Cause, Verdict, overall};
 pub use text::text;
 
-/// Describes the main cause of all requests of a model together: see [`overall`].
+/// Describes the main cause over all requests of a model; see [`overall`].
 #[must_use]
 pub fn main_cause_text(waits: &WaitTimes, execution_ns: u64) -> CauseText {
     let (cause, _) = overall(waits, execution_ns);

@@ -16,8 +16,7 @@ fn facts(marks: &[(Milestone, u64)]) -> RequestFacts {
     facts
 }
 
-/// A request that was queued after 1 ms, executed for 5 ms starting at `closed`, and answered in 3
-/// ms more.
+/// A request queued after 1 ms, executed for 5 ms starting at `closed`, with a response 3 ms later.
 fn executed(closed: u64) -> RequestFacts {
     let after = |ms: u64| closed + ms;
     facts(&[
@@ -42,7 +41,7 @@ fn check_cause(facts: &RequestFacts, expected: &str) {
     assert_eq!(format!("{} {}", verdict.cause.name(), verdict.ns / MS), expected, "{facts:?}");
 }
 
-/// A request that waited 100 ms in its queue for this reason.
+/// A request that waited in its queue for 100 ms for this reason.
 fn waited(wait: WaitReason) -> RequestFacts {
     let mut facts = executed(101);
     facts.waits.add(wait, 100 * MS);
@@ -62,7 +61,7 @@ fn each_wait_has_a_cause() {
         (WaitReason::Hold, "hold 100"),
     ] {
         check_cause(&waited(wait), expected);
-        // A client that may not see others' work learns only that it waited.
+        // A client that may not see other clients' work learns only that it waited.
         assert_eq!(Verdict::of(&waited(wait), DetailLevel::Own).cause, Cause::Queue);
     }
     check_cause(&executed(101), "queue 100");

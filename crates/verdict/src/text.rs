@@ -1,4 +1,4 @@
-//! Explanations as text. Both forms are printable ASCII, so that they can be headers.
+//! Explanations as text. Both forms are printable ASCII, so they can be used as headers.
 
 use std::fmt::{self, Write as _};
 
@@ -6,11 +6,11 @@ use galatea_explain::{DetailLevel, ExplanationText, RequestFacts, WaitReason};
 
 use crate::Verdict;
 
-/// The longest text, in bytes, unless a name alone is longer. Clients over gRPC take 8 KiB of
-/// metadata.
+/// The maximum text length in bytes, unless a single name is longer. Clients over gRPC accept 8 KiB
+/// of metadata.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// The explanation of a request in both forms.
+/// The explanation of a request, in both forms.
 #[must_use]
 pub fn text(facts: &RequestFacts, detail: DetailLevel) -> ExplanationText {
     ExplanationText { json: json(facts, detail), server_timing: server_timing(facts, detail) }
@@ -30,7 +30,7 @@ pub(crate) fn json(facts: &RequestFacts, detail: DetailLevel) -> String {
     }
 }
 
-/// The explanation as the value of `Server-Timing`: an entry for each stage with its duration in
+/// The explanation as a `Server-Timing` value: an entry for each stage with its duration in
 /// milliseconds, the total, and the cause.
 pub(crate) fn server_timing(facts: &RequestFacts, detail: DetailLevel) -> String {
     let mut text = String::with_capacity(256);

@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, ToSocketAddrs};
 use super::reason;
 use crate::sample::PREFIX_BYTES;
 
-/// A connection, which is established by its first call. Must be used within a `LocalSet`.
+/// A connection, established by its first call. Must be used within a `LocalSet`.
 #[derive(Debug)]
 pub struct GrpcConnection {
     stream: Option<TcpStream>,
@@ -20,9 +20,9 @@ pub struct GrpcConnection {
 pub struct GrpcReply {
     /// The status code, as a number; 0 means success.
     pub code: String,
-    /// The error message, as sent.
+    /// The error message as sent.
     pub text: String,
-    /// The message of the response, without its prefix.
+    /// The response message, without its prefix.
     pub message: Bytes,
 }
 
@@ -50,7 +50,7 @@ impl GrpcConnection {
         self.stream.is_some()
     }
 
-    /// Calls a method with a prefixed message, and awaits the end of the call.
+    /// Calls a method with a prefixed message and waits for the end of the call.
     ///
     /// # Errors
     ///
@@ -79,11 +79,11 @@ impl GrpcConnection {
         Ok(GrpcReply { code, text, message: message.freeze().slice(prefix..) })
     }
 
-    /// Begins a call, and sends part of its data.
+    /// Begins a call and sends part of its data.
     ///
     /// # Errors
     ///
-    /// If it can't begin.
+    /// If the call can't begin.
     pub async fn begin(
         &mut self,
         method: &str,
@@ -120,7 +120,7 @@ impl GrpcConnection {
         let stream = self.stream.take().ok_or_else(|| String::from("closed"))?;
         let (calls, connection) =
             h2::client::handshake(stream).await.map_err(|error| text(&error))?;
-        // The task ends when all handles of the connection are dropped.
+        // The task ends when all handles to the connection are dropped.
         tokio::task::spawn_local(async move {
             let _ = connection.await;
         });

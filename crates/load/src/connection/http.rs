@@ -38,12 +38,12 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// If they can't be sent.
+    /// If the bytes can't be sent.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.stream.write_all(bytes).await.map_err(|error| reason(&error))
     }
 
-    /// Sends a request, and reads its response.
+    /// Sends a request and reads its response.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 pub(crate) mod grpc;
 pub(crate) mod http;
 
-/// The kind of an I/O error, without details that differ from one error to the next.
+/// The kind of an I/O error, without details that vary between errors.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     error.kind().to_string()
 }
