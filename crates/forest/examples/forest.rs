@@ -1,19 +1,19 @@
-//! Predicts rows of a file, for comparisons with the libraries that wrote the models.
+//! Predicts the rows of a file, for comparison with the libraries that wrote the models.
 //!
 //! - `forest predict FORMAT MODEL ROWS OUTPUT` writes predictions
-//! - `forest margins …` writes the sums before the transformation
-//! - `forest explain …` writes the contributions of features
-//! - `forest time FORMAT MODEL ROWS COUNT…` prints the microseconds that predictions of COUNT rows
-//!   take, the least and the middle one
+//! - `forest margins …` writes the untransformed sums
+//! - `forest explain …` writes feature contributions
+//! - `forest time FORMAT MODEL ROWS COUNT…` prints the minimum and median time in microseconds to
+//!   predict COUNT rows
 //!
-//! Files of rows and outputs are 32-bit numbers without a header.
+//! Row and output files contain 32-bit floats without a header.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
 use galatea_forest::{Explainer, Forest, ModelFormat, read};
 
-/// Time for the measurement of one number of rows.
+/// The measurement time for each row count.
 const MEASUREMENT: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -72,7 +72,8 @@ fn write(
     Ok(std::fs::write(path, bytes)?)
 }
 
-/// Prints the least and the middle time of a prediction. Each takes other rows than the one before.
+/// Prints the minimum and median prediction time. Each prediction gets different rows than the
+/// previous one.
 #[expect(clippy::print_stdout, reason = "this is a measurement")]
 fn time(forest: &Forest, rows: &[f32], count: usize) -> Result<(), Box<dyn Error>> {
     let mut output = vec![0.0; count * forest.outputs()];

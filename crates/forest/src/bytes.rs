@@ -1,10 +1,10 @@
-//! Binary files: takes what is there, and refuses what is not.
+//! Reads binary files. Truncated files are refused.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::ReadError;
 
-/// The rest of a binary file.
+/// The unread part of a binary file.
 #[derive(Debug, Clone)]
 pub(crate) struct Bytes<'a> {
     rest: &'a [u8],

@@ -1,12 +1,12 @@
-//! Reasons for which a file gives no forest.
+//! Errors for files that can't be turned into a forest, and for buffers of the wrong length.
 
-/// A file that gives no forest.
+/// The reason why a file can't be turned into a forest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// Bytes that the format does not allow, or numbers that contradict each other.
+    /// Bytes that the format doesn't allow, or numbers that contradict each other.
     #[error("{0}")]
     Malformed(String),
-    /// A model that its format allows and this crate does not execute.
+    /// A model that is valid in its format but that this crate can't execute.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -21,20 +21,20 @@ impl ReadError {
     }
 }
 
-/// A buffer whose length does not fit the forest.
+/// A buffer whose length doesn't match the forest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} has {actual} values, expected {expected}")]
 pub struct LengthError {
-    /// The name of the buffer.
+    /// The buffer's name.
     pub what: &'static str,
-    /// The length that it should have.
+    /// The expected length.
     pub expected: usize,
-    /// The length that it has.
+    /// The actual length.
     pub actual: usize,
 }
 
 impl LengthError {
-    /// Checks a buffer of `count` rows.
+    /// Checks the length of a buffer for `count` rows.
     pub(crate) fn check(
         what: &'static str,
         actual: usize,

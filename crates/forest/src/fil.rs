@@ -1,5 +1,5 @@
-//! Triton's backend `fil` as pure functions: its parameters, and how predictions become outputs on a
-//! CPU.
+//! The logic of Triton's `fil` backend as pure functions: its parameters, and the conversion of
+//! predictions to outputs on a CPU.
 
 mod parameters;
 #[cfg(test)]
@@ -9,34 +9,34 @@ use crate::{Explainer, Forest, ForestTask, LengthError, Postprocessor};
 
 pub use parameters::{FilParameters, FilWarning};
 
-/// An error with the code that Triton gives it.
+/// An error with Triton's error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilError {
-    /// Triton's INTERNAL.
+    /// Triton's `INTERNAL`.
     #[error("{0}")]
     Internal(String),
-    /// Triton's INVALID_ARG.
+    /// Triton's `INVALID_ARG`.
     #[error("{0}")]
     InvalidArgument(String),
-    /// Triton's UNSUPPORTED.
+    /// Triton's `UNSUPPORTED`.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// The values of a row in `output__0`.
+/// The values of `output__0` for a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowOutput {
     /// The index of the class with the highest prediction.
     BestClass,
     /// 1 if the prediction is above the threshold, otherwise 0.
     IsAbove,
-    /// Predictions as they are.
+    /// The unchanged predictions.
     Predictions,
-    /// The probabilities of both classes, of which the model predicts the second.
+    /// The probabilities of both classes. The model predicts only the second one.
     BothClasses,
 }
 
-/// A forest with the parameters of its configuration.
+/// A forest with the parameters from its configuration.
 #[derive(Debug)]
 pub struct FilModel {
     forest: Forest,
@@ -46,8 +46,8 @@ pub struct FilModel {
 }
 
 impl FilModel {
-    /// Joins a forest with parameters and the number of values that `output__0` has for each row by
-    /// the configuration's `dims`.
+    /// Combines a forest with its parameters. `width` is the number of values per row in
+    /// `output__0`, according to the configuration's `dims`.
     pub fn new(
         mut forest: Forest,
         parameters: &FilParameters,
@@ -58,7 +58,7 @@ impl FilModel {
         }
         let is_multi_class = forest.task() == ForestTask::MultiClassifier;
         if parameters.predict_proba && is_multi_class {
-            // Triton replaces what the file says.
+            // Triton ignores the file's transformation here.
             forest.set_postprocessor(match forest.has_leaf_vectors() {
                 true => Postprocessor::Identity,
                 false => Postprocessor::Softmax,
@@ -76,7 +76,7 @@ impl FilModel {
         if model.width() == width {
             return Ok(model);
         }
-        // Triton writes beyond the output or leaves memory in it.
+        // Triton would write past the end of the output, or leave part of it uninitialized.
         Err(FilError::InvalidArgument(format!(
             "output__0 has {width} values for each row, but the model gives {}",
             model.width()
@@ -89,7 +89,7 @@ impl FilModel {
         &self.forest
     }
 
-    /// The number of values that `output__0` has for each row.
+    /// The number of values per row in `output__0`.
     #[must_use]
     pub fn width(&self) -> usize {
         match self.output {
@@ -138,8 +138,8 @@ impl FilModel {
         }
     }
 
-    /// Checks that the output `treeshap_output` is possible, with as many values for each row as the
-    /// configuration's `dims` say.
+    /// Checks that the model supports the output `treeshap_output`, and that `width`, the number of
+    /// values per row in the configuration's `dims`, is correct.
     pub fn explainer(&self, width: usize) -> Result<Explainer<'_>, FilError> {
         let explainer = Explainer::new(&self.forest);
         let explainer = explainer.map_err(|error| FilError::Unsupported(error.to_string()))?;
@@ -153,7 +153,7 @@ impl FilModel {
     }
 }
 
-/// The first class whose prediction is the highest. None that is positive is the first class.
+/// The first class with the highest prediction, or class 0 if no prediction is positive.
 #[expect(clippy::cast_precision_loss, reason = "classes are few")]
 fn best_class(predictions: &[f32]) -> f32 {
     let mut best = (0, 0.0);
@@ -165,8 +165,8 @@ fn best_class(predictions: &[f32]) -> f32 {
     best.0 as f32
 }
 
-/// The shape of an output for a batch: the number of rows, then the configuration's `dims` without
-/// those that are 1. Dimensions that begin with -1 have the rows in its place.
+/// The output shape for a batch: the number of rows, followed by the configuration's `dims` without
+/// the dimensions of size 1. The number of rows replaces a leading -1.
 pub fn output_shape(dims: &[i64], rows: i64) -> Result<Vec<i64>, FilError> {
     let rest = dims.strip_prefix(&[-1]).unwrap_or(dims);
     if rest.iter().any(|dim| *dim < 0) {

@@ -1,4 +1,5 @@
-//! The forest: all trees in one array of nodes, breadth first, siblings beside each other.
+//! The forest: all trees are stored breadth first in one array of nodes, with siblings next to each
+//! other.
 
 mod build;
 
@@ -9,20 +10,21 @@ use crate::{ForestTask, Postprocessor, Precision, ReadError};
 
 pub(crate) use build::ForestBuilder;
 
-/// The bit of a node's feature that sends a missing value to the right.
+/// The bit in a node's feature that sends missing values to the right.
 pub(crate) const MISSING_RIGHT: u32 = 1 << 31;
-/// The bit of a node's feature that marks a special test, whose number is in place of the threshold.
+/// The bit in a node's feature that marks a special test. The test's number is stored in place of
+/// the threshold.
 pub(crate) const SPECIAL: u32 = 1 << 30;
 const FEATURE_BITS: u32 = SPECIAL - 1;
 
-/// A node. The right child follows the left one. A leaf is its own left child, and its threshold
-/// is one that no value reaches, so that a walk that has arrived stays where it is.
+/// A node. The right child follows the left one. A leaf is its own left child and has a threshold
+/// that no value reaches, so a walk that has arrived at a leaf stays there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
     pub(crate) threshold: f32,
     feature: u32,
     pub(crate) left: u32,
-    /// A leaf's value, or its place among those of its precision.
+    /// A leaf's value, or its index in the values of the forest's precision.
     pub(crate) leaf: u32,
 }
 
@@ -37,7 +39,7 @@ impl Node {
         self.feature & SPECIAL != 0
     }
 
-    /// 1 if a missing value goes to the right.
+    /// 1 if missing values go to the right, otherwise 0.
     #[inline]
     pub(crate) fn missing_right(self) -> u32 {
         self.feature >> 31
@@ -49,35 +51,35 @@ impl Node {
     }
 }
 
-/// A tree's place among the nodes, and the outputs to which its leaves add.
+/// A tree's position in the node array, and the outputs that its leaves contribute to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tree {
     pub(crate) root: u32,
     pub(crate) depth: u32,
     pub(crate) has_specials: bool,
-    /// The first output, the distance to the next and how many there are.
+    /// The first output; then the distance between outputs and the number of outputs.
     pub(crate) first: usize,
     pub(crate) stride: usize,
     pub(crate) count: usize,
 }
 
-/// A tree ensemble, ready to predict.
+/// A tree ensemble that is ready for predictions.
 #[derive(Debug, Clone)]
 pub struct Forest {
     pub(crate) shape: Shape,
     pub(crate) trees: Vec<Tree>,
     pub(crate) nodes: Vec<Node>,
-    /// The weight of the training rows that came to each node; NaN where the file has none.
+    /// The weight of the training rows that reached each node; NaN if the file doesn't specify it.
     pub(crate) covers: Vec<f32>,
     pub(crate) singles: Vec<f32>,
     pub(crate) doubles: Vec<f64>,
     pub(crate) specials: Specials,
-    /// The number of trees that add to each output.
+    /// The number of trees that contribute to each output.
     pub(crate) contributions: Vec<u32>,
 }
 
 impl Forest {
-    /// Builds a forest of trees that a reader has found.
+    /// Builds a forest from the trees that a reader produces.
     pub(crate) fn new(
         shape: Shape,
         trees: impl IntoIterator<Item = Result<SourceTree, ReadError>>,
@@ -95,13 +97,13 @@ impl Forest {
         self.shape.task
     }
 
-    /// The precision of leaves and sums.
+    /// The precision of leaf values and sums.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.shape.precision
     }
 
-    /// The number of values of a row.
+    /// The number of features per row.
     #[must_use]
     pub fn features(&self) -> usize {
         self.shape.features as usize
@@ -113,36 +115,37 @@ impl Forest {
         self.trees.len()
     }
 
-    /// The number of targets: more than 1 only for models that predict several numbers at once.
+    /// The number of targets. It exceeds 1 only if the model predicts several numbers at once.
     #[must_use]
     pub fn targets(&self) -> usize {
         self.shape.classes.len()
     }
 
-    /// The number of columns of each target: its classes, 1 for regression and for two classes.
+    /// The number of columns per target: the number of classes, or 1 for regression and binary
+    /// classification.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.shape.columns()
     }
 
-    /// The number of predicted values of a row: the columns of all targets.
+    /// The number of predicted values per row: the columns of all targets.
     #[must_use]
     pub fn outputs(&self) -> usize {
         self.shape.outputs()
     }
 
-    /// The transformation of sums.
+    /// The transformation that is applied to the sums.
     #[must_use]
     pub fn postprocessor(&self) -> Postprocessor {
         self.shape.postprocessor
     }
 
-    /// Replaces the transformation of sums.
+    /// Replaces the transformation that is applied to the sums.
     pub fn set_postprocessor(&mut self, postprocessor: Postprocessor) {
         self.shape.postprocessor = postprocessor;
     }
 
-    /// Tells whether leaves have a value for each class.
+    /// Returns true if each leaf has a value for every class.
     #[must_use]
     pub fn has_leaf_vectors(&self) -> bool {
         self.trees.iter().any(|tree| tree.count > 1)

@@ -1,5 +1,5 @@
-//! JSON with the numbers that XGBoost adds to it: `NaN`, `Infinity` and `-Infinity`. These are why
-//! this is no job for a library.
+//! JSON with XGBoost's extensions: the numbers `NaN`, `Infinity` and `-Infinity`. JSON libraries
+//! refuse them, so this crate has its own parser.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -29,7 +29,7 @@ impl<'a> JsonText<'a> {
         self.rest = self.rest.trim_ascii_start();
     }
 
-    /// Takes the next byte after spaces if it is this one.
+    /// Skips whitespace and consumes the next byte if it equals `byte`.
     fn take(&mut self, byte: u8) -> bool {
         self.skip_space();
         match self.rest.strip_prefix(&[byte]) {
@@ -138,7 +138,7 @@ impl<'a> JsonText<'a> {
             match after {
                 [b'"', after @ ..] => {
                     self.rest = after;
-                    // Names of features may have any bytes; no key or objective does.
+                    // Feature names may contain any bytes; keys and objectives don't.
                     return Ok(String::from_utf8_lossy(&bytes).into_owned().into_boxed_str());
                 }
                 [b'\\', b'u', after @ ..] => rest = self.unicode(after, &mut bytes)?,
@@ -151,8 +151,8 @@ impl<'a> JsonText<'a> {
         }
     }
 
-    /// Reads four digits of an escape. Halves of pairs become replacement characters: only names of
-    /// features have them.
+    /// Reads the four digits of an escape sequence. Surrogates become replacement characters,
+    /// because only feature names contain them.
     fn unicode(&self, after: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], ReadError> {
         let invalid = || self.error("expected four hexadecimal digits");
         let (digits, rest) = after.split_at_checked(4).ok_or_else(invalid)?;

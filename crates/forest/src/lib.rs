@@ -1,17 +1,17 @@
 //! Tree ensembles: reads the files of XGBoost, LightGBM and treelite, and predicts with them.
 //!
-//! - [`read`]: a file of one of the [`ModelFormat`]s becomes a [`Forest`]
-//! - [`Forest::predict`]: rows become predictions, [`Forest::margins`] the sums before the
-//!   transformation
-//! - [`Explainer`]: the contribution of each feature to a sum
-//! - [`fil`]: the parameters and outputs of Triton's backend `fil`
+//! - [`read`] converts a file in one of the [`ModelFormat`]s to a [`Forest`].
+//! - [`Forest::predict`] computes predictions for rows, and [`Forest::margins`] the untransformed
+//!   sums.
+//! - [`Explainer`] computes the contribution of each feature to a sum.
+//! - [`fil`] handles the parameters and outputs of Triton's `fil` backend.
 //!
-//! This crate knows no server, opens no file and calls no library. A file may be hostile: it gives
-//! an error or a forest, within memory of a multiple of its size. Keys that a format's newer versions
-//! add are no error.
+//! This crate doesn't depend on the server, open files or call libraries. Files may be hostile:
+//! reading one produces an error or a forest, and uses memory in proportion to the file's size.
+//! Unknown keys from newer versions of a format are ignored.
 //!
-//! All numerical tests become comparisons of 32-bit numbers ([`threshold`]), all trees one array of
-//! nodes ([`forest`]), and rows walk through it in groups ([`predict`]).
+//! All numerical tests are converted to comparisons of 32-bit floats ([`threshold`]). All trees are
+//! stored in one array of nodes ([`forest`]), which rows traverse in groups ([`predict`]).
 //!
 //! ```
 //! use galatea_forest::{ModelFormat, read};
@@ -64,18 +64,18 @@ pub use postprocessor::Postprocessor;
 pub use shap::{ExplainError, Explainer};
 pub use shape::{ForestTask, Precision};
 
-/// A format of models.
+/// A model file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModelFormat {
-    /// The binary format of XGBoost before version 3.1.
+    /// XGBoost's binary format before version 3.1.
     XgboostLegacy,
-    /// XGBoost's JSON.
+    /// XGBoost's JSON format.
     XgboostJson,
-    /// XGBoost's UBJSON.
+    /// XGBoost's UBJSON format.
     XgboostUbjson,
-    /// LightGBM's text.
+    /// LightGBM's text format.
     Lightgbm,
-    /// A checkpoint of treelite 4 or 3.9.
+    /// A treelite checkpoint of version 4 or 3.9.
     Treelite,
 }
 

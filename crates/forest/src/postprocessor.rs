@@ -1,30 +1,31 @@
-//! Transformation of a row's sums into its prediction, by treelite's names.
+//! Transformations that turn a row's sums into its prediction, under treelite's names.
 
-/// Transformation of a row's sums.
+/// A transformation that is applied to a row's sums.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Postprocessor {
-    /// Sums as they are: `identity` and `identity_multiclass`.
+    /// The unchanged sums: `identity` and `identity_multiclass`.
     Identity,
-    /// Squares that keep the sign.
+    /// The square, with the sign of the sum.
     SignedSquare,
-    /// 1 if positive, otherwise 0.
+    /// 1 if the sum is positive, otherwise 0.
     Hinge,
-    /// The logistic function of the sum multiplied by `alpha`; for several classes treelite
-    /// calls this `multiclass_ova`.
+    /// The logistic function of the sum multiplied by `alpha`. For several classes, treelite calls
+    /// it `multiclass_ova`.
     Sigmoid {
         /// The factor.
         alpha: f32,
     },
     /// The exponential function.
     Exponential,
-    /// 2 to the power of the negative sum divided by `ratio`: the score of isolation forests.
+    /// 2 to the power of the negated sum divided by `ratio`, which is the score of an isolation
+    /// forest.
     ExponentialStandardRatio {
         /// The divisor.
         ratio: f32,
     },
-    /// The logarithm of one plus the exponential function.
+    /// The logarithm of one plus the exponential of the sum.
     LogarithmOnePlusExp,
-    /// Exponential functions divided by their sum.
+    /// The exponentials, divided by their total.
     Softmax,
 }
 
@@ -39,13 +40,13 @@ impl Postprocessor {
             "exponential" => Self::Exponential,
             "exponential_standard_ratio" => Self::ExponentialStandardRatio { ratio },
             "logarithm_one_plus_exp" => Self::LogarithmOnePlusExp,
-            // Treelite 4 reads `max_index` of version 3 as `softmax` too.
+            // Like treelite 4, reads version 3's `max_index` as `softmax`.
             "softmax" | "max_index" => Self::Softmax,
             _ => return None,
         })
     }
 
-    /// Transforms the sums of one target of one row.
+    /// Transforms one row's sums for one target.
     pub(crate) fn apply<R: Real>(self, sums: &mut [R]) {
         match self {
             Self::Identity => {}
@@ -67,7 +68,7 @@ impl Postprocessor {
     }
 }
 
-/// Numbers are narrowed to 32 bits for any precision, as treelite does.
+/// Rounds to 32 bits regardless of the precision, as treelite does.
 fn softmax<R: Real>(sums: &mut [R]) {
     let mut highest = f32::NEG_INFINITY;
     for sum in sums.iter() {
@@ -84,7 +85,7 @@ fn softmax<R: Real>(sums: &mut [R]) {
     sums.iter_mut().for_each(|sum| *sum = sum.divided_by(norm));
 }
 
-/// The two precisions of sums.
+/// The two floating-point types that sums can have.
 pub(crate) trait Real: Copy {
     const ZERO: Self;
     fn from_single(value: f32) -> Self;
@@ -95,7 +96,7 @@ pub(crate) trait Real: Copy {
     fn exponential(self) -> Self;
     fn ratio_power(self, ratio: f32) -> Self;
     fn log_one_plus_exp(self) -> Self;
-    /// The exponential function of the difference, in 32 bits.
+    /// The exponential of the difference from `highest`, in 32 bits.
     fn power_above(self, highest: f32) -> f32;
     fn divided_by(self, divisor: f32) -> Self;
     fn plus(self, other: Self) -> Self;

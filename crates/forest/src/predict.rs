@@ -1,27 +1,30 @@
-//! Prediction: several walks at a time, of eight rows through one tree or of one row through sixteen
-//! trees.
+//! Prediction. Several walks are interleaved: eight rows through one tree, or one row through
+//! sixteen trees.
 //!
-//! A walk waits for memory at each level. Walks that do not depend on each other wait together, and
-//! none of them branches, so no row costs a wrong guess of the processor.
+//! A walk has to wait for memory at each level. Independent walks overlap their waits. They take no
+//! branches, so no row causes a branch misprediction.
 
 use crate::forest::{Forest, Node, Tree};
 use crate::postprocessor::Real;
 use crate::{LengthError, Precision};
 
-/// The walks at a time of rows through one tree: measured, eight are faster than sixteen.
+/// The number of rows that walk through one tree together. In measurements, eight were faster than
+/// sixteen.
 const ROW_LANES: usize = 8;
-/// The walks at a time of one row through trees, which are farther from each other.
+/// The number of trees that one row walks through together. The trees' nodes are farther apart in
+/// memory than those of one tree.
 const TREE_LANES: usize = 16;
-/// The rows that pass through a tree before the next tree, so that its nodes stay near.
+/// The number of rows that pass through a tree before the next tree, so that the tree's nodes stay
+/// in the cache.
 const BLOCK_ROWS: usize = 128;
-/// The longest rest of a block that passes row by row.
+/// The maximum number of a block's remaining rows that are processed one by one.
 const SINGLE_ROWS_MAX: usize = 5;
-/// The levels after which a group asks whether all its walks have arrived.
+/// The number of levels after which a group checks if all its walks have reached a leaf.
 const LEVELS: u32 = 8;
-/// The rows for which another thread is worth its start.
+/// The minimum number of rows that justifies another thread.
 const THREAD_ROWS_MIN: usize = 256;
 
-/// The results of prediction.
+/// The stage at which the results are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputStage {
     Sums,
@@ -29,10 +32,11 @@ enum OutputStage {
 }
 
 impl Forest {
-    /// Predicts `count` rows, which lie one after the other, each with a value for each feature.
-    /// NaN is a missing value. `output` gets [`outputs`](Self::outputs) values for each row.
+    /// Predicts `count` rows. The rows are stored one after another, each with one value per
+    /// feature; NaN marks a missing value. `output` receives [`outputs`](Self::outputs) values per
+    /// row.
     ///
-    /// At most `threads` threads compute, and one alone for fewer than 512 rows.
+    /// Uses at most `threads` threads, and only one for fewer than 512 rows.
     pub fn predict(
         &self,
         rows: &[f32],
@@ -43,7 +47,8 @@ impl Forest {
         self.compute(rows, count, output, threads, OutputStage::Predictions)
     }
 
-    /// Sums of leaves and base scores, without the transformation: see [`predict`](Self::predict).
+    /// Computes the sums of leaves and base scores, without the transformation. The arguments are
+    /// the same as for [`predict`](Self::predict).
     pub fn margins(
         &self,
         rows: &[f32],
@@ -117,7 +122,7 @@ impl Forest {
         }
     }
 
-    /// Rows in groups: all of the block pass through a tree before the next.
+    /// Processes rows in groups. All groups of the block pass through a tree before the next tree.
     fn add_groups<R: Leaf, const NAN: bool>(&self, rows: &[f32], count: usize, sums: &mut [R]) {
         let outputs = self.outputs();
         let columns: Vec<Columns> = columns_of(rows, self.features(), count);
@@ -133,7 +138,7 @@ impl Forest {
         }
     }
 
-    /// Rows by themselves: each passes through groups of trees.
+    /// Processes rows one by one. Each row passes through groups of trees.
     fn add_singles<R: Leaf, const NAN: bool>(&self, rows: &[f32], count: usize, sums: &mut [R]) {
         let (features, outputs) = (self.features(), self.outputs());
         for index in 0..count {
@@ -187,7 +192,7 @@ impl Forest {
                 }
             }
             levels = levels.saturating_sub(LEVELS);
-            // Degenerate trees are much deeper than most of their leaves.
+            // Most leaves of a degenerate tree are much less deep than the tree.
             if levels > 0 && places.iter().all(|place| nodes[*place as usize].is_leaf(*place)) {
                 break;
             }
@@ -195,7 +200,7 @@ impl Forest {
         places
     }
 
-    /// The child to which a node sends a value; a leaf keeps it.
+    /// The child that a value leads to. A leaf returns itself.
     #[inline]
     fn next<const NAN: bool, const SPECIAL: bool>(&self, node: Node, value: f32) -> u32 {
         if SPECIAL && node.is_special() {
@@ -219,7 +224,7 @@ impl Forest {
         node.left.wrapping_add(is_right)
     }
 
-    /// The child to which a node sends a value, whatever its test is.
+    /// The child that a row's value leads to, for any kind of test.
     pub(crate) fn child(&self, node: Node, row: &[f32]) -> u32 {
         self.next::<true, true>(node, row[node.feature()])
     }
@@ -238,7 +243,7 @@ impl Forest {
         }
     }
 
-    /// Averages, base scores and the transformation, in the order of treelite.
+    /// Applies averages, base scores and the transformation, in treelite's order.
     fn finish_rows<R: Leaf>(&self, sums: &mut [R], output: &mut [f32], stage: OutputStage) {
         let outputs = self.outputs();
         for (sums, output) in sums.chunks_mut(outputs).zip(output.chunks_mut(outputs)) {
@@ -265,12 +270,12 @@ impl Forest {
     }
 }
 
-/// The values of walks, by features and lanes.
+/// The values that the walks compare, by feature and lane.
 trait Lanes {
     fn value(&self, feature: usize, lane: usize) -> f32;
 }
 
-/// A group of rows, feature by feature, so that a value has one address.
+/// A group of rows, stored by feature, so that the values of a feature are adjacent.
 type Columns = Vec<[f32; ROW_LANES]>;
 
 impl Lanes for [[f32; ROW_LANES]] {
@@ -288,7 +293,7 @@ impl Lanes for [f32] {
     }
 }
 
-/// The groups of `count` rows. Lanes beyond the last row have zeros.
+/// The groups of `count` rows. Lanes beyond the last row contain zeros.
 fn columns_of(rows: &[f32], features: usize, count: usize) -> Vec<Columns> {
     let mut groups = vec![vec![[0.0; ROW_LANES]; features]; count.div_ceil(ROW_LANES)];
     if features > 0 {
@@ -301,11 +306,11 @@ fn columns_of(rows: &[f32], features: usize, count: usize) -> Vec<Columns> {
     groups
 }
 
-/// Leaves in the precision of sums.
+/// Leaf values in the precision of the sums.
 pub(crate) trait Leaf: Real {
-    /// The value of a leaf that has one.
+    /// The value of a single-valued leaf.
     fn scalar(forest: &Forest, leaf: u32) -> Self;
-    /// A value of a leaf that has several.
+    /// One value of a vector leaf.
     fn element(forest: &Forest, leaf: u32, index: usize) -> Self;
 }
 

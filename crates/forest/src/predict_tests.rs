@@ -1,10 +1,11 @@
-//! Groups of rows, rows by themselves and threads against walks of one row through one tree.
+//! Compares grouped rows, single rows and threads with a walk of one row through one tree at a
+//! time.
 
 use crate::shape::Shape;
 use crate::source::{SourceKind, SourceNode, SourceTree, Test};
 use crate::{Forest, ForestTask, LengthError, Postprocessor, Precision};
 
-/// A generator of numbers that look random.
+/// A pseudorandom number generator.
 struct Draw(u64);
 
 impl Draw {
@@ -60,7 +61,7 @@ fn random_tree(draw: &mut Draw, splits: usize, count: usize) -> SourceTree {
     tree
 }
 
-/// One tree and one row, in the words of the source.
+/// Walks one row through one tree in its source form.
 fn walk<'a>(tree: &'a SourceTree, row: &[f32]) -> &'a [f64] {
     let mut at = 0;
     loop {

@@ -1,8 +1,9 @@
-//! Contributions of features to a prediction: Shapley values by the paths of training rows
-//! (TreeSHAP), of the sums before the transformation.
+//! Feature contributions to a prediction: Shapley values of the untransformed sums, computed from
+//! the paths of training rows (TreeSHAP).
 //!
-//! For each leaf, the algorithm keeps one element for each feature of its path: the share of the
-//! training rows that came this way, whether the row would, and the weight of all subsets of a size.
+//! For each leaf, the algorithm keeps one element for each feature on the leaf's path. The element
+//! contains the fraction of training rows that followed the path, whether the current row follows
+//! it, and the total weight of all subsets of one size.
 
 mod path;
 
@@ -10,16 +11,16 @@ use crate::forest::{Forest, Node, Tree};
 use crate::{LengthError, Precision};
 use path::Path;
 
-/// The depth from which results are not accurate, as Triton says.
+/// The depth from which Triton considers the results inaccurate.
 const DEPTH_END: u32 = 32;
 
-/// A forest whose predictions can't be explained.
+/// The reason why a forest's predictions can't be explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// The file does not tell how many training rows came to each node.
+    /// The file doesn't specify how many training rows reached each node.
     #[error("Model does not have node statistics.")]
     NoStatistics,
-    /// A tree is deeper than what is accurate.
+    /// A tree is too deep for accurate results.
     #[error(
         "Tree depths above 32 not supported. Shap cannot be considered accurate at this depth."
     )]
@@ -33,12 +34,12 @@ pub enum ExplainError {
 #[derive(Debug)]
 pub struct Explainer<'a> {
     forest: &'a Forest,
-    /// The expected sum of each output over the training rows, without base scores.
+    /// The expected sum for each output over the training rows, without base scores.
     expected: Vec<f64>,
 }
 
 impl<'a> Explainer<'a> {
-    /// Checks that the forest has what an explanation needs.
+    /// Checks that the forest's predictions can be explained.
     pub fn new(forest: &'a Forest) -> Result<Self, ExplainError> {
         if forest.targets() != 1 {
             return Err(ExplainError::SeveralTargets);
@@ -53,14 +54,15 @@ impl<'a> Explainer<'a> {
         Ok(explainer)
     }
 
-    /// The number of values for each row: for each class, one for each feature and the bias.
+    /// The number of values per row: for each class, one value for each feature and one for the
+    /// bias.
     #[must_use]
     pub fn outputs(&self) -> usize {
         self.forest.outputs() * (self.forest.features() + 1)
     }
 
-    /// Explains `count` rows. `output` gets [`outputs`](Self::outputs) values for each: the values of
-    /// a class add up to its sum.
+    /// Explains `count` rows. `output` receives [`outputs`](Self::outputs) values per row. The
+    /// values of a class add up to the class's sum.
     pub fn explain(
         &self,
         rows: &[f32],
@@ -87,7 +89,8 @@ impl<'a> Explainer<'a> {
         Ok(())
     }
 
-    /// Adds the leaves below a node to the expectation, each by its share of the training rows.
+    /// Adds the leaves below a node to the expected sums, weighted by their fractions of the
+    /// training rows.
     fn expect(&mut self, tree: Tree, place: u32, share: f64) -> Result<(), ExplainError> {
         let node = self.node(place);
         if node.is_leaf(place) {
@@ -108,8 +111,8 @@ impl<'a> Explainer<'a> {
         Ok(())
     }
 
-    /// Walks to all leaves, those that the row does not reach included. Trees are less deep than
-    /// [`DEPTH_END`], so the recursion is.
+    /// Visits all leaves, including those that the row doesn't reach. The recursion depth is
+    /// limited because all trees are less deep than [`DEPTH_END`].
     fn walk(&self, tree: Tree, place: u32, row: &[f32], mut path: Path, values: &mut [f64]) {
         let node = self.node(place);
         if node.is_leaf(place) {
@@ -132,7 +135,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Averages, and the expectation with the base score as the bias.
+    /// Applies averages, and sets the bias to the expected sum plus the base score.
     fn finish(&self, values: &mut [f64]) {
         let forest = self.forest;
         for (index, values) in values.chunks_mut(forest.features() + 1).enumerate() {
@@ -161,7 +164,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// The share of a node's training rows that came to a child.
+    /// The fraction of a node's training rows that reached a child.
     fn share(&self, place: u32, child: u32) -> f64 {
         let covers = &self.forest.covers;
         let whole = f64::from(covers[place as usize]);
@@ -202,7 +205,7 @@ mod tests {
         Forest::new(shape, trees.into_iter().map(tree)).unwrap()
     }
 
-    /// Both features, then the first one again.
+    /// Tests both features, then the first one again.
     fn tree() -> Vec<SourceNode> {
         vec![
             split(0, 1, 10.0),
@@ -215,7 +218,7 @@ mod tests {
         ]
     }
 
-    /// The expected value if only the features of a set are known.
+    /// The expected value if only the features in the set `known` are known.
     fn conditional(nodes: &[SourceNode], at: usize, row: &[f32], known: usize) -> f64 {
         match &nodes[at].kind {
             SourceKind::Leaf(value) => *value,
@@ -235,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Shapley values by their definition, over all subsets of three features.
+    /// Computes Shapley values by definition, over all subsets of three features.
     fn by_definition(nodes: &[SourceNode], row: &[f32]) -> Vec<f64> {
         let value = |known| conditional(nodes, 0, row, known);
         let weight = |size: u32| [2.0, 1.0, 2.0][size as usize] / 6.0;
@@ -285,7 +288,7 @@ mod tests {
         nodes[4].cover = None;
         let error = Explainer::new(&forest(vec![nodes], false)).unwrap_err();
         assert_eq!(error, ExplainError::NoStatistics);
-        // A split's left child is the next split, two nodes later.
+        // Each split's left child is the next split, two nodes later.
         let mut deep: Vec<_> =
             (0..32).flat_map(|depth| [split(0, 2 * depth + 2, 1.0), leaf(1.0, 0.0)]).collect();
         deep.push(leaf(1.0, 1.0));

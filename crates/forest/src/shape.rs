@@ -1,53 +1,54 @@
-//! A forest's description beside its trees: task, outputs, transformation of sums.
+//! The properties of a forest other than its trees: the task, the outputs and the transformation of
+//! sums.
 
 use crate::{Postprocessor, ReadError};
 
-/// The most outputs of one row, over all targets.
+/// The maximum number of outputs per row, over all targets.
 const OUTPUTS_MAX: usize = 1 << 15;
-/// The most features. The two highest bits of a node's feature are flags.
+/// The maximum number of features. The two highest bits of a node's feature are flags.
 const FEATURES_MAX: u32 = 1 << 30;
 
-/// The purpose of a model, by the names of treelite.
+/// The purpose of a model, under treelite's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForestTask {
-    /// One score for each row, the probability of the second of two classes.
+    /// One score per row, which is the probability of the second class.
     BinaryClassifier,
-    /// One number for each row and target.
+    /// One number per row and target.
     Regressor,
-    /// One score for each class.
+    /// One score per class.
     MultiClassifier,
-    /// One number for each row, by which rows are ordered.
+    /// One number per row, for ranking rows.
     LearningToRank,
-    /// One number for each row, the higher the more unusual the row.
+    /// One number per row, which is higher for more unusual rows.
     IsolationForest,
 }
 
-/// Precision of thresholds' source, leaves and sums.
+/// The precision of leaf values and sums, and of the thresholds in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// 32 bits: XGBoost.
+    /// 32 bits, as in XGBoost.
     Single,
-    /// 64 bits: LightGBM and scikit-learn.
+    /// 64 bits, as in LightGBM and scikit-learn.
     Double,
 }
 
-/// A forest's description beside its trees.
+/// The properties of a forest other than its trees.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) task: ForestTask,
     pub(crate) precision: Precision,
     pub(crate) features: u32,
-    /// The number of classes of each target; 1 where there are none.
+    /// The number of classes for each target; 1 for a target without classes.
     pub(crate) classes: Vec<u32>,
-    /// Sums are divided by the number of trees that contribute to them.
+    /// True if sums are divided by the number of trees that contribute to them.
     pub(crate) is_average: bool,
     pub(crate) postprocessor: Postprocessor,
-    /// A number for each output, added to its sum; one number is for all.
+    /// The base scores, which are added to the sums: one for each output, or one for all outputs.
     pub(crate) base_scores: Vec<f64>,
 }
 
 impl Shape {
-    /// The greatest number of classes, which is the number of columns of each target.
+    /// The maximum number of classes, which is the number of columns per target.
     pub(crate) fn columns(&self) -> usize {
         self.classes.iter().copied().max().unwrap_or(0) as usize
     }
@@ -56,7 +57,7 @@ impl Shape {
         self.columns().saturating_mul(self.classes.len())
     }
 
-    /// Checks the numbers against each other, and gives each output its base score.
+    /// Checks that the numbers are consistent, and assigns a base score to each output.
     pub(crate) fn checked(mut self) -> Result<Self, ReadError> {
         if self.features > FEATURES_MAX {
             let text = format!("{} features are more than {FEATURES_MAX}", self.features);

@@ -1,6 +1,7 @@
-//! Trees as a file describes them: nodes in any order, each test in the words of its library.
+//! Trees as a file describes them. Nodes may be in any order, and tests are in the form of their
+//! library.
 
-/// A test of one feature. True leads to the left child.
+/// A test of one feature. If the test is true, the left child is chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Test {
     Less(f64),
@@ -8,21 +9,21 @@ pub(crate) enum Test {
     Greater(f64),
     GreaterOrEqual(f64),
     Equal(f64),
-    /// LightGBM's numbers that are missing where they are zero: zero and NaN follow the default
-    /// direction, any other value is compared with `<=`.
+    /// LightGBM's test for features whose zeros are missing values. Zero and NaN take the default
+    /// direction; other values are compared with `<=`.
     LessOrEqualUnlessZero(f64),
-    /// A list of categories: a part of the tree's `categories`.
+    /// A range in the tree's `categories`.
     OneOf {
         first: usize,
         count: usize,
     },
 }
 
-/// A node's content.
+/// The content of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SourceKind {
     Leaf(f64),
-    /// A leaf with a vector: its place in the tree's `values`.
+    /// A leaf with several values: a range in the tree's `values`.
     Vector {
         first: usize,
         count: usize,
@@ -36,21 +37,22 @@ pub(crate) enum SourceKind {
     },
 }
 
-/// A node with the number of training rows, or their weight, that came to it.
+/// A node, with the number or the total weight of the training rows that reached it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SourceNode {
     pub(crate) kind: SourceKind,
     pub(crate) cover: Option<f64>,
 }
 
-/// A tree whose root is node 0. Nodes that the root does not reach are left out of the forest.
+/// A tree whose root is node 0. Nodes that can't be reached from the root are not added to the
+/// forest.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SourceTree {
     pub(crate) nodes: Vec<SourceNode>,
     pub(crate) categories: Vec<u32>,
     pub(crate) values: Vec<f64>,
-    /// The target to which the tree belongs; none if its leaves have a value for each.
+    /// The target that the tree belongs to; `None` if its leaves have a value for each target.
     pub(crate) target: Option<u32>,
-    /// The class to which the tree belongs; none if its leaves have a value for each.
+    /// The class that the tree belongs to; `None` if its leaves have a value for each class.
     pub(crate) class: Option<u32>,
 }

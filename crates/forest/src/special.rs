@@ -1,10 +1,10 @@
-//! Tests that need more than one comparison: lists of categories, equality, missing zeros.
+//! Tests that need more than one comparison: category lists, equality, and zeros as missing values.
 
 use crate::source::Test;
 
-/// The greatest number that stands for a category: greater ones are not all exact in 32 bits.
+/// The largest category. Not all larger numbers are exact in 32 bits.
 const CATEGORY_MAX: f32 = 16_777_216.0;
-/// LightGBM's zero: as far from it as this.
+/// The largest magnitude that LightGBM treats as zero.
 const ZERO_MAX: f64 = 1e-35;
 
 /// A test that needs more than one comparison.
@@ -12,19 +12,19 @@ const ZERO_MAX: f64 = 1e-35;
 enum Special {
     Equal(f64),
     LessOrEqualUnlessZero(f64),
-    /// A bit for each category, in words of the table.
+    /// A bit set in the table's words, with one bit for each category.
     Bits {
         first: usize,
         count: usize,
     },
-    /// Categories in ascending order.
+    /// A list of categories in ascending order.
     List {
         first: usize,
         count: usize,
     },
 }
 
-/// The special tests of a forest, by their numbers.
+/// A forest's special tests, indexed by number.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Specials {
     tests: Vec<Special>,
@@ -32,14 +32,14 @@ pub(crate) struct Specials {
 }
 
 impl Specials {
-    /// Adds a test, and returns its number. A list of categories takes the form that is shorter,
-    /// so that one great category in a file costs no memory.
+    /// Adds a test and returns its number. Categories are stored in the more compact form, so a
+    /// single large category in a file doesn't cost memory.
     pub(crate) fn add(&mut self, test: &Test, categories: &[u32]) -> usize {
         let special = match *test {
             Test::Equal(value) => Special::Equal(value),
             Test::LessOrEqualUnlessZero(threshold) => Special::LessOrEqualUnlessZero(threshold),
             Test::OneOf { .. } => self.add_categories(categories),
-            // These are never special.
+            // These tests are never special.
             Test::Less(value)
             | Test::LessOrEqual(value)
             | Test::Greater(value)
@@ -65,7 +65,7 @@ impl Specials {
         Special::List { first, count: categories.len() }
     }
 
-    /// Decides on a value. `None` is a value that counts as missing.
+    /// Evaluates a test for a value. Returns `None` if the value counts as missing.
     #[inline]
     pub(crate) fn is_true(&self, number: usize, value: f32) -> Option<bool> {
         if value.is_nan() {
@@ -90,7 +90,7 @@ impl Specials {
     }
 }
 
-/// The category for which a value stands: fractions belong to the category below.
+/// The category for a value. Fractions are rounded down.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,27 +1,27 @@
-//! Tests as comparisons of 32-bit numbers.
+//! Converts tests to comparisons of 32-bit floats.
 //!
-//! A row has 32-bit numbers, so a comparison with a 64-bit threshold is a comparison with the
-//! nearest 32-bit number on the right side of it. Every numerical test becomes one form: the right
-//! child is chosen if the value is at least the threshold.
+//! Rows contain 32-bit floats. Comparing one with a 64-bit threshold is equivalent to comparing it
+//! with a nearby 32-bit float on the correct side of the threshold. All numerical tests are
+//! converted to one form: the right child is chosen if the value is at least the threshold.
 
 use crate::source::Test;
 
-/// A threshold that no value reaches: not even infinity, which is why it is not infinity.
+/// A threshold that no value reaches. It is NaN, because an infinite value would reach infinity.
 pub(crate) const NEVER: f32 = f32::NAN;
 /// A threshold that every number reaches.
 const ALWAYS: f32 = f32::NEG_INFINITY;
 
-/// A numerical test in the one form.
+/// A numerical test in its converted form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AtLeast {
-    /// The right child is chosen if the value is at least this.
+    /// The right child is chosen if the value is at least this threshold.
     pub(crate) threshold: f32,
-    /// The children have changed places.
+    /// True if the children are swapped.
     pub(crate) is_swapped: bool,
 }
 
 impl AtLeast {
-    /// Converts a test; a test that needs more than one comparison has none.
+    /// Converts a test; returns `None` if the test needs more than one comparison.
     pub(crate) fn from_test(test: &Test) -> Option<Self> {
         Some(match *test {
             Test::Less(threshold) if threshold.is_nan() => Self::straight(ALWAYS),
@@ -43,13 +43,13 @@ impl AtLeast {
     }
 }
 
-/// The least 32-bit number that is at least `threshold`.
+/// The smallest 32-bit float that is at least `threshold`.
 fn at_least(threshold: f64) -> f32 {
     let nearest = narrow(threshold);
     if f64::from(nearest) < threshold { nearest.next_up() } else { nearest }
 }
 
-/// The least 32-bit number above `threshold`.
+/// The smallest 32-bit float above `threshold`.
 fn above(threshold: f64) -> f32 {
     if threshold.is_nan() || threshold == f64::INFINITY {
         return NEVER;
@@ -86,7 +86,7 @@ mod tests {
         f64::NAN,
     ];
 
-    /// Every comparison of the values and their neighbors agrees with one of 64 bits.
+    /// For these values and their neighbors, every comparison agrees with the 64-bit one.
     #[test]
     fn one_comparison_replaces_each() {
         type Kind = (fn(f64) -> Test, fn(f64, f64) -> bool);

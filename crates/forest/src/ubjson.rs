@@ -1,4 +1,5 @@
-//! UBJSON, as far as XGBoost writes it: keys without a type, arrays with a type and a length.
+//! Reads the subset of UBJSON that XGBoost writes: keys without a type, and arrays with a type and
+//! a length.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -18,7 +19,7 @@ struct UbjsonReader<'a> {
 }
 
 impl UbjsonReader<'_> {
-    /// The next byte that is not the marker of a gap.
+    /// The next byte, with no-op markers skipped.
     fn marker(&mut self) -> Result<u8, ReadError> {
         loop {
             match self.bytes.byte()? {
@@ -79,7 +80,7 @@ impl UbjsonReader<'_> {
         let mut array = ArrayBuilder::default();
         if marker == b'#' {
             let marker = self.marker()?;
-            // Each value has at least the byte of its type, so the file ends the loop.
+            // Each value takes at least one byte for its type, so the file size bounds the loop.
             for _ in 0..self.length(marker)? {
                 let marker = self.marker()?;
                 array.push(self.value(marker, depth.saturating_add(1))?);
@@ -93,7 +94,7 @@ impl UbjsonReader<'_> {
         Ok(array.finish())
     }
 
-    /// An array of numbers of one type. The bytes are taken before memory is.
+    /// Reads an array of numbers of one type. Takes the bytes before it allocates memory.
     fn typed_array(&mut self, kind: u8) -> Result<Value, ReadError> {
         let marker = self.marker()?;
         let length = self.length(marker)?;
@@ -130,7 +131,7 @@ impl UbjsonReader<'_> {
     )]
     fn length(&mut self, marker: u8) -> Result<usize, ReadError> {
         let length = self.number(marker)?;
-        // 2^53, up to which all integers are exact.
+        // All integers below 2^53 are exact.
         if !(0.0..9_007_199_254_740_992.0).contains(&length) || length.fract() != 0.0 {
             return Err(self.bytes.error("expected a length"));
         }
@@ -149,7 +150,7 @@ impl UbjsonReader<'_> {
     }
 }
 
-/// A number of a type that `width` knows.
+/// Reads a number whose type `width` supports.
 #[expect(clippy::cast_precision_loss, reason = "numbers of models are exact in 53 bits")]
 fn number(bytes: &mut Bytes<'_>, kind: u8) -> Result<f64, ReadError> {
     Ok(match kind {

@@ -1,10 +1,10 @@
-//! Documents of XGBoost, which JSON and UBJSON share. Numbers lie together, because nearly all of a
-//! model is arrays of numbers.
+//! XGBoost documents, for both JSON and UBJSON. Arrays of numbers are stored contiguously, because
+//! they make up nearly all of a model.
 
-/// The deepest nesting of a document. XGBoost nests less than ten levels.
+/// The maximum nesting depth of a document. XGBoost uses fewer than ten levels.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// A value of a document. Truth values within arrays of numbers are 0 and 1.
+/// A value in a document. In arrays of numbers, booleans are stored as 0 and 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Null,
@@ -17,7 +17,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The value of a key; the last one if the key is repeated.
+    /// The value for a key. If the key is repeated, the last value is returned.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Map(entries) => {
@@ -27,7 +27,7 @@ impl Value {
         }
     }
 
-    /// A number, which XGBoost writes as a text too.
+    /// A number, which XGBoost may also write as a string.
     pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// An array of numbers, which is a list if it is empty.
+    /// An array of numbers. An empty array is stored as a list.
     pub(crate) fn numbers(&self) -> Option<&[f64]> {
         match self {
             Self::Numbers(numbers) => Some(numbers),
@@ -61,8 +61,9 @@ impl Value {
     }
 }
 
-/// An array in the making. It has either numbers or other values: no array that is read mixes them,
-/// so a mixed one is dropped, which keeps the memory of a hostile file within a multiple of its size.
+/// An array under construction. It contains either numbers or other values. No array that matters
+/// mixes the two, so mixed arrays are dropped. This keeps the memory for a hostile file
+/// proportional to its size.
 #[derive(Default)]
 pub(crate) struct ArrayBuilder {
     numbers: Vec<f64>,

@@ -1,4 +1,5 @@
-//! Files of the libraries themselves, with what they predict: `tests/forests/compare.py --write`.
+//! Compares predictions with those of the libraries themselves, for files that
+//! `tests/forests/compare.py --write` creates.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -6,7 +7,8 @@ use std::path::Path;
 
 use galatea_forest::{ModelFormat, read};
 
-/// The greatest difference of a prediction of three trees, beside its size or 1.
+/// The maximum error of a prediction from three trees, relative to the larger of its magnitude and
+/// 1.
 const ERROR_MAX: f32 = 2e-6;
 
 fn numbers(path: &Path) -> Vec<f32> {
@@ -14,7 +16,7 @@ fn numbers(path: &Path) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// A model beside `MODEL.rows` and `MODEL.expected`.
+/// Checks a model against `MODEL.rows` and `MODEL.expected`.
 fn check(model: &Path) {
     let format = match model.extension().and_then(|suffix| suffix.to_str()).unwrap() {
         "json" => ModelFormat::XgboostJson,

@@ -1,11 +1,12 @@
-//! The configuration's `parameters`, which are texts, by Triton's rules of reading them.
+//! Parses the configuration's `parameters`, whose values are strings, by Triton's rules.
 
 use super::FilError;
 use crate::ModelFormat;
 
-/// A threshold that is not given. Triton's documentation promises it; its source refuses the model.
+/// The default threshold. Triton's documentation promises this default, but its code refuses a
+/// model without a threshold.
 const THRESHOLD: f32 = 0.5;
-/// Parameters that were removed, with what replaced them.
+/// Removed parameters and their replacements.
 const REMOVED: [(&str, Option<&str>); 5] = [
     ("algo", Some("layout")),
     ("threads_per_tree", Some("chunk_size")),
@@ -14,27 +15,27 @@ const REMOVED: [(&str, Option<&str>); 5] = [
     ("blocks_per_sm", None),
 ];
 
-/// A line for the log about a parameter.
+/// A warning about a parameter, for the log.
 pub type FilWarning = String;
 
-/// The parameters that have an effect on a CPU.
+/// The parameters that matter on a CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FilParameters {
-    /// The format of the model.
+    /// The model's format.
     pub format: ModelFormat,
-    /// The model predicts classes.
+    /// True if the model predicts classes.
     pub is_classifier: bool,
-    /// Outputs are the predictions of classes, not their indexes.
+    /// True if the outputs are class probabilities rather than class indices.
     pub predict_proba: bool,
-    /// The prediction above which the second of two classes is chosen.
+    /// The second of two classes is chosen if the prediction is above this value.
     pub threshold: f32,
-    /// The most threads of a prediction. Triton takes all processors if none is given, which takes
-    /// longer than one for all but large batches.
+    /// The maximum number of threads for a prediction. Triton's default is all processors, which is
+    /// slower than one thread for all but large batches.
     pub threads: usize,
 }
 
 impl FilParameters {
-    /// Reads parameters, each by its name, in Triton's order.
+    /// Parses the parameters in Triton's order. `get` looks up a parameter by name.
     pub fn read<'a>(
         get: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<(Self, Vec<FilWarning>), FilError> {
@@ -42,7 +43,7 @@ impl FilParameters {
         let old_output_class = removed(&get, &mut warnings);
         let predict_proba = boolean(&get, "predict_proba")?.unwrap_or(false);
         let format = format_of(word(get("model_type")).unwrap_or("xgboost"))?;
-        // Unknown fields are never an error here.
+        // The parameter's value is only validated: unknown fields are never an error here.
         boolean(&get, "xgboost_allow_unknown_field")?;
         let is_classifier = match old_output_class {
             Some(is_classifier) => is_classifier,
@@ -72,7 +73,7 @@ impl FilParameters {
 }
 
 impl ModelFormat {
-    /// The file of a version, unless the configuration names another.
+    /// The name of the model file, unless the configuration specifies another one.
     #[must_use]
     pub fn file_name(self) -> &'static str {
         match self {
@@ -100,7 +101,7 @@ fn format_of(model_type: &str) -> Result<ModelFormat, FilError> {
     })
 }
 
-/// Warns of removed parameters. One of them still has its effect.
+/// Warns about removed parameters. One of them, `output_class`, still takes effect and is returned.
 fn removed<'a>(
     get: &impl Fn(&str) -> Option<&'a str>,
     warnings: &mut Vec<FilWarning>,
@@ -138,12 +139,13 @@ fn boolean<'a>(
     }
 }
 
-/// The first word, as a stream of C++ reads a text.
+/// The first word of a string, as a C++ stream reads it.
 fn word(text: Option<&str>) -> Option<&str> {
     text?.split_ascii_whitespace().next()
 }
 
-/// The number at the beginning of a text, as a stream of C++ reads it: what follows is left.
+/// The number at the beginning of a string, as a C++ stream reads it. Anything after the number is
+/// ignored.
 fn leading_number(text: &str) -> Option<f32> {
     let text = text.trim_ascii_start();
     let digits = |byte: u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');

@@ -1,4 +1,5 @@
-//! Parameters by Triton's texts, and outputs of forests whose predictions are known.
+//! Parameters, with Triton's error messages, and the outputs of forests whose predictions are
+//! known.
 
 use super::{FilError, FilModel, FilParameters, output_shape};
 use crate::shape::Shape;
@@ -51,7 +52,7 @@ fn parameters_have_defaults() {
         threads: 4,
     };
     assert_eq!(read(&all).unwrap(), (expected, vec![]));
-    // Numbers that are none leave the default, where there is one.
+    // Values that aren't numbers are ignored if the parameter has a default.
     assert_eq!(parameters(&[REGRESSOR, ("cpu_nthread", "x")]).threads, 1);
     assert_eq!(parameters(&[REGRESSOR, ("cpu_nthread", "-1")]).threads, 1);
     assert_eq!(parameters(&[REGRESSOR, ("threshold", "x")]).threshold, 0.5);
@@ -98,7 +99,7 @@ fn removed_parameters_warn() {
     );
 }
 
-/// A forest whose row `[index]` has the values at that index of a list.
+/// A forest that maps the row `[index]` to `values[index]`.
 fn forest(classes: u32, values: &[&[f64]], postprocessor: Postprocessor) -> Forest {
     let task = if classes > 1 { ForestTask::MultiClassifier } else { ForestTask::BinaryClassifier };
     let shape = Shape {
@@ -154,7 +155,7 @@ fn several_classes_have_an_index_or_probabilities() {
     let sums = || forest(3, &[&[-1.0, -2.0, -1.0], &[0.0, 2.0, 2.0]], Postprocessor::Identity);
     check(sums(), &[CLASSIFIER], 1, &[0.0, 1.0]);
     check(sums(), &[REGRESSOR], 3, &[-1.0, -2.0, -1.0, 0.0, 2.0, 2.0]);
-    // Softmax replaces any transformation.
+    // Softmax replaces any other transformation.
     let equal = || forest(2, &[&[3.0, 3.0], &[0.0, 0.0]], Postprocessor::Identity);
     check(equal(), &[CLASSIFIER, PROBABILITIES], 2, &[0.5; 4]);
 }

@@ -1,4 +1,4 @@
-//! Trees of a file become the nodes of a forest.
+//! Converts the trees of a file to the nodes of a forest.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,16 @@ use crate::special::Specials;
 use crate::threshold::{AtLeast, NEVER};
 use crate::{Precision, ReadError};
 
-/// The most nodes of a forest.
+/// The maximum number of nodes in a forest.
 const NODES_MAX: usize = 1 << 31;
 
-/// A forest in the making.
+/// A forest under construction.
 pub(crate) struct ForestBuilder {
     forest: Forest,
 }
 
-/// A node that waits for its place's content: its number in the file, its place, its depth.
+/// A node whose position is reserved but not filled in yet: its number in the file, its position,
+/// and its depth.
 type QueuedNode = (usize, usize, u32);
 
 impl ForestBuilder {
@@ -37,7 +38,7 @@ impl ForestBuilder {
         Ok(Self { forest })
     }
 
-    /// Adds a tree. Its nodes must be a tree: each is reached at most once.
+    /// Adds a tree. The nodes must form a tree: no node may be reached twice.
     pub(crate) fn add(&mut self, source: &SourceTree) -> Result<(), ReadError> {
         let mut tree = self.outputs_of(source)?;
         let root = self.forest.nodes.len();
@@ -80,7 +81,8 @@ impl ForestBuilder {
         self.forest
     }
 
-    /// The outputs to which a tree adds, which are counted for averages.
+    /// Determines the outputs that a tree contributes to, and counts the contributions for
+    /// averaging.
     fn outputs_of(&mut self, source: &SourceTree) -> Result<Tree, ReadError> {
         let targets = self.forest.targets();
         let columns = self.forest.columns();
@@ -139,7 +141,7 @@ impl ForestBuilder {
         Ok(())
     }
 
-    /// Writes a split, and tells whether the children have changed places.
+    /// Writes a split. Returns true if the children were swapped.
     fn set_split(
         &mut self,
         at: usize,
@@ -185,7 +187,8 @@ fn slice<T>(values: &[T], first: usize, count: usize) -> Result<&[T], ReadError>
         .ok_or_else(|| ReadError::malformed("a node points beyond the end of its tree"))
 }
 
-/// A node that was not reached before: otherwise the nodes are no tree, and a walk may not end.
+/// Returns a node that hasn't been reached before. Otherwise the nodes don't form a tree, and a
+/// walk might never end.
 fn reach<'a>(
     source: &'a SourceTree,
     is_reached: &mut [bool],

@@ -1,4 +1,4 @@
-//! Models of LightGBM: text of `key=value` lines, first of the model, then of each tree.
+//! Reads LightGBM models: text with `key=value` lines, first for the model and then for each tree.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -10,7 +10,7 @@ mod tree;
 use crate::shape::Shape;
 use crate::{Forest, ForestTask, Precision, ReadError};
 
-/// The line after the last tree.
+/// The line that follows the last tree.
 const END: &[u8] = b"end of trees";
 
 /// Reads a model.
@@ -70,13 +70,13 @@ fn shape(header: &Section<'_>, groups: u32) -> Result<Shape, ReadError> {
     })
 }
 
-/// The lines that are left.
+/// The remaining lines.
 struct Lines<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Lines<'a> {
-    /// Takes the lines up to the next tree, and tells whether there is one.
+    /// Takes the lines up to the next tree. Returns true if another tree follows.
     fn section(&mut self) -> (Section<'a>, bool) {
         let mut entries = Vec::new();
         while !self.rest.is_empty() {
@@ -90,7 +90,7 @@ impl<'a> Lines<'a> {
             if line == END {
                 break;
             }
-            // Names of features may have any bytes; no other line does.
+            // Feature names may contain any bytes; other lines can't.
             let Ok(line) = std::str::from_utf8(line) else { continue };
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             if key == "Tree" {
@@ -105,7 +105,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The lines of the model or of one tree.
+/// The lines that describe the model or one tree.
 struct Section<'a> {
     entries: Vec<(&'a str, &'a str)>,
 }
@@ -124,10 +124,10 @@ impl<'a> Section<'a> {
         number(self.required(key)?, key)
     }
 
-    /// A list of `length` numbers, which are separated by spaces.
+    /// Parses a list of `length` numbers, separated by spaces.
     fn list<T: std::str::FromStr>(&self, key: &str, length: usize) -> Result<Vec<T>, ReadError> {
         let text = self.required(key)?;
-        // Each number but the last takes two bytes, so the file bounds the list.
+        // Each number except the last takes at least two bytes, so the file size bounds the list.
         let items = text.split_ascii_whitespace().map(|item| number(item, key));
         let list = items.collect::<Result<Vec<T>, _>>()?;
         if list.len() == length {
@@ -139,7 +139,7 @@ impl<'a> Section<'a> {
         )))
     }
 
-    /// A list that may be missing or empty.
+    /// Parses a list that may be missing or empty.
     fn optional_list<T: std::str::FromStr>(
         &self,
         key: &str,

@@ -1,9 +1,9 @@
-//! Objectives: how sums become predictions.
+//! Objectives, which determine how sums become predictions.
 
 use super::number;
 use crate::{Postprocessor, ReadError};
 
-/// The transformation of an objective, which has parameters after its name.
+/// The transformation for an objective, whose name may be followed by parameters.
 pub(super) fn postprocessor(objective: &str) -> Result<Postprocessor, ReadError> {
     let mut words = objective.split(' ').filter(|word| !word.is_empty());
     let name = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Hand-made models, each with one thing to show.
+//! Handmade models, each of which tests one feature.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
@@ -72,11 +72,11 @@ fn check_error(edits: &[(&str, &str)], expected: &str) {
 #[test]
 fn rows_walk_and_missing_values_follow_their_kind() {
     check(&[], &[1.25, 2.25, 4.25, 1.25, 2.25]);
-    // NaN is missing, and goes to the right.
+    // NaN is missing and goes to the right.
     check(&[("=10 0", "=8 8")], &[1.25, 2.25, 4.25, 4.25, 4.25]);
-    // NaN is zero.
+    // NaN counts as zero.
     check(&[("=10 0", "=2 0"), ("=0.5 1", "=0.5 -1")], &[1.25, 4.25, 4.25, 1.25, 4.25]);
-    // Without types NaN is zero too.
+    // Without `decision_type`, NaN counts as zero too.
     check(&[("decision_type=10 0\n", "")], &[1.25, 2.25, 4.25, 1.25, 2.25]);
 }
 
@@ -92,7 +92,7 @@ fn zeros_may_be_missing() {
 fn sets_of_bits_are_categories_of_the_left() {
     let sets = ("num_cat=0", "num_cat=2\ncat_boundaries=0 1 3\ncat_threshold=1 2 1");
     let split = [sets, ("=10 0", "=0 1"), ("=0.5 1", "=0.5 1")];
-    // The second set has 1 and 32.
+    // The second set contains 1 and 32.
     check(&split, &[1.25, 2.25, 2.25, 1.25, 4.25]);
     check_error(&[split[0], split[1], ("=0.5 1", "=0.5 2")], "a split has no categories");
     let reversed = ("num_cat=0", "num_cat=2\ncat_boundaries=3 1 3\ncat_threshold=1 2 1");

@@ -1,17 +1,17 @@
-//! One tree. Splits have numbers from 0, leaves have negative ones from -1.
+//! Reads one tree. Splits are numbered upward from 0, leaves downward from -1.
 
 use super::Section;
 use crate::ReadError;
 use crate::source::{SourceKind, SourceNode, SourceTree, Test};
 
-/// The bits of a split's type.
+/// The bits of a split's decision type.
 const CATEGORICAL: u8 = 1;
 const DEFAULT_LEFT: u8 = 2;
 
-/// Values that count as missing at a split.
+/// The values that a split treats as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
-    /// None: NaN is zero.
+    /// No value; NaN counts as zero.
     None,
     /// Zero and NaN.
     Zero,
@@ -29,7 +29,7 @@ impl Missing {
     }
 }
 
-/// The lists of a tree, by splits or leaves.
+/// A tree's lists, indexed by split or leaf.
 struct Lists {
     splits: usize,
     features: Vec<u32>,
@@ -40,12 +40,12 @@ struct Lists {
     split_counts: Vec<f64>,
     leaves: Vec<f64>,
     leaf_counts: Vec<f64>,
-    /// The first word of each list of categories, and the end.
+    /// The index of each category list's first word, followed by the end of the last list.
     boundaries: Vec<usize>,
     words: Vec<u32>,
 }
 
-/// Reads a tree, without the class to which it belongs.
+/// Reads a tree, without the class that it belongs to.
 pub(super) fn read(section: &Section<'_>) -> Result<SourceTree, ReadError> {
     if section.get("is_linear").is_some_and(|value| value.trim() != "0") {
         return Err(ReadError::unsupported(
@@ -104,7 +104,7 @@ impl Lists {
         Ok(lists)
     }
 
-    /// A split. The lists that `read` has checked have an entry for each.
+    /// Reads a split. If `read` has checked a list's length, the list has an entry for each split.
     fn split(&self, number: usize, tree: &mut SourceTree) -> Result<SourceNode, ReadError> {
         let short = || ReadError::malformed("a list of a tree is too short");
         let kind = self.kinds.get(number).copied().unwrap_or(0);
@@ -134,14 +134,14 @@ impl Lists {
         Ok(SourceNode { kind, cover: self.split_counts.get(number).copied() })
     }
 
-    /// The node of a child's number: leaves follow the splits.
+    /// Converts a child's number to a node index. Leaves follow the splits.
     fn node(&self, child: i64) -> usize {
         let index = if child < 0 { !child } else { child };
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         if child < 0 { self.splits.saturating_add(index) } else { index }
     }
 
-    /// The categories of a split, whose threshold is the number of a set of bits.
+    /// Reads the categories of a split. The split's threshold is the number of a bit set.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -1,20 +1,20 @@
-//! The features of a path with the weights of their subsets.
+//! The features on a path, with the weights of their subsets.
 
-/// The most elements: one for each level of a tree, and the one of the empty set.
+/// The maximum number of elements: one for each level of a tree, plus one for the empty set.
 const ELEMENTS_MAX: usize = 33;
 
 #[derive(Debug, Clone, Copy)]
 struct Element {
     feature: usize,
-    /// The share of the training rows that takes this path if the feature is unknown.
+    /// The fraction of training rows that follow the path if the feature is unknown.
     zero: f64,
-    /// 1 if the row takes this path, otherwise 0.
+    /// 1 if the row follows the path, otherwise 0.
     one: f64,
-    /// The weight of the subsets with as many features as elements before this one.
+    /// The total weight of the subsets whose size equals this element's index.
     weight: f64,
 }
 
-/// The features of a path. The first element stands for no feature.
+/// The features on a path. The first element doesn't belong to a feature.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
     elements: [Element; ELEMENTS_MAX],
@@ -29,7 +29,7 @@ impl Path {
         path
     }
 
-    /// Adds a feature: each subset continues with it and without it.
+    /// Adds a feature. Each subset is extended with and without the feature.
     pub(super) fn extend(&mut self, feature: usize, zero: f64, one: f64) {
         let last = self.length;
         let weight = if last == 0 { 1.0 } else { 0.0 };
@@ -43,7 +43,7 @@ impl Path {
         }
     }
 
-    /// Removes a feature that occurs again, and returns its fractions: 1 and 1 if it is new.
+    /// Removes a repeated feature and returns its fractions; returns 1 and 1 for a new feature.
     pub(super) fn take(&mut self, feature: usize) -> (f64, f64) {
         let found = (1..self.length).find(|index| self.elements[*index].feature == feature);
         let Some(found) = found else { return (1.0, 1.0) };
@@ -69,7 +69,7 @@ impl Path {
         (zero, one)
     }
 
-    /// The features with the factors by which a leaf at the end of the path contributes.
+    /// The features, each with the factor by which a leaf at the end of the path contributes.
     pub(super) fn contributions(&self) -> impl Iterator<Item = (usize, f64)> {
         (1..self.length).map(|index| {
             let Element { feature, zero, one, .. } = self.elements[index];
@@ -77,7 +77,7 @@ impl Path {
         })
     }
 
-    /// The sum of the weights if a feature were taken out.
+    /// The sum of the weights without one feature.
     fn sum_without(&self, index: usize) -> f64 {
         let Element { zero, one, .. } = self.elements[index];
         let last = self.length - 1;

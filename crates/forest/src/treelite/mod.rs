@@ -1,4 +1,5 @@
-//! Checkpoints of treelite 4, and of its version 3.9, which converts to the same.
+//! Reads checkpoints of treelite 4, and those of treelite 3.9, which are converted to the same
+//! form.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -59,7 +60,7 @@ fn read_current(cursor: &mut Cursor<'_>) -> Result<Forest, ReadError> {
         let Some((target, class)) = owners.next() else {
             return Err(cursor.error("a tree belongs to no target and class"));
         };
-        // -1 stands for all.
+        // -1 means all.
         (tree.target, tree.class) = (u32::try_from(*target).ok(), u32::try_from(*class).ok());
         Ok(tree)
     });
@@ -82,7 +83,8 @@ fn postprocessor_of(name: &str, alpha: f32, ratio: f32) -> Result<Postprocessor,
         .ok_or_else(|| ReadError::unsupported(format!("Post-processor named '{name}' not found")))
 }
 
-/// The rest of a checkpoint: scalars as they lay in memory, lists after their lengths.
+/// The unread part of a checkpoint. Scalars have their in-memory form, and lists follow their
+/// lengths.
 struct Cursor<'a> {
     bytes: Bytes<'a>,
 }
@@ -113,7 +115,7 @@ impl<'a> Cursor<'a> {
         u32::try_from(features).map_err(|_| self.error("a negative number of features"))
     }
 
-    /// The types of thresholds and leaves, which are the same in all models that predict.
+    /// The type of thresholds and leaves. It is the same for both in every supported model.
     fn precision(&mut self) -> Result<Precision, ReadError> {
         match [self.byte()?, self.byte()?] {
             [2, 2] => Ok(Precision::Single),
@@ -125,7 +127,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The bytes of a list. They are taken before memory is.
+    /// Takes the bytes of a list, before memory is allocated for the list.
     fn take_list(&mut self, width: usize) -> Result<&'a [u8], ReadError> {
         let length = usize::try_from(self.u64()?).ok().and_then(|count| count.checked_mul(width));
         self.bytes.take(length.unwrap_or(usize::MAX))
@@ -136,7 +138,7 @@ impl<'a> Cursor<'a> {
         Ok(items.iter().map(|item| convert(*item)).collect())
     }
 
-    /// A list of floating-point numbers of a precision.
+    /// A list of floating-point numbers in the given precision.
     fn reals(&mut self, precision: Precision) -> Result<Vec<f64>, ReadError> {
         match precision {
             Precision::Single => self.list(|bytes| f64::from(f32::from_le_bytes(bytes))),
@@ -148,7 +150,7 @@ impl<'a> Cursor<'a> {
         Ok(String::from_utf8_lossy(self.take_list(1)?).into_owned())
     }
 
-    /// Skips what a newer version may add: names, each with the width of items and their list.
+    /// Skips fields that newer versions may add: each has a name, an item width and a list.
     fn skip_extensions(&mut self) -> Result<(), ReadError> {
         for _ in 0..self.i32()? {
             self.take_list(1)?;

@@ -1,4 +1,4 @@
-//! Checkpoints of treelite 3.9: one target, nodes as structures.
+//! Checkpoints of treelite 3.9, which have one target, and store nodes as structures.
 
 use super::tree::Fields;
 use super::{Cursor, postprocessor_of};
@@ -7,25 +7,25 @@ use crate::shape::Shape;
 use crate::source::SourceTree;
 use crate::{Forest, ForestTask, Precision, ReadError};
 
-/// Tasks of version 3.
+/// Version 3's task types.
 const BINARY_OR_REGRESSION: u8 = 0;
 const GROVE_PER_CLASS: u8 = 1;
 const VECTOR_LEAVES: u8 = 2;
-/// The bytes of the transformation's name, which zeros fill.
+/// The size of the zero-padded transformation name in bytes.
 const NAME_BYTES: usize = 256;
-/// The bit of a feature that sends missing values to the left.
+/// The bit in a feature that sends missing values to the left.
 const DEFAULT_LEFT: u32 = 1 << 31;
-/// A node's kind of split.
+/// The kinds of splits.
 const NUMERICAL: u8 = 1;
 
-/// Reads a checkpoint after its version.
+/// Reads a checkpoint, starting after its version.
 pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Forest, ReadError> {
     let precision = cursor.precision()?;
     let trees = cursor.u64()?;
     let features = cursor.features()?;
     let task = cursor.byte()?;
     let is_average = cursor.byte()? != 0;
-    // A structure of 12 bytes: two bytes, two of padding, two numbers.
+    // A structure of 12 bytes: two flags, two bytes of padding, and two integers.
     let [_is_integer, _is_grove, _, _] = cursor.array()?;
     let classes = u32::from_le_bytes(cursor.array()?).max(1);
     let _leaf_values: [u8; 4] = cursor.array()?;
@@ -89,7 +89,8 @@ fn read_tree(cursor: &mut Cursor<'_>, precision: Precision) -> Result<SourceTree
     fields.into_tree()
 }
 
-/// The list of nodes: structures of 48 or 56 bytes, in which numbers of 64 bits are aligned.
+/// Reads the list of nodes. The nodes are structures of 48 or 56 bytes, in which 64-bit numbers are
+/// aligned.
 fn read_nodes(cursor: &mut Cursor<'_>, precision: Precision) -> Result<Fields, ReadError> {
     let width: usize = match precision {
         Precision::Single => 48,

@@ -1,10 +1,10 @@
-//! Hand-made checkpoints, each with one thing to show.
+//! Handmade checkpoints, each of which tests one feature.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 use crate::{Forest, ForestTask, ModelFormat, Postprocessor, ReadError, read};
 
-/// A checkpoint in the making: a tree of three nodes, whose root tests feature 1.
+/// A checkpoint under construction, with a tree of three nodes whose root tests feature 1.
 struct Checkpoint {
     version: [i32; 3],
     types: [u8; 2],
@@ -114,7 +114,7 @@ fn list<T: Copy, const N: usize>(file: &mut Vec<u8>, items: &[T], convert: fn(T)
     items.iter().for_each(|item| file.extend(convert(*item)));
 }
 
-/// Predicts the values 2, 3, 7 and NaN of feature 1.
+/// Checks the predictions for the values 2, 3, 7 and NaN of feature 1.
 fn check(checkpoint: &Checkpoint, expected: &[f32]) {
     let forest = checkpoint.read().unwrap();
     let mut output = vec![0.0; 4 * forest.outputs()];

@@ -1,10 +1,10 @@
-//! One tree: a list for each field, with an entry for each node.
+//! Reads one tree, which has a list for each field with an entry for each node.
 
 use super::Cursor;
 use crate::source::{SourceKind, SourceNode, SourceTree, Test};
 use crate::{Precision, ReadError};
 
-/// Kinds of nodes and comparisons.
+/// Node and comparison kinds.
 const LEAF: u8 = 0;
 const CATEGORICAL: u8 = 2;
 
@@ -18,7 +18,7 @@ pub(super) struct Fields {
     pub(super) leaves: Vec<f64>,
     pub(super) thresholds: Vec<f64>,
     pub(super) comparisons: Vec<u8>,
-    /// The listed categories belong to the right child.
+    /// Nonzero if the listed categories lead to the right child.
     pub(super) is_right_list: Vec<u8>,
     pub(super) vectors: Vec<f64>,
     pub(super) vector_firsts: Vec<u64>,
@@ -32,7 +32,7 @@ pub(super) struct Fields {
     pub(super) has_hessian: Vec<u8>,
 }
 
-/// Reads a tree, without the target and the class to which it belongs.
+/// Reads a tree, without the target and the class that it belongs to.
 pub(super) fn read(cursor: &mut Cursor<'_>, precision: Precision) -> Result<SourceTree, ReadError> {
     let nodes = cursor.i32()?;
     let _has_categories = cursor.byte()?;
@@ -82,7 +82,7 @@ impl Fields {
     }
 
     fn kind(&self, number: usize) -> Result<SourceKind, ReadError> {
-        // A leaf has no children, whatever its kind says.
+        // A node without children is a leaf, whatever its kind.
         let left = at(&self.left, number)?;
         if at(&self.kinds, number)? == LEAF || left < 0 {
             return self.leaf(number);
@@ -130,7 +130,7 @@ impl Fields {
         })
     }
 
-    /// Weights of rows rather than their numbers, as in Triton.
+    /// The weight of the rows, or their number if the weight is missing, as in Triton.
     #[expect(clippy::cast_precision_loss, reason = "statistics need no more than 53 bits")]
     fn cover(&self, number: usize) -> Option<f64> {
         if self.has_hessian.get(number).is_some_and(|has| *has != 0) {
@@ -141,7 +141,7 @@ impl Fields {
     }
 }
 
-/// The part of a list that a node has.
+/// A node's range in a list.
 fn range(firsts: &[u64], ends: &[u64], number: usize) -> Option<(usize, usize)> {
     let first = firsts.get(number).copied()?;
     let count = ends.get(number)?.checked_sub(first)?;

@@ -1,4 +1,4 @@
-//! The binary format that XGBoost wrote before version 3.1: structures as they lay in memory.
+//! XGBoost's binary format before version 3.1: structures in their in-memory form.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -7,14 +7,14 @@ use crate::bytes::Bytes;
 use crate::source::{SourceKind, SourceNode, SourceTree, Test};
 use crate::{Forest, ReadError};
 
-/// The reserved numbers at the end of the three structures.
+/// The sizes of the reserved fields at the ends of the three structures, in bytes.
 const LEARNER_RESERVED: usize = 26 * 4;
 const BOOSTER_RESERVED: usize = 32 * 4;
 const TREE_RESERVED: usize = 31 * 4;
-/// The bytes of a node and of its statistics.
+/// The sizes of a node and of its statistics, in bytes.
 const NODE_BYTES: usize = 20;
 const STATISTICS_BYTES: usize = 16;
-/// The bit of a feature that sends missing values to the left.
+/// The bit in a feature that sends missing values to the left.
 const DEFAULT_LEFT: u32 = 1 << 31;
 
 /// Reads a model.
@@ -51,7 +51,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Forest, ReadError> {
     Forest::new(header.shape()?, trees.into_iter().map(Ok))
 }
 
-/// The learner's parameters; the second value tells whether trees may have a trailing vector.
+/// Reads the learner's parameters. The second value is true if trees may have a trailing vector.
 fn learner(bytes: &mut Bytes<'_>) -> Result<(LearnerHeader, bool), ReadError> {
     let base_score = f32::from_le_bytes(bytes.array()?);
     let features = u32::from_le_bytes(bytes.array()?);
@@ -67,13 +67,13 @@ fn learner(bytes: &mut Bytes<'_>) -> Result<(LearnerHeader, bool), ReadError> {
         targets,
         objective: String::new(),
         base_scores: vec![f64::from(base_score)],
-        // Before version 1 the file had the sum.
+        // Before version 1, files contained the margin.
         is_margin: major < 1,
     };
     Ok((header, major < 2))
 }
 
-/// The booster's parameters, of which the number of trees counts.
+/// Reads the booster's parameters and returns the number of trees.
 fn booster_trees(bytes: &mut Bytes<'_>) -> Result<u32, ReadError> {
     let trees = i32::from_le_bytes(bytes.array()?);
     let _roots_features_padding: [u8; 20] = bytes.array()?;
@@ -148,7 +148,7 @@ fn weigh(bytes: &mut Bytes<'_>, trees: &mut [SourceTree]) -> Result<(), ReadErro
     Ok(())
 }
 
-/// The bytes of several structures, which are taken before memory is.
+/// Takes the bytes of several structures, before memory is allocated for them.
 fn part<'a>(bytes: &mut Bytes<'a>, count: usize, width: usize) -> Result<Bytes<'a>, ReadError> {
     let total = count.checked_mul(width).ok_or_else(|| bytes.error("the file ends early"))?;
     Ok(Bytes::new(bytes.take(total)?, "XGBoost model"))

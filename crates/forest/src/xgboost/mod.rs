@@ -1,4 +1,4 @@
-//! Models of XGBoost: the document that JSON and UBJSON share, and the binary format before it.
+//! Reads XGBoost models: documents in JSON or UBJSON, and the older binary format.
 
 mod legacy;
 mod objective;
@@ -23,13 +23,14 @@ pub(crate) fn read_ubjson(bytes: &[u8]) -> Result<Forest, ReadError> {
     read_document(&ubjson::read(bytes)?)
 }
 
-/// The description of a model beside its trees, in any of the formats.
+/// The properties of a model other than its trees, in any of the formats.
 struct LearnerHeader {
     features: u32,
     classes: u32,
     targets: u32,
     objective: String,
-    /// In the space of predictions unless `is_margin`: one for all outputs or one for each.
+    /// The base scores: one for all outputs, or one for each. They are predictions rather than
+    /// sums, unless `is_margin` is true.
     base_scores: Vec<f64>,
     is_margin: bool,
 }
@@ -65,17 +66,18 @@ impl LearnerHeader {
         })
     }
 
-    /// The output to which a tree of scalars belongs: its target and its class.
+    /// The target and class of the output that a scalar tree contributes to.
     fn output(&self, group: u32) -> (u32, u32) {
         if self.classes > 1 { (0, group) } else { (group, 0) }
     }
 }
 
-/// The most targets, of which a file with more is refused by the check of outputs.
+/// The maximum number of targets that are represented. The check of outputs refuses a file with
+/// more.
 const TARGETS_MAX: u32 = 1 << 16;
 
 fn read_document(document: &Value) -> Result<Forest, ReadError> {
-    // A pickled or checkpointed model wraps the document.
+    // The document may be wrapped in a pickled model or a checkpoint.
     let document = document.get("Model").unwrap_or(document);
     let learner = field(document, "learner")?;
     let header = read_header(document, learner)?;
@@ -125,7 +127,8 @@ fn read_header(document: &Value, learner: &Value) -> Result<LearnerHeader, ReadE
     })
 }
 
-/// The base score: a number, a number as text, or since version 3.1 a list of numbers as text.
+/// Reads the base score: a number, a number as a string, or, since version 3.1, a list of numbers
+/// as a string.
 fn base_scores(value: &Value) -> Result<Vec<f64>, ReadError> {
     let invalid = || ReadError::malformed("base_score is not a number or a list of numbers");
     if let Some(numbers) = value.numbers() {
@@ -157,7 +160,7 @@ fn count(value: &Value, key: &str, default: Option<u32>) -> Result<u32, ReadErro
     }
 }
 
-/// A number that is an index or a count.
+/// Reads a number that is an index or a count.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

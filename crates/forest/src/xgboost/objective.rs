@@ -1,15 +1,15 @@
-//! Objectives: how sums become predictions, and base scores become sums.
+//! Objectives, which determine how sums become predictions and base scores become sums.
 
 use crate::{Postprocessor, ReadError};
 
-/// An objective, as far as prediction needs it.
+/// The parts of an objective that predictions depend on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Objective {
     pub(super) postprocessor: Postprocessor,
     link: Link,
 }
 
-/// The function that leads from the space of predictions to that of sums.
+/// The function that converts predictions to sums.
 #[derive(Debug, Clone, Copy)]
 enum Link {
     Identity,
@@ -48,7 +48,7 @@ impl Objective {
         Ok(Self { postprocessor, link })
     }
 
-    /// The sum that a base score stands for, in the precision of XGBoost.
+    /// The sum that corresponds to a base score, in XGBoost's precision.
     #[expect(clippy::cast_possible_truncation, reason = "XGBoost keeps 32 bits")]
     pub(super) fn margin(self, score: f64) -> f64 {
         let score = score as f32;

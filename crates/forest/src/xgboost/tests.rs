@@ -1,8 +1,8 @@
-//! Hand-made documents, each with one thing to show.
+//! Handmade documents, each of which tests one feature.
 
 use crate::{Forest, ModelFormat, ReadError, read};
 
-/// A document with one tree, of which some parts are replaced.
+/// A document with one tree. Tests replace parts of it.
 const DOCUMENT: &str = r#"{"version": [3, 2, 0], "unknown": {"a": [1, "b", null]}, "learner": {
     "learner_model_param":
         {"base_score": "5E-1", "num_class": "0", "num_feature": "3", "num_target": "1"},
@@ -57,7 +57,7 @@ fn rows_walk_and_missing_values_follow_the_default() {
 
 #[test]
 fn thresholds_have_32_bits() {
-    // The nearest number of 32 bits is below 0.7 and above 0.1.
+    // The nearest 32-bit float is below 0.7 and above 0.1.
     for threshold in ["0.1", "0.7"] {
         let forest = edited(&[("[0.25,", &format!("[{threshold},"))]).unwrap();
         let value: f32 = threshold.parse().unwrap();
@@ -80,12 +80,12 @@ fn base_scores_have_three_forms_and_become_margins() {
         &[("5E-1", "7.5E-1"), logistic],
         &[0.524_633, 0.890_768, 0.956_835, 0.524_633, 0.956_835],
     );
-    // The raw sum has the base score as it is.
+    // A raw sum uses the base score unchanged.
     let raw = ("reg:squarederror", "binary:logitraw");
     check(&[raw], &[-0.5, 1.5, 2.5, -0.5, 2.5]);
     let poisson = ("reg:squarederror", "count:poisson");
     check(&[poisson], &[0.183_939_7, 1.359_140_9, 3.694_528, 0.183_939_7, 3.694_528]);
-    // Files before version 1 have the margin itself.
+    // Files from before version 1 contain the margin itself.
     let old = ("[3, 2, 0]", "[0, 9]");
     check(&[old, logistic], &[0.377_541, 0.817_574, 0.924_142, 0.377_541, 0.924_142]);
     check_error(&[("\"5E-1\"", "\"[1,2]\"")], "the model has 2 base scores for 1 outputs");
@@ -126,7 +126,7 @@ fn vectors_of_leaves_belong_to_classes_or_targets() {
     let targets = ("\"num_target\": \"1\"", "\"num_target\": \"2\"");
     let expected = [1.5, -0.5, 2.5, -1.5, 3.5, -2.5, 1.5, -0.5, 3.5, -2.5];
     check(&[(size.0, &size.1), targets], &expected);
-    // Version 3.2 has the leaves alone, at the number in place of the right child.
+    // Version 3.2 stores only the leaves' values; the right child's number is their index.
     let new = "{\"size_leaf_vector\": \"2\"}, \"leaf_weights\": [1, -1, 2, -2, 3, -3]";
     let right = ("[2, -1, 4, -1, -1]", "[2, 0, 4, 1, 2]");
     check(&[(size.0, new), right, targets], &expected);
@@ -184,7 +184,7 @@ fn contradictions_are_refused() {
     );
 }
 
-/// The document as the binary format would have it.
+/// Converts the document to the binary format.
 fn legacy(booster: &str, edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut file = Vec::new();
     let numbers = |file: &mut Vec<u8>, list: &[i32]| {

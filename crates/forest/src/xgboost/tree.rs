@@ -1,4 +1,4 @@
-//! One tree of a document.
+//! Reads one tree of a document.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -7,7 +7,7 @@ use crate::ReadError;
 use crate::source::{SourceKind, SourceNode, SourceTree, Test};
 use crate::value::Value;
 
-/// The arrays of a tree, one entry for each node.
+/// A tree's arrays, with an entry for each node.
 struct Arrays<'a> {
     left: &'a [f64],
     right: &'a [f64],
@@ -16,21 +16,21 @@ struct Arrays<'a> {
     default_left: &'a [f64],
     covers: &'a [f64],
     kinds: &'a [f64],
-    /// Leaves with several values: how many, and where they are.
+    /// The number of values in each leaf; then their location.
     width: usize,
     vectors: Vectors,
 }
 
-/// The place of a leaf's values.
+/// The index of a leaf's values.
 #[derive(Clone, Copy)]
 enum Vectors {
-    /// At the number of the node.
+    /// The node's number.
     ByNode,
-    /// At the number that stands for the right child.
+    /// The number in place of the right child.
     ByLeaf,
 }
 
-/// Reads a tree of a group.
+/// Reads a tree. `group` determines the output that it contributes to.
 pub(super) fn read(
     tree: &Value,
     header: &LearnerHeader,
@@ -129,7 +129,8 @@ impl<'a> Arrays<'a> {
     }
 }
 
-/// XGBoost lists the categories of the right child, a test those of the left one.
+/// Swaps the children: XGBoost lists the right child's categories, but [`Test::OneOf`] lists the
+/// left child's.
 fn swapped_if_categorical(kind: SourceKind) -> SourceKind {
     match kind {
         SourceKind::Split {
@@ -149,7 +150,7 @@ fn swapped_if_categorical(kind: SourceKind) -> SourceKind {
     }
 }
 
-/// The lists of categories of a tree, by the nodes that have one.
+/// A tree's category lists, indexed by node.
 struct Categories<'a> {
     nodes: &'a [f64],
     firsts: &'a [f64],
@@ -173,7 +174,7 @@ impl<'a> Categories<'a> {
 
     #[expect(clippy::cast_precision_loss, reason = "numbers of nodes are exact")]
     fn test(&self, node: usize) -> Result<Test, ReadError> {
-        // Nodes are in ascending order.
+        // The nodes are in ascending order.
         let place = self.nodes.binary_search_by(|other| other.total_cmp(&(node as f64)));
         let entry = |values: &[f64]| {
             let value = place.ok().and_then(|place| values.get(place).copied());
@@ -186,13 +187,14 @@ impl<'a> Categories<'a> {
     }
 }
 
-/// A decimal number as XGBoost keeps it: the nearest of 32 bits, which rows may equal.
+/// A decimal number in XGBoost's precision: the nearest 32-bit float, which a row's value may
+/// equal.
 #[expect(clippy::cast_possible_truncation, reason = "XGBoost keeps 32 bits")]
 fn single(number: f64) -> f64 {
     f64::from(number as f32)
 }
 
-/// Multiplies all leaves with a weight of dart, in the precision of XGBoost.
+/// Multiplies all leaves by a DART weight, in XGBoost's precision.
 #[expect(clippy::cast_possible_truncation, reason = "XGBoost keeps 32 bits")]
 pub(super) fn weigh(tree: &mut SourceTree, weight: f64) {
     let weighed = |value: f64| f64::from(value as f32 * weight as f32);
@@ -227,7 +229,7 @@ fn optional_array<'a>(tree: &'a Value, key: &str) -> Result<&'a [f64], ReadError
     }
 }
 
-/// An array that is empty or has an entry for each node.
+/// Reads an array that is either empty or has an entry for each node.
 fn optional<'a>(tree: &'a Value, key: &str, length: usize) -> Result<&'a [f64], ReadError> {
     match optional_array(tree, key)? {
         [] => Ok(&[]),
