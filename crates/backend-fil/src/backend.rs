@@ -1,4 +1,4 @@
-//! Models of the backend.
+//! The backend and its models.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use galatea_infer::Status;
 use crate::instance::FilInstance;
 use crate::loaded_forest::LoadedForest;
 
-/// The backend `fil`.
+/// The `fil` backend.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct FilBackend;
 
@@ -25,7 +25,7 @@ impl Backend for FilBackend {
         Some(String::from("KIND_GPU cannot be used in CPU-only build"))
     }
 
-    /// Completes nothing.
+    /// Doesn't complete anything.
     fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
@@ -49,7 +49,7 @@ impl Backend for FilBackend {
     }
 }
 
-/// A model with its host.
+/// A loaded model and its host.
 struct ForestModel {
     loaded: Arc<LoadedForest>,
     spec: Arc<ModelSpec>,

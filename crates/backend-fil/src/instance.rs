@@ -22,11 +22,11 @@ pub(crate) struct FilInstance {
     /// The host policy, for which requests may have separate inputs.
     host_policy: String,
     host: Arc<dyn Host>,
-    /// The rows of a batch.
+    /// The input rows of the current batch.
     rows: Vec<f32>,
 }
 
-/// The values of an output for all rows of a batch.
+/// The values of one output for all rows of a batch.
 struct BatchValues<'a> {
     plan: &'a OutputPlan,
     bytes: Bytes,
@@ -57,7 +57,7 @@ impl FilInstance {
         Ok(responses.map(|(pending, part)| self.response(pending, &part, &computed)).collect())
     }
 
-    /// Joins the rows of all requests. Returns the range of rows of each.
+    /// Joins the rows of all requests. Returns each request's range of rows.
     fn gather(&mut self, requests: &[PendingRequest]) -> Result<Vec<Range<usize>>, Status> {
         let features = self.loaded.forest.forest().features();
         self.rows.clear();
@@ -88,7 +88,7 @@ impl FilInstance {
         Ok(parts)
     }
 
-    /// Computes the outputs that a request wants.
+    /// Computes the outputs that at least one request wants.
     fn compute(
         &self,
         requests: &[PendingRequest],
@@ -113,7 +113,7 @@ impl FilInstance {
         Ok(computed)
     }
 
-    /// Fills an output.
+    /// Fills one output.
     fn predict(&self, plan: &OutputPlan, count: usize, values: &mut [f32]) -> Result<(), Status> {
         let LoadedForest { forest, signature, .. } = &*self.loaded;
         let filled = if std::ptr::eq(plan, &raw const signature.output) {
@@ -125,7 +125,7 @@ impl FilInstance {
         filled.map_err(|error| Status::internal(error.to_string()))
     }
 
-    /// The response to a request, whose rows are `part`.
+    /// The response to a request. `part` is the request's range of rows.
     fn response(
         &self,
         pending: &PendingRequest,
@@ -148,7 +148,7 @@ impl FilInstance {
 }
 
 impl BatchValues<'_> {
-    /// The rows of one request. They are not copied.
+    /// One request's rows, without a copy.
     fn part(&self, rows: &Range<usize>) -> Result<OutputTensor, Status> {
         let row_bytes = self.plan.width.saturating_mul(VALUE_BYTES);
         let bytes = rows.start.saturating_mul(row_bytes)..rows.end.saturating_mul(row_bytes);
@@ -183,14 +183,15 @@ impl Instance for FilInstance {
         Ok(())
     }
 
-    /// A row takes about as long as any other, and no call waits for another thread that a request
+    /// All rows take about the same time, and no call waits for another thread that a request
     /// depends on.
     fn guarantee(&self) -> ExecutionGuarantee {
         ExecutionGuarantee::Predictable
     }
 }
 
-/// Reserves memory whose size follows from a request. Its lack is an error, not the process's end.
+/// Reserves memory whose size depends on a request. If memory is short, returns an error instead of
+/// aborting the process.
 fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), Status> {
     values.try_reserve(count).map_err(|_| {
         let bytes = count.saturating_mul(size_of::<T>());

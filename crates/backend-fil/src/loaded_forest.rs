@@ -1,4 +1,4 @@
-//! A version of a model in memory.
+//! A loaded model version.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use galatea_runtime::model_path;
 use crate::refusal::refused;
 use crate::signature::Signature;
 
-/// A loaded version of a model, which all its instances share.
+/// A loaded model version, which all of its instances share.
 pub(crate) struct LoadedForest {
     pub(crate) model_name: Arc<str>,
     pub(crate) forest: FilModel,
@@ -20,7 +20,7 @@ pub(crate) struct LoadedForest {
 }
 
 impl LoadedForest {
-    /// Reads the model's file, and compares the model with its configuration.
+    /// Reads the model's file and compares the model with its configuration.
     pub(crate) fn load(
         spec: &ModelSpec,
         files: &dyn ModelFiles,

@@ -1,4 +1,4 @@
-//! Errors of the crate `forest` as statuses.
+//! Converts errors of the crate `forest` to statuses.
 
 use galatea_forest::fil::FilError;
 use galatea_infer::Status;

@@ -1,4 +1,4 @@
-//! A model's input and outputs by its configuration.
+//! A model's input and outputs according to its configuration.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use galatea_tensor::{DataType, Shape};
 
 use crate::refusal::refused;
 
-/// The input: rows of features.
+/// The input, which contains rows of features.
 pub(crate) const INPUT: &str = "input__0";
-/// The output: predictions.
+/// The output with the predictions.
 const OUTPUT: &str = "output__0";
-/// The output with the contributions of features, which a configuration may leave out.
+/// The optional output with the feature contributions.
 const EXPLANATION: &str = "treeshap_output";
 
-/// The input and the outputs that a configuration names.
+/// The input and outputs in the configuration.
 #[derive(Debug)]
 pub(crate) struct Signature {
     model: String,
-    /// The dimensions of a row; `None` where the configuration leaves a size open.
+    /// The number of values per row; `None` if the configuration leaves a dimension variable.
     row_size: Option<u64>,
     pub(crate) output: OutputPlan,
     pub(crate) explanation: Option<OutputPlan>,
 }
 
-/// An output of each row.
+/// An output with a fixed number of values per row.
 #[derive(Debug)]
 pub(crate) struct OutputPlan {
     pub(crate) name: Arc<str>,
     dims: Vec<i64>,
-    /// The number of values for each row.
+    /// The number of values per row.
     pub(crate) width: usize,
 }
 
@@ -40,8 +40,8 @@ impl Signature {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if it has other inputs or outputs than the backend's, or other types than
-    /// FP32.
+    /// `InvalidArgument` if the configuration has inputs or outputs that the backend doesn't
+    /// support, or types other than FP32.
     pub(crate) fn new(spec: &ModelSpec) -> Result<Self, Status> {
         let refuse = |reason: String| {
             Status::invalid_argument(format!("unable to load model '{}', {reason}", spec.name))
@@ -89,7 +89,7 @@ impl Signature {
         Ok(Self { model: spec.name.clone(), row_size, output, explanation })
     }
 
-    /// Compares the size of a row with the model's.
+    /// Compares the row size with the model's number of features.
     pub(crate) fn check_features(&self, features: usize) -> Result<(), Status> {
         match self.row_size {
             Some(size) if usize::try_from(size) != Ok(features) => {
@@ -99,7 +99,7 @@ impl Signature {
                     self.model
                 )))
             }
-            // An open size is compared with each request.
+            // A variable size is checked for each request.
             Some(_) | None => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! Models from files to responses.
+//! Tests models end to end, from the file to the response.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::FilBackend;
 
-/// One tree for the class of each row: positive if the second feature is at least 0.25.
+/// A model with one tree, which classifies a row as positive if its second feature is at least
+/// 0.25.
 const BINARY: &str = r#"{"version": [3, 2, 0], "learner": {
     "learner_model_param":
         {"base_score": "5E-1", "num_class": "0", "num_feature": "2", "num_target": "1"},
@@ -28,7 +29,7 @@ const BINARY: &str = r#"{"version": [3, 2, 0], "learner": {
     }]}}
 }}"#;
 
-/// The inputs, and outputs with these dimensions, of models for batches.
+/// The input and output of a batching model. `dims` are the output's dimensions.
 fn tensors(dims: &str) -> String {
     format!(
         "max_batch_size: 8 backend: 'fil'
@@ -45,7 +46,7 @@ fn parameters(values: &[(&str, &str)]) -> String {
     text
 }
 
-/// The parameters of a classifier in JSON.
+/// The parameters of a JSON classifier.
 const CLASSIFIER: [(&str, &str); 2] = [("model_type", "xgboost_json"), ("is_classifier", "true")];
 const PROBABILITIES: [(&str, &str); 3] = [CLASSIFIER[0], CLASSIFIER[1], ("predict_proba", "true")];
 
@@ -55,7 +56,7 @@ fn spec(text: &str) -> ModelSpec {
     draft.finish(&SupportedFeatures::default()).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// A version's directory with one file.
+/// A version directory with one file.
 struct OneFile(PathBuf);
 
 impl OneFile {
@@ -148,7 +149,7 @@ fn request(rows: &[[f32; 2]], outputs: &[&str]) -> InferenceRequest {
 
 type Responses = Vec<Result<InferenceResponse, Status>>;
 
-/// Executes a batch on the only instance of a model.
+/// Executes a batch on a model's only instance.
 fn execute(
     model: &dyn Model,
     host: &Arc<RecordingHost>,
@@ -174,7 +175,7 @@ fn execute(
     replies.into_iter().map(response).collect()
 }
 
-/// The name, the dimensions and the values of each output.
+/// The name, dimensions and values of each output.
 fn outputs(response: &Result<InferenceResponse, Status>) -> Vec<(&str, &[i64], Vec<f32>)> {
     let response = response.as_ref().unwrap();
     let values = |data: &Buffer| {
@@ -196,7 +197,7 @@ fn each_request_of_a_batch_gets_its_rows() {
     let requests =
         vec![request(&[[9.0, 0.0], [0.0, 1.0]], &[]), request(&[[0.0, 0.25]], &["output__0"])];
     let responses = execute(&*model, &host, requests);
-    // Triton leaves out the dimensions that are 1.
+    // Triton omits dimensions of size 1.
     assert_eq!(outputs(&responses[0]), [("output__0", &[2][..], vec![0.0, 1.0])]);
     assert_eq!(outputs(&responses[1]), [("output__0", &[1][..], vec![1.0])]);
     assert_eq!(*host.batches.lock().unwrap(), [3]);
@@ -233,7 +234,8 @@ fn contributions_add_up_to_the_sum() {
     let both = request(&[[0.0, 0.0]], &[]);
     let one = request(&[[0.0, 1.0]], &["treeshap_output"]);
     let responses = execute(&*model, &host, vec![both, one]);
-    // Three of four training rows came to the leaf 1, one to the leaf -1: 0.5 is expected.
+    // Three of four training rows reached the leaf 1, and one reached the leaf -1, so the expected
+    // value is 0.5.
     let expected = ("treeshap_output", &[1, 3][..], vec![0.0, -1.5, 0.5]);
     assert_eq!(outputs(&responses[0])[1], expected);
     assert_eq!(outputs(&responses[1]), [("treeshap_output", &[1, 3][..], vec![0.0, 0.5, 0.5])]);

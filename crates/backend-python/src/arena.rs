@@ -1,10 +1,10 @@
 //! Memory that the server and a worker share, without a name in the file system.
 //!
 //! The worker maps the memory and reads tensors in place. The server copies the data that it
-//! writes, and copies data before it examines them, so that nothing that a worker does to the
-//! memory can crash the server or change what it has checked: see [`SharedMemory`]. The part beyond
-//! its mapping is written and read with system calls, which takes three times as long. The memory
-//! is sparse and sealed against shrinking.
+//! writes, and it copies data before examining it, so nothing that a worker does to the memory can
+//! crash the server or change data after it has been checked: see [`SharedMemory`]. The part beyond
+//! the server's mapping is written and read with system calls, which takes three times as long. The
+//! memory is sparse and sealed against shrinking.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,9 +23,9 @@ use crate::blocks::Blocks;
 /// The length of an unlimited arena. Only written parts take up memory.
 pub(crate) const ARENA_BYTES: u64 = 64 << 30;
 
-/// The number of bytes of an arena that are mapped, from its beginning, which is used first.
-/// Reading a hole there allocates memory, so this also limits how much a worker can make the server
-/// take.
+/// The number of bytes that are mapped at the beginning of an arena, which is used first. Reading a
+/// hole there allocates memory, so this also limits how much memory a worker can make the server
+/// allocate.
 const MAPPED_BYTES_MAX: u64 = 1 << 30;
 
 /// Tensors longer than this are read only if that much memory has been written.
@@ -35,7 +35,7 @@ const CHECKED_BYTES_MIN: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: OwnedFd,
-    /// `None` if the system allows no mapping.
+    /// `None` if the system doesn't allow a mapping.
     mapped: Option<SharedMemory>,
     length: u64,
     blocks: Lock<ArenaBlocks>,
@@ -44,10 +44,10 @@ pub(crate) struct Arena {
 #[derive(Debug)]
 struct ArenaBlocks {
     blocks: Blocks,
-    /// True if free parts may still hold pages.
+    /// True if unused parts may still occupy memory.
     is_dirty: bool,
-    /// The memory that blocks describe, keyed by their offsets. It stays alive as long as they are
-    /// in use.
+    /// The memory that blocks describe, keyed by offset. It stays alive while the blocks are in
+    /// use.
     described: BTreeMap<u64, Buffer>,
 }
 
@@ -93,7 +93,7 @@ impl Arena {
         write_all(&self.memory, bytes, offset).map_err(|error| failed("write shared memory", error))
     }
 
-    /// The mapping, if it covers this part, and the part's offset in it.
+    /// The mapping that covers this part, if any, and the part's offset in the mapping.
     fn mapped(&self, offset: u64, byte_size: usize) -> Option<(&SharedMemory, usize)> {
         let (mapped, offset) = (self.mapped.as_ref()?, usize::try_from(offset).ok()?);
         mapped.contains(offset, byte_size).then_some((mapped, offset))
@@ -121,7 +121,7 @@ impl Arena {
         was_used
     }
 
-    /// Copies a part of a block that is in use; `None` if it is not in one.
+    /// Copies part of a block that is in use; `None` if the part is not inside such a block.
     pub(crate) fn load_used(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Status> {
         if !self.blocks.lock("find a block").blocks.contains(offset, length) {
             return Ok(None);
@@ -129,7 +129,7 @@ impl Arena {
         self.load(offset, length)
     }
 
-    /// Copies a part of the arena; `None` if it is out of bounds or has not been written.
+    /// Copies part of the arena; `None` if the part is out of bounds or has not been written.
     pub(crate) fn load(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Status> {
         let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
         if !is_inside || (length > CHECKED_BYTES_MIN && length > self.memory_bytes()?) {
@@ -155,7 +155,7 @@ impl Arena {
         Ok(u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512))
     }
 
-    /// Returns the memory of free parts to the system.
+    /// Returns the memory of unused parts to the system.
     pub(crate) fn trim(&self) {
         let mut blocks = self.blocks.lock("trim the shared memory");
         if !std::mem::take(&mut blocks.is_dirty) {
@@ -211,7 +211,7 @@ fn read_all(
             Err(error) => return Err(error),
         }
     }
-    // The vector may have room for more than was requested.
+    // The vector may have more capacity than requested.
     bytes.truncate(length);
     Ok(())
 }

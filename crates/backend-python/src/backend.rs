@@ -1,4 +1,4 @@
-//! The backend, which chooses the interpreter for a model and prepares what its workers are told.
+//! The backend, which chooses the interpreter for a model and prepares the worker's configuration.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,9 @@ use crate::template::{Environment, TemplateImports, TemplateOptions, Templates};
 use crate::wire::to_a;
 use crate::worker::{ModelContext, StartedWorker, WorkerLaunch};
 
-/// The file of a model if its configuration names none.
+/// The model's file name if the configuration doesn't specify one.
 const MODEL_FILE: &str = "model.py";
-/// The maximum time for a model's `finalize`.
+/// The maximum time for a model's `finalize` function.
 const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The options that apply to all Python models.
@@ -37,7 +37,7 @@ const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);
 pub struct PythonOptions {
     /// The server, to which models may send requests.
     pub server: Arc<dyn ServerAccess>,
-    /// The interpreter for models that name no environment.
+    /// The interpreter for models that don't specify an environment.
     pub interpreter: PathBuf,
     /// The folder into which archived environments are extracted.
     pub temporary_folder: PathBuf,
@@ -51,30 +51,29 @@ pub struct PythonOptions {
     pub runtime: Option<PythonBasedBackend>,
     /// The maximum time until a worker sends its first message.
     pub start_timeout: Duration,
-    /// The maximum time for an execution; a longer one costs the worker its life. `None` means no
+    /// The maximum time for an execution. A worker that exceeds it is killed. `None` means no
     /// limit.
     pub execute_timeout: Option<Duration>,
-    /// The limits of workers: the calls that they may not make, and the amounts that they may use.
+    /// The restrictions on workers: forbidden system calls and resource limits.
     pub confinement: Confinement,
-    /// Variables that sandboxed workers receive in addition to those on the built-in list.
+    /// Variables that sandboxed workers receive in addition to the built-in list.
     pub sandbox_variables: Vec<String>,
-    /// A function that returns the variables that a process started now would inherit from the
-    /// server.
+    /// A function that returns the variables that a new process would inherit from the server.
     pub inherited: fn() -> Vec<(OsString, OsString)>,
-    /// Directories in which models find modules in addition to their own.
+    /// Directories in which models find modules, in addition to their own directories.
     pub module_paths: Vec<PathBuf>,
 }
 
-/// A backend that is written in Python: its file serves all models of that backend.
+/// A backend that is written in Python. Its script serves all of the backend's models.
 #[derive(Clone, Debug)]
 pub struct PythonBasedBackend {
-    /// The file, `model.py` in the backend's directory.
+    /// The script, which is `model.py` in the backend's directory.
     pub script: PathBuf,
-    /// The environment for models that name none.
+    /// The environment for models that don't specify one.
     pub environment: Option<PathBuf>,
 }
 
-/// Serves models in Python. Each instance has a process of its own.
+/// Serves Python models. Each instance has its own process.
 pub struct PythonBackend {
     options: PythonOptions,
     environments: Environments,
@@ -121,7 +120,7 @@ impl PythonBackend {
         }
         let interpreter = self.environments.interpreter(environment, directory)?;
         let variables = interpreter.variables(self.options.library_path.clone());
-        // A worker that a template forks would have the limits and rights of the template.
+        // A worker that is forked from a template would have the template's limits and permissions.
         let environment = confined.is_none().then(|| {
             let options = TemplateOptions {
                 patience: self.options.start_timeout,
@@ -147,10 +146,10 @@ impl PythonBackend {
     }
 }
 
-/// The interpreter that executes a model, with its files, its environment and its limits.
+/// The interpreter for a model, with its files, its environment and its limits.
 struct ModelRuntime {
     interpreter: Interpreter,
-    /// The variables of the model's environment, in addition to the server's.
+    /// The environment's variables, in addition to the server's.
     variables: Vec<(&'static str, OsString)>,
     /// The environment in which workers are forked; `None` if each one starts an interpreter.
     environment: Option<Arc<Environment>>,
@@ -162,7 +161,7 @@ struct ModelRuntime {
 }
 
 impl ModelRuntime {
-    /// The server, restricted to what the model may ask for.
+    /// The server, restricted to the operations that the model may use.
     fn server(&self) -> Arc<dyn ServerAccess> {
         let server = self.options.server.clone();
         if self.is_in_sandbox() { Arc::new(WithoutControl(server)) } else { server }
@@ -188,8 +187,8 @@ impl ModelRuntime {
         Err(Status::internal(text))
     }
 
-    /// The module directories, in Triton's order: the directory of the file and, unless that is a
-    /// backend's, the model's.
+    /// The module directories in Triton's order: the script's directory, followed by the model's
+    /// directory if the script belongs to a backend.
     fn module_paths(&self) -> impl Iterator<Item = &Path> {
         let count = if self.options.runtime.is_some() { 1 } else { 2 };
         let own = self.model_path.ancestors().skip(1).take(count);
@@ -313,12 +312,12 @@ impl Backend for PythonBackend {
     }
 }
 
-/// Returns true if a model receives inputs in GPU memory unchanged.
+/// Returns true if the model receives inputs in GPU memory unchanged.
 fn gets_tensors_on_gpus(force_cpu: Option<&str>) -> Result<bool, Status> {
     match force_cpu {
         None | Some("yes") => Ok(false),
         Some("no") => Ok(true),
-        // Byte for byte Triton's text.
+        // Triton's text, byte for byte.
         Some(other) => Err(Status::unsupported(format!(
             "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {other}'"
         ))),
@@ -334,15 +333,15 @@ struct PythonModel {
     use_of_numpy: Lock<UseOfNumpy>,
 }
 
-/// The way in which workers of a model import numpy.
+/// The way in which a model's workers import numpy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 enum UseOfNumpy {
-    /// The workers don't import numpy, or the way in which they do is still unknown.
+    /// The workers don't import numpy, or it isn't known yet how they import it.
     #[default]
     Unknown,
-    /// The workers import numpy as a template does.
+    /// The workers import numpy the way a template does.
     Usual,
-    /// The workers import numpy in an environment that the model has changed.
+    /// The workers import numpy after the model has changed the environment.
     Special,
 }
 
@@ -415,7 +414,7 @@ struct InstanceStarter {
 }
 
 impl InstanceStarter {
-    /// Starts a worker and lets it initialize the model. Also returns the worker's answer.
+    /// Starts a worker and makes it initialize the model. Also returns the worker's answer.
     fn initialize(
         &self,
         templates: Option<(&Environment, TemplateImports)>,
@@ -444,7 +443,7 @@ impl InstanceStarter {
     }
 }
 
-/// Returns true if the model has a readiness check of its own.
+/// Returns true if the model has its own readiness check.
 fn has_check(answer: &Value) -> bool {
     answer.get("is_ready").and_then(Value::as_bool).unwrap_or_default()
 }

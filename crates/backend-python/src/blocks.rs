@@ -1,17 +1,17 @@
-//! Allocation of the parts of an arena. Pure: it allocates numbers, not memory.
+//! Allocates the parts of an arena. This module is pure: it manages offsets, not memory.
 
 use std::collections::BTreeMap;
 
-/// The alignment of a block's offset and length, so that arrays in blocks are aligned and pages can
-/// be returned.
+/// The alignment of a block's offset and length. It aligns the arrays in blocks and allows pages to
+/// be returned to the system.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
-/// The blocks of an arena. Low offsets are used first.
+/// The blocks of an arena. Lower offsets are used first.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// Lengths of the used parts, keyed by offset.
+    /// The lengths of used parts, keyed by offset.
     used: BTreeMap<u64, u64>,
-    /// Lengths of the free parts, keyed by offset. Adjacent parts are merged.
+    /// The lengths of free parts, keyed by offset. Adjacent parts are merged.
     free: BTreeMap<u64, u64>,
 }
 
@@ -20,7 +20,7 @@ impl Blocks {
         Self { used: BTreeMap::new(), free: BTreeMap::from([(0, arena_bytes)]) }
     }
 
-    /// Allocates a block for this many bytes; `None` if no free part is long enough.
+    /// Allocates a block of at least this size; `None` if no free part is long enough.
     pub(crate) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let wanted = bytes.max(1).checked_next_multiple_of(BLOCK_BYTES)?;
         let (&offset, &length) = self.free.iter().find(|(_, length)| **length >= wanted)?;
@@ -51,14 +51,14 @@ impl Blocks {
         true
     }
 
-    /// Returns true if these bytes lie within one block that is in use.
+    /// Returns true if these bytes are inside a single block that is in use.
     pub(crate) fn contains(&self, offset: u64, bytes: u64) -> bool {
         let Some(end) = offset.checked_add(bytes) else { return false };
         let block = self.used.range(..=offset).next_back();
         block.is_some_and(|(start, length)| end <= start.saturating_add(*length))
     }
 
-    /// The unused parts, as offset and length.
+    /// The free parts, each with its offset and length.
     pub(crate) fn free_parts(&self) -> impl Iterator<Item = (u64, u64)> {
         self.free.iter().map(|(offset, length)| (*offset, *length))
     }

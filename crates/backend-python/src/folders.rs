@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Creates a folder in `parent` that only this user can enter. Its name begins with `kind`.
+/// Creates a folder in `parent` that only this user can access. The folder's name starts with
+/// `kind`.
 pub(crate) fn private(parent: &Path, kind: &str) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);

@@ -1,10 +1,10 @@
-//! Tensors in GPU memory, which the server shares with workers through the driver's handles.
+//! Tensors in GPU memory, which the server shares with workers through the driver's IPC handles.
 //!
-//! A handle is 64 bytes that the driver issues for the memory of one process and with which another
-//! process opens that memory. The description of a tensor ([`IpcTensorLocation`]) lies in a block of an
-//! arena, so the end of the tensor's use is reported like that of any block. Workers copy their own
-//! tensors to host memory, because opening a handle takes longer than copying a tensor of the usual
-//! size.
+//! A handle consists of 64 bytes. The driver issues it for the memory of one process, and another
+//! process uses it to open that memory. The tensor's description ([`IpcTensorLocation`]) is stored
+//! in a block of an arena, so the end of the tensor's use is reported like that of any block.
+//! Workers copy their own tensors to host memory, because opening a handle takes longer than
+//! copying a tensor of typical size.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use galatea_devices::{Device, DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, DeviceRegion, ForeignError};
 
-/// The GPUs of the server, and the use that a model's processes make of them.
+/// The server's GPUs, and how a model's processes use them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gpus {
     devices: Devices,
     use_: GpuUse,
 }
 
-/// The use that a model's processes make of GPUs.
+/// The way in which a model's processes use GPUs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum GpuUse {
     /// The processes can't reach any GPU.
     #[default]
     None,
-    /// Tensors are in host memory, unless the model asks for GPU memory.
+    /// Tensors are in host memory unless the model requests GPU memory.
     Asked,
     /// Tensors stay in GPU memory.
     Shared,
 }
 
-/// The location of a tensor, as another process needs it.
+/// The location of a tensor, in a form that another process can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IpcTensorLocation {
     device: u32,
     handle: IpcHandle,
-    /// The tensor's first byte in the memory that the handle opens.
+    /// The offset of the tensor's first byte in the memory that the handle opens.
     offset: u64,
     length: u64,
 }
 
 impl IpcTensorLocation {
-    /// The length of the encoded description in bytes.
+    /// The length of the encoded location in bytes.
     pub(crate) const BYTES: usize = 84;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -77,14 +77,14 @@ impl Gpus {
         self.devices.device(number).map_err(|error| failed(&error))
     }
 
-    /// A copy that the CPU can read.
+    /// Returns a copy that the CPU can read.
     pub(crate) fn to_host(&self, region: &DeviceRegion) -> Result<Bytes, Status> {
         let copied = self.devices.to_host(&self.device(region.device)?.memory_of(region));
         Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
     }
 
-    /// A tensor in the memory of this GPU: in place, or as a copy if it is elsewhere or a client
-    /// may change it.
+    /// Returns a tensor in this GPU's memory. The tensor is used in place, or copied if it is
+    /// elsewhere or a client may change it.
     pub(crate) fn to_gpu(&self, data: &Buffer, number: i64) -> Result<DeviceRegion, Status> {
         let device = self.device(u32::try_from(number).unwrap_or(u32::MAX))?;
         let is_stable = data.foreign().is_none_or(|region| region.memory.is_stable());
@@ -98,9 +98,9 @@ impl Gpus {
         Ok(region(copy))
     }
 
-    /// The description of a tensor for a worker, and the memory that the worker must find there:
-    /// the tensor's, or that of a copy if the driver issues no handle for the tensor's memory, as
-    /// for a client's memory.
+    /// The location of a tensor, and the memory that the location refers to. That is the tensor's
+    /// memory, or a copy if the driver doesn't issue a handle for the tensor's memory, as with a
+    /// client's memory.
     pub(crate) fn describe(
         &self,
         region: &DeviceRegion,
@@ -132,7 +132,7 @@ fn allocate(device: &Device, byte_size: usize) -> Result<DeviceBuffer, Status> {
     pooled.or_else(|_| device.allocate(byte_size)).map_err(|error| failed(&error))
 }
 
-/// The memory in the form that a tensor holds.
+/// Wraps the memory in the form that a tensor contains.
 fn region(memory: DeviceBuffer) -> DeviceRegion {
     let (device, address, byte_size) = (memory.device().number(), memory.address(), memory.len());
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory);

@@ -1,5 +1,5 @@
-//! The requests that a worker holds. Each request is answered exactly once, by the worker or, once
-//! that is gone, on its behalf, and is counted exactly once.
+//! The requests that a worker holds. Each request is answered exactly once, either by the worker
+//! or, if the worker is gone, on its behalf. Each request is counted exactly once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ pub(crate) struct HeldRequest {
     count: Arc<StatisticsEntry>,
     /// The request's identifier, which its responses repeat.
     pub(crate) id: String,
-    /// The response that a sender has sent to a request that gets only one, kept until the sender
-    /// marks it as the last.
+    /// The response from a sender to a request that gets only one response. It is kept until the
+    /// sender marks it as final.
     provisional: Option<ResponseResult>,
     trace: Option<RequestTrace>,
-    /// The trace of the request's execution, for calls made during it.
+    /// The trace of the request's execution, which calls during the execution belong to.
     parent: Option<Arc<Trace>>,
     deadline: Deadline,
-    /// The flag that tells the request's sender to pause.
+    /// The backpressure that tells the request's sender to pause.
     flow: Backpressure,
     cancel: CancelToken,
     /// True if the sender has been told to pause.
@@ -44,8 +44,8 @@ impl HeldRequest {
     }
 }
 
-/// The request's entry in the statistics. It is counted once, for whichever comes first: the end of
-/// its execution or the loss of its worker. Different threads notice these events.
+/// The request's entry in the statistics. The request is counted once, at the end of its execution
+/// or the loss of its worker, whichever comes first. Different threads notice these events.
 #[derive(Debug)]
 pub(crate) struct StatisticsEntry {
     statistics: StatisticsReporter,
@@ -98,18 +98,18 @@ pub(crate) struct HeldRequests {
 #[derive(Debug, Default)]
 struct HeldByKey {
     by_key: HashMap<u64, HeldRequest>,
-    /// The number of requests that are taken out while a response of their sender is being passed
-    /// on.
+    /// The number of requests that are temporarily taken out while a sender's response is being
+    /// delivered.
     passing: usize,
-    /// True once a thread waits for the last responses: a notification is a system call, and other
-    /// requests don't pay for it.
+    /// True once a thread waits for the last responses. A notification is a system call, so it is
+    /// skipped while no thread waits.
     is_ending: bool,
     last_key: u64,
-    /// The reason why requests are no longer accepted: the worker is gone.
+    /// The reason why requests are no longer accepted. Set once the worker is gone.
     gone: Option<Status>,
 }
 
-/// The interval at which [`HeldRequests::wait_until_answered`] checks for clients that have left.
+/// The interval at which [`HeldRequests::wait_until_answered`] checks for disconnected clients.
 const LOOK_FOR_CLIENTS: Duration = Duration::from_secs(1);
 
 impl HeldByKey {
@@ -120,7 +120,7 @@ impl HeldByKey {
     }
 }
 
-/// A part of the answer from a sender in the worker.
+/// A response, or the end of the responses, from a sender in the worker.
 #[derive(Debug)]
 pub(crate) struct SentResponse {
     pub(crate) result: Option<ResponseResult>,
@@ -130,8 +130,8 @@ pub(crate) struct SentResponse {
 }
 
 impl HeldRequests {
-    /// Takes the reply channel out of a request, and assigns a key to it. Padding has no reply
-    /// channel.
+    /// Takes the reply channel out of a request and assigns a key to the request. Padding has no
+    /// reply channel.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl HeldRequests {
         Ok((key, Some(count)))
     }
 
-    /// Makes the trace of a request end with its last response, if that is yet to come.
+    /// Makes a request's trace end with its last response, unless that has already been sent.
     pub(crate) fn keep_trace(&self, key: u64, trace: Arc<Trace>) {
         let mut held = self.held.lock("keep a trace");
         match held.by_key.get_mut(&key) {
@@ -197,14 +197,14 @@ impl HeldRequests {
         }
     }
 
-    /// The trace of a request, for a call that is made during its execution.
+    /// The trace for a call that is made during a request's execution.
     pub(crate) fn trace_of(&self, key: u64) -> Option<Arc<Trace>> {
         self.held.lock("find a trace").by_key.get(&key)?.parent.clone()
     }
 
     /// The deadline for a call that is made during this request's execution. If the request is
-    /// unknown, the latest deadline of all requests that the worker holds: the call serves one of
-    /// them.
+    /// unknown, returns the latest deadline of all requests that the worker holds, because the call
+    /// serves one of them.
     pub(crate) fn deadline_of(&self, parent: Option<u64>) -> Deadline {
         let held = self.held.lock("find a deadline");
         if let Some(one) = parent.and_then(|key| held.by_key.get(&key)) {
@@ -214,36 +214,36 @@ impl HeldRequests {
         all.and_then(|all| all.into_iter().max()).map_or(Deadline::None, Deadline::At)
     }
 
-    /// The flag that tells the sender of a request to pause.
+    /// The backpressure of the request's sender.
     pub(crate) fn flow_of(&self, key: u64) -> Option<Backpressure> {
         self.held.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
     }
 
-    /// Records that the sender of a request is told to pause. Returns false if it has already been
-    /// told, or the request has ended.
+    /// Records that a request's sender was told to pause. Returns false if it had already been told
+    /// to, or if the request has ended.
     pub(crate) fn begin_pause(&self, key: u64) -> bool {
         let mut held = self.held.lock("pause a sender");
         held.by_key.get_mut(&key).is_some_and(|one| !std::mem::replace(&mut one.is_paused, true))
     }
 
-    /// Records that the sender of a request may continue.
+    /// Records that a request's sender may continue.
     pub(crate) fn end_pause(&self, key: u64) {
         if let Some(one) = self.held.lock("resume a sender").by_key.get_mut(&key) {
             one.is_paused = false;
         }
     }
 
-    /// The identifier of a request.
+    /// A request's identifier.
     pub(crate) fn id_of(&self, key: u64) -> Option<String> {
         self.held.lock("read an identifier").by_key.get(&key).map(|one| one.id.clone())
     }
 
-    /// Passes on a response from a sender in the worker. Returns false if there is no such request,
-    /// or it has already had its last response.
+    /// Delivers a response from a sender in the worker. Returns false if the request is unknown or
+    /// has already received its last response.
     pub(crate) fn respond(&self, key: u64, sent: SentResponse) -> bool {
         let SentResponse { result, is_final, is_decoupled } = sent;
         // The request is taken out so that no lock is held while the reply is delivered. Only one
-        // thread calls this function, so the order of responses is kept.
+        // thread calls this function, so responses stay in order.
         let mut held = self.held.lock("take a request to respond");
         let Some(mut one) = held.by_key.remove(&key) else { return false };
         held.passing += 1;
@@ -270,8 +270,8 @@ impl HeldRequests {
         true
     }
 
-    /// Waits until each request has had its last response, its client has left, or the worker is
-    /// gone. As in Triton, a model is not finalized before that.
+    /// Waits until each request has received its last response, its client has disconnected, or the
+    /// worker is gone. As in Triton, the model is finalized only after that.
     pub(crate) fn wait_until_answered(&self) {
         let mut held = self.held.lock("wait for responses of senders");
         held.is_ending = true;
@@ -293,7 +293,7 @@ impl HeldRequests {
         }
     }
 
-    /// Records that the worker is gone: no requests are held any more, and the held ones are
+    /// Records that the worker is gone: no more requests are accepted, and the held ones are
     /// returned.
     pub(crate) fn close_and_take(&self, reason: &Status) -> Vec<HeldRequest> {
         let mut held = self.held.lock("fail what the worker held");
@@ -304,7 +304,7 @@ impl HeldRequests {
     }
 }
 
-/// The model's name and version in responses.
+/// The model name and version in responses.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelLabel {
     pub(crate) name: Arc<str>,

@@ -1,4 +1,4 @@
-//! An instance, which hands batches to its worker.
+//! An instance, which passes batches to its worker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use crate::worker::{RunningExecution, WaitResult, Worker};
 /// An instance of a Python model.
 pub(crate) struct PythonInstance {
     supervisor: Arc<Supervisor>,
-    /// The batch that another thread began.
+    /// The batch that another thread has started.
     begun: Option<BegunBatch>,
-    /// The duration of the last execution.
+    /// The duration of the most recent execution.
     took: Duration,
 }
 
 /// A batch that this thread finishes.
 enum BegunBatch {
-    /// No worker has the batch yet.
+    /// No worker has received the batch yet.
     Waiting(Vec<PendingRequest>),
     Running(Arc<Worker>, RunningExecution),
 }
@@ -30,7 +30,7 @@ impl PythonInstance {
         Self { supervisor, begun: None, took: Duration::MAX }
     }
 
-    /// Waits for the end of an execution, or for the deadline if there is one.
+    /// Waits until an execution ends, or until the deadline, if there is one.
     fn wait(
         &mut self,
         worker: Arc<Worker>,
@@ -83,7 +83,7 @@ impl ResumableInstance for PythonInstance {
     ) -> Result<BeginResult, RefusedBatch> {
         let until = Instant::now().checked_add(patience);
         let Some(worker) = self.supervisor.shared().serving().filter(|_| until.is_some()) else {
-            // The worker may be starting at this moment.
+            // The worker may just be starting.
             self.begun = Some(BegunBatch::Waiting(requests));
             return Ok(BeginResult::InProgress);
         };

@@ -1,4 +1,4 @@
-//! The Python interpreter that executes a model: that of the model's environment, or the default
+//! The Python interpreter for a model: either the one in the model's environment or the default
 //! one.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use galatea_stdx::Lock;
 
 use crate::folders;
 
-/// The parameter that names a model's environment.
+/// The parameter that specifies a model's environment.
 pub(crate) const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
 /// The placeholder for the model's directory in that parameter.
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
@@ -21,7 +21,7 @@ const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
 /// A shell command that runs a program in an environment with an activation script.
 const ACTIVATED: &str = "source \"$1/bin/activate\" && shift && exec \"$@\"";
 
-/// The interpreter of a model, and the environment in which it runs.
+/// A model's interpreter, and the environment in which it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interpreter {
     pub(crate) program: PathBuf,
@@ -34,7 +34,8 @@ impl Interpreter {
         Self { program, environment: None }
     }
 
-    /// The interpreter of an environment. An environment without one gets the default interpreter.
+    /// The interpreter in an environment. If the environment doesn't contain one, the default
+    /// interpreter is used.
     fn of_environment(directory: PathBuf, default: &Path) -> Self {
         let own = ["python3", "python"].map(|name| directory.join("bin").join(name));
         let own = own.into_iter().find(|program| program.exists());
@@ -67,8 +68,8 @@ impl Interpreter {
     }
 }
 
-/// The environments of models. Archived ones are extracted once, into a directory that is removed
-/// when the value is dropped.
+/// The models' environments. Archived environments are extracted once, into a directory that is
+/// removed when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Environments {
     default: PathBuf,
@@ -78,7 +79,7 @@ pub(crate) struct Environments {
 
 #[derive(Debug, Default)]
 struct ExtractedArchives {
-    /// The folder into which archives are extracted, once one has been created.
+    /// The folder that archives are extracted into, once it has been created.
     folder: Option<PathBuf>,
     by_archive: HashMap<PathBuf, (SystemTime, PathBuf)>,
     last_number: u32,
@@ -89,7 +90,7 @@ impl Environments {
         Self { default, temporary_folder, extracted: Lock::default() }
     }
 
-    /// The interpreter of a model.
+    /// The interpreter for a model.
     ///
     /// # Errors
     ///
@@ -110,14 +111,14 @@ impl Environments {
         Ok(Interpreter::of_environment(directory, &self.default))
     }
 
-    /// The directory that holds an archive's contents.
+    /// The directory with an archive's contents.
     fn extract(&self, archive: &Path) -> Result<PathBuf, Status> {
         let failed = |what: &str, error: std::io::Error| {
             Status::internal(format!("{what}: {}: {error}", archive.display()))
         };
         let modified = archive.metadata().and_then(|metadata| metadata.modified());
         let modified = modified.map_err(|error| failed("LastModifiedTime() failed", error))?;
-        // Held during the extraction, so that each archive is extracted once.
+        // The lock is held during the extraction, so that each archive is extracted only once.
         let mut extracted = self.extracted.lock("extract an environment");
         if let Some((known, directory)) = extracted.by_archive.get(archive)
             && *known == modified
@@ -153,7 +154,7 @@ impl Drop for Environments {
     }
 }
 
-/// Unpacks a compressed archive. Entries that point outside the directory are refused.
+/// Unpacks a compressed archive. Entries that point outside the directory are rejected.
 fn unpack(archive: &Path, directory: &Path) -> std::io::Result<()> {
     fs::create_dir(directory)?;
     let mut archive = tar::Archive::new(GzDecoder::new(File::open(archive)?));
@@ -186,7 +187,7 @@ mod tests {
         folder
     }
 
-    /// An archive whose entries have these names, however malformed.
+    /// An archive whose entries have these names, even malformed ones.
     fn archive(path: &Path, names: &[&str]) {
         let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for name in names {

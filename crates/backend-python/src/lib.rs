@@ -1,8 +1,8 @@
-//! Python models, each instance of which has a process that executes the `model.py` of Triton's
-//! Python backend.
+//! Python models. Each instance has a process that executes a `model.py` file for Triton's Python
+//! backend.
 //!
-//! This crate is the server's side. The worker is Python code in `workers/python`, which is
-//! embedded in the program. Sockets and two areas of shared memory connect them:
+//! This crate implements the server's side. The worker is Python code in `workers/python`, which is
+//! embedded in the program. Sockets and two shared-memory areas connect the two:
 //!
 //! | what | carries | who reads |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | arena of inputs | tensors that are too long for a frame | the worker, in place |
 //! | arena of outputs | the same back | the server, which copies them |
 //!
-//! The server copies data from shared memory before it examines them (`arena.rs`), and never trusts
-//! a message (`wire/mod.rs`). A worker that sends nonsense, hangs or dies fails the requests that
-//! it holds, which are answered with an error, and is restarted.
+//! The server copies data from shared memory before examining it (`arena.rs`), and never trusts a
+//! message (`wire/mod.rs`). If a worker sends a malformed message, hangs or dies, the requests that
+//! it holds fail with an error, and the worker is restarted.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

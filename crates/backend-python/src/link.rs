@@ -1,11 +1,11 @@
 //! The sockets between the server and a worker.
 //!
-//! Executions have one pair of sockets in each direction. With one pair for both directions, the
-//! system also wakes a thread that waits for bytes when the bytes that it sent are read, which
-//! accounted for a quarter of all context switches.
+//! Executions use a separate socket pair for each direction. With a single pair, a thread that
+//! waits for incoming bytes would also be woken when its outgoing bytes are read. This accounted
+//! for a quarter of all context switches.
 //!
-//! No thread waits for a worker that doesn't read: bytes that a socket doesn't accept at once are
-//! kept, and the supervisor's thread sends them when the socket has room.
+//! No thread blocks on a worker that doesn't read. Bytes that a socket doesn't accept immediately
+//! are queued, and the supervisor's thread sends them when the socket has room.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -32,12 +32,13 @@ pub(crate) struct WorkerSockets {
     waker: OwnedFd,
 }
 
-/// A channel in both directions: two sockets, or one for both.
+/// A bidirectional channel: either two sockets, or one for both directions.
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// The socket for outgoing frames.
     socket: UnixStream,
-    /// The socket for incoming frames; `None` if it is the same one.
+    /// The socket for incoming frames; `None` if the outgoing socket is also used for incoming
+    /// frames.
     back: Option<UnixStream>,
     unsent: Lock<Vec<u8>>,
     /// True if `unsent` is not empty.
@@ -55,21 +56,21 @@ pub(crate) struct WorkerEnds {
     pub(crate) others: UnixStream,
 }
 
-/// The events that occurred while the supervisor was waiting.
+/// The events that occurred while the supervisor waited.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SocketEvents {
-    /// True if the socket for executions has bytes or has ended.
+    /// True if the socket for executions has data or has been closed.
     pub(crate) a: bool,
-    /// True if the second socket has bytes or has ended.
+    /// True if the second socket has data or has been closed.
     pub(crate) b: bool,
     /// True if the process has ended.
     pub(crate) has_exited: bool,
-    /// True if nothing happened in time.
+    /// True if nothing happened before the timeout.
     pub(crate) is_idle: bool,
 }
 
 impl WorkerSockets {
-    /// Creates the server's ends and the worker's.
+    /// Creates both the server's and the worker's ends.
     pub(crate) fn pair() -> io::Result<(Self, WorkerEnds)> {
         let ((a, commands), (back, results)) = (UnixStream::pair()?, UnixStream::pair()?);
         let (b, others) = UnixStream::pair()?;
@@ -83,7 +84,7 @@ impl WorkerSockets {
         self.send(&self.a, frame)
     }
 
-    /// Sends a frame on the other socket. Returns false if the worker is gone.
+    /// Sends a frame on the second socket. Returns false if the worker is gone.
     pub(crate) fn send_b(&self, frame: &[u8]) -> bool {
         self.send(&self.b, frame)
     }
@@ -99,13 +100,13 @@ impl WorkerSockets {
         }
     }
 
-    /// Makes the supervisor check for work.
+    /// Wakes the supervisor to check for work.
     pub(crate) fn wake(&self) {
         // A full counter wakes the supervisor as well.
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
 
-    /// Shuts down both sockets, so that their readers see the end.
+    /// Shuts down both sockets, so that their readers see the end of the stream.
     pub(crate) fn close(&self) {
         for channel in [&self.a, &self.b] {
             let _ = channel.socket.shutdown(std::net::Shutdown::Both);
@@ -113,8 +114,8 @@ impl WorkerSockets {
         }
     }
 
-    /// Waits until the second socket is readable, and meanwhile sends the unsent bytes of both
-    /// sockets.
+    /// Waits until the second socket is readable, and sends the unsent bytes of both sockets in the
+    /// meantime.
     pub(crate) fn wait_for_events(
         &self,
         process: Option<&OwnedFd>,
@@ -183,7 +184,7 @@ impl Channel {
         &self.socket
     }
 
-    /// The socket on which the worker answers.
+    /// The socket on which the worker replies.
     fn incoming(&self) -> &UnixStream {
         self.back.as_ref().unwrap_or(&self.socket)
     }
@@ -203,13 +204,13 @@ impl Channel {
 
     fn flush(&self) {
         let mut unsent = self.unsent.lock("send the rest");
-        // If sending fails because the socket has ended, its reader will see that.
+        // If sending fails because the socket has been closed, its reader will notice.
         let sent = self.send_some(&unsent).unwrap_or_default();
         unsent.drain(..sent);
         self.is_congested.store(!unsent.is_empty(), Ordering::Release);
     }
 
-    /// Sends as much as the socket accepts without waiting.
+    /// Sends as much as the socket accepts without blocking.
     fn send_some(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut sent: usize = 0;
         while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
@@ -224,13 +225,14 @@ impl Channel {
         Ok(sent)
     }
 
-    /// Limits how long a read may wait.
+    /// Limits how long a read may block.
     pub(crate) fn limit_reads(&self, patience: Option<Duration>) {
         // If this fails, a read waits until the worker ends.
         let _ = self.incoming().set_read_timeout(patience);
     }
 
-    /// Reads the available bytes, or waits for some until the deadline. Returns false if none came.
+    /// Reads the available bytes, or waits for some until the deadline. Returns false if none
+    /// arrived.
     ///
     /// # Errors
     ///
@@ -265,8 +267,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` at the end of the stream, `WouldBlock` once the socket's time limit has
-    /// passed.
+    /// `UnexpectedEof` at the end of the stream, or `WouldBlock` if the socket's timeout has
+    /// expired.
     pub(crate) fn read(&self, into: &mut FrameSplitter) -> io::Result<()> {
         loop {
             let space = spare_capacity(into.space());

@@ -1,5 +1,5 @@
-//! A worker that sends arbitrary bytes, for the fuzz target and tests: not a process, but with the
-//! sockets, the memory and the requests of a real worker.
+//! A worker that sends arbitrary bytes, for the fuzz target and tests. It isn't a process, but has
+//! the sockets, memory and requests of a real worker.
 #![allow(clippy::expect_used, unreachable_pub, reason = "it only runs in tests and fuzz targets")]
 
 use std::io::Write;
@@ -26,25 +26,25 @@ use crate::worker::{ModelContext, WaitResult, Worker};
 
 /// The number of requests in the worker's batch. Their keys are 1 and 2.
 const REQUESTS: usize = 2;
-/// The number of bytes beyond which input is cut off, because it must fit in the sockets: nothing
-/// reads while it is sent.
+/// The maximum number of bytes that are sent; longer input is truncated. The bytes must fit in the
+/// sockets' buffers, because they aren't read while they are being sent.
 const SENT_BYTES_MAX: usize = 64 << 10;
 
 /// Gives a batch to a worker that sends `executions` on the socket for executions and `others` on
-/// the second one, and then ends. Each request must be answered and counted exactly once.
+/// the second socket, and then ends. Each request must be answered and counted exactly once.
 ///
 /// # Panics
 ///
-/// If a request is not answered or counted, or is so twice.
+/// If a request is not answered or counted, or if it is answered or counted twice.
 pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
     serve_in(GiveUpMoment::BehindExecution, executions, others, is_decoupled);
 }
 
-/// The moment at which the supervisor's thread gives the worker up.
+/// The moment at which the supervisor's thread gives up the worker.
 #[derive(Clone, Copy, Debug)]
 enum GiveUpMoment {
     BehindExecution,
-    /// The worker has sent everything, but the lane's thread has not read it yet.
+    /// The worker has sent everything, but the lane's thread hasn't read it yet.
     #[cfg(test)]
     BeforeExecution,
 }
@@ -106,7 +106,7 @@ fn say(socket: &mut UnixStream, bytes: &[u8]) {
     let _ = socket.shutdown(Shutdown::Write);
 }
 
-/// A request with one input in the frame and one in shared memory, which counts how often it ends.
+/// A request with one input in the frame and one in shared memory. It counts how often it ends.
 fn request(ends: Arc<RequestEndCounts>) -> PendingRequest {
     let input = |name: &str, length: usize| InputTensor {
         name: name.to_owned(),
@@ -129,7 +129,7 @@ fn request(ends: Arc<RequestEndCounts>) -> PendingRequest {
     PendingRequest::new(request, sender, 1, times, observer)
 }
 
-/// Counters of the ways in which requests end.
+/// Counts how requests end.
 #[derive(Debug, Default)]
 struct RequestEndCounts {
     replies: AtomicU32,
@@ -147,7 +147,7 @@ impl RequestObserver for RequestEndCounts {
     }
 }
 
-/// A server that refuses everything that a model asks for.
+/// A server that refuses all of a model's requests.
 struct NoServer;
 
 impl ServerAccess for NoServer {
@@ -196,12 +196,12 @@ mod tests {
         [&length.to_le_bytes(), body].concat()
     }
 
-    /// A response without tensors to a request, on the second socket.
+    /// A frame on the second socket with a response without tensors.
     fn sent(key: u8, is_final: u8) -> Vec<u8> {
         frame(&[&[2, key, 0, 0, 0, 0, 0, 0, 0, is_final, 0, 0, 0, 1][..], &[0; 8]].concat())
     }
 
-    /// The result of both requests, each with or without a response that has no tensors.
+    /// The result for both requests, either with or without an empty response.
     fn result(has_response: bool) -> Vec<u8> {
         let one = |key: u8| {
             let head = [key, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! The process of a worker, which is started, stopped, and never left behind.
+//! A worker process. It is started, stopped, and never left behind.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Write};
@@ -27,25 +27,25 @@ const BOOTSTRAP: &str = "import socket;s=socket.socket(fileno=0);\
     n=int.from_bytes(s.recv(4,socket.MSG_WAITALL),'little');\
     exec(compile(s.recv(n,socket.MSG_WAITALL),'<galatea worker>','exec'))";
 
-/// The time that a process has to end after it has been asked to.
+/// The time that a process has to terminate after being asked to.
 const TERMINATION_MAX: Duration = Duration::from_nanos(galatea_policy::TERMINATION_NS);
-/// The interval at which a process that should end is checked.
+/// The interval at which a terminating process is checked.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The maximum number of descriptors that a process is given.
+/// The maximum number of descriptors that are passed to a process.
 pub(crate) const DESCRIPTORS_MAX: usize = 6;
 
-/// A running worker, or a template for workers. Dropping it kills the process.
+/// A running worker, or a template for workers. Dropping the value kills the process.
 #[derive(Debug)]
 pub(crate) struct Process {
     origin: ProcessOrigin,
-    /// True if the process's number may now belong to another process.
+    /// True if the process ID may now belong to another process.
     is_reaped: bool,
-    /// A handle that signals the end of the process; `None` if the system has none.
+    /// A handle that signals the end of the process; `None` if the system doesn't provide one.
     pub(crate) handle: Option<OwnedFd>,
-    /// A descriptor whose closing makes the system kill the worker.
+    /// A descriptor. When it is closed, the system kills the worker.
     _lifeline: OwnedFd,
-    /// The process's temporary files, which outlive it.
+    /// The process's temporary files. They are removed after the process has ended.
     _scratch: Option<ScratchDirectory>,
 }
 
@@ -54,21 +54,21 @@ pub(crate) struct Process {
 enum ProcessOrigin {
     /// The process is a child of the server.
     Server(Child),
-    /// The process is a child of a template, which keeps its number until asked how the process
-    /// ended. The process has a handle.
+    /// The process is a child of a template. The template keeps the process ID reserved until it is
+    /// asked how the process ended. The process has a handle.
     Template(Pid, Arc<dyn Parent>),
 }
 
 /// A process whose children work for the server.
 pub(crate) trait Parent: std::fmt::Debug + Send + Sync {
-    /// Returns the exit status of a child, if the parent can tell. The child must have ended; its
-    /// number becomes free.
+    /// Returns the exit status of a child, if the parent knows it. The child must have ended; its
+    /// process ID is freed.
     fn reap(&self, pid: Pid) -> Option<ExitStatus>;
-    /// Returns true if the parent has ended, so that its children belong to another process.
+    /// Returns true if the parent has ended, in which case its children belong to another process.
     fn has_ended(&self) -> bool;
 }
 
-/// The sockets and the memory that a worker receives at its start.
+/// The sockets and memory that a worker receives when it starts.
 pub(crate) struct WorkerResources<'a> {
     pub(crate) ends: WorkerEnds,
     pub(crate) inputs: &'a Arena,
@@ -77,12 +77,12 @@ pub(crate) struct WorkerResources<'a> {
 
 impl Process {
     /// Starts a worker, and sends it its sources and descriptors through `server_end`, the server's
-    /// end of its standard input. `variables` are added to its environment. If the worker is to be
-    /// `confined`, no part of it runs before that.
+    /// end of the worker's standard input. `variables` are added to its environment. If the worker
+    /// is `confined`, the confinement takes effect before any of its code runs.
     ///
     /// # Errors
     ///
-    /// `Internal` if the interpreter does not exist or can't be started.
+    /// `Internal` if the interpreter doesn't exist or can't be started.
     pub(crate) fn start(
         interpreter: &Interpreter,
         names: [&str; 2],
@@ -95,7 +95,7 @@ impl Process {
         let WorkerEnds { commands, results, others } = ends;
         let mut arguments = names.map(OsString::from).to_vec();
         if confined.is_some_and(|confined| confined.confinement.sandbox) {
-            // The worker closes descriptors that it has inherited by mistake.
+            // The worker closes descriptors that it inherited by mistake.
             arguments.push(OsString::from("sandbox"));
         }
         let words = words(interpreter, arguments);
@@ -117,7 +117,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// `Internal` if the interpreter does not exist or can't be started.
+    /// `Internal` if the interpreter doesn't exist or can't be started.
     pub(crate) fn start_template(
         interpreter: &Interpreter,
         arguments: [OsString; 4],
@@ -181,7 +181,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// If the system has no process handles, or the template has ended.
+    /// Fails if the system doesn't provide process handles, or if the template has ended.
     pub(crate) fn forked(
         pid: Pid,
         template: Arc<dyn Parent>,
@@ -189,15 +189,15 @@ impl Process {
     ) -> io::Result<Self> {
         let handle = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
         if template.has_ended() {
-            // The number may already have been reassigned.
+            // The process ID may already have been reassigned.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let origin = ProcessOrigin::Template(pid, template);
         Ok(Self { origin, is_reaped: false, handle, _lifeline: lifeline, _scratch: None })
     }
 
-    /// Waits until the process has ended; after `patience`, asks it to end, then kills it. Returns
-    /// how it ended.
+    /// Waits until the process has ended. After `patience`, asks it to terminate and then kills it.
+    /// Returns how the process ended.
     pub(crate) fn stop(&mut self, patience: Duration) -> String {
         if !self.wait(patience) {
             self.terminate();
@@ -206,20 +206,20 @@ impl Process {
         self.kill()
     }
 
-    /// Asks the process to end.
+    /// Asks the process to terminate.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Kills the process without waiting for its end.
+    /// Kills the process without waiting for it to end.
     pub(crate) fn signal_to_die(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Ends the process, unless it has ended, along with the remaining processes of its group.
-    /// Returns how it ended.
+    /// Kills the process, unless it has ended, and the remaining processes in its group. Returns
+    /// how the process ended.
     pub(crate) fn kill(&mut self) -> String {
-        // Signalled before the number is returned to the system.
+        // The signal must be sent before the process ID is returned to the system.
         self.signal_to_die();
         self.is_reaped = true;
         match &mut self.origin {
@@ -236,7 +236,7 @@ impl Process {
         }
     }
 
-    /// Waits until the process has ended; returns false if it does not end in time. Its number
+    /// Waits until the process has ended; returns false if it doesn't end in time. The process ID
     /// stays reserved.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
@@ -254,7 +254,7 @@ impl Process {
                 continue;
             };
             let timeout = Timespec::try_from(left).ok();
-            // However the wait ends, the process is checked afterwards.
+            // The process is checked afterwards, however the wait ended.
             let _ = poll(&mut [PollFd::new(handle, PollFlags::IN)], timeout.as_ref());
         }
     }
@@ -288,16 +288,16 @@ impl Process {
         }
     }
 
-    /// Returns true if the number still belongs to the process's group. Once its template has
-    /// ended, the system may reap the process and reassign its number.
+    /// Returns true if the process ID still belongs to the process's group. Once the template has
+    /// ended, the system may reap the process and reassign its ID.
     fn has_number(&self, pid: Pid) -> bool {
         let (ProcessOrigin::Template(..), Some(handle)) = (&self.origin, &self.handle) else {
             return true;
         };
-        // A process that has ended keeps its number until it is reaped, and no signal affects it.
+        // A process that has ended keeps its ID until it is reaped, and signals don't affect it.
         !self.has_ended()
             || rustix::process::pidfd_send_signal(handle, Signal::KILL) != Err(Errno::SRCH)
-            // No other process has the number, and none will get it while the group has members.
+            // No other process has the ID or will get it while the group has members.
             || rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
     }
 }
@@ -310,7 +310,7 @@ impl Drop for Process {
     }
 }
 
-/// The end of a process, in words that follow "it".
+/// Describes how a process ended, in words that follow "it".
 fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
@@ -327,8 +327,8 @@ fn handle_of(pid: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// The exit status of a process whose template is gone, if it has become the server's child: the
-/// first process of a container adopts orphans.
+/// The exit status of a process whose template is gone, if the process has become the server's
+/// child. This happens in containers, where the first process adopts orphans.
 fn adopted(handle: &OwnedFd) -> Option<ExitStatus> {
     let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = waitid(WaitId::PidFd(handle.as_fd()), flags).ok()??;
@@ -336,7 +336,7 @@ fn adopted(handle: &OwnedFd) -> Option<ExitStatus> {
     code.or_else(|| ended.terminating_signal()).map(ExitStatus::from_raw)
 }
 
-/// The command of a process with these arguments.
+/// The command line of a process with these arguments.
 fn words(interpreter: &Interpreter, arguments: Vec<OsString>) -> Vec<OsString> {
     let mut words = interpreter.command();
     words.extend(["-c", BOOTSTRAP].map(OsString::from));
@@ -375,7 +375,7 @@ mod tests {
 
     use super::*;
 
-    /// A template that has ended, whose workers another process may reap.
+    /// A template that has ended. Another process may reap its workers.
     #[derive(Debug)]
     struct Ended;
 
@@ -389,14 +389,15 @@ mod tests {
         }
     }
 
-    /// A shell that leads a process group.
+    /// A shell that is the leader of a process group.
     fn shell(script: &str) -> Child {
         let mut command = Command::new("sh");
         command.args(["-c", script]).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A worker whose template has ended: its number, and a handle of the process that had it.
+    /// A worker whose template has ended: the process ID, and the handle of the process that had
+    /// it.
     fn orphan(pid: Pid, handle: Option<OwnedFd>) -> Process {
         let (_, lifeline) = io::pipe().unwrap();
         Process {

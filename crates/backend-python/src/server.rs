@@ -1,4 +1,4 @@
-//! The server's services for models: other models, the repository, metrics.
+//! The services that the server provides to models: other models, the repository and metrics.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use galatea_infer::{InferenceRequest, LogLevel, ResponseSender, Status};
 
 /// The server, as Python models see it.
 pub trait ServerAccess: Send + Sync {
-    /// Sends a request to another model. The replies come through `sender`, on any thread.
+    /// Sends a request to another model. The replies arrive through `sender`, on any thread.
     fn infer(&self, request: InferenceRequest, sender: ResponseSender);
 
     /// Returns true if a model may send any number of responses to a request.
@@ -31,18 +31,18 @@ pub trait ServerAccess: Send + Sync {
     /// As for the repository extension.
     fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status>;
 
-    /// Returns true if a version of a model is serving.
+    /// Returns true if a model version is serving.
     ///
     /// # Errors
     ///
     /// `Unavailable` while the server is shutting down.
     fn is_model_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status>;
 
-    /// Creates a family of metrics, or finds the one with this name.
+    /// Creates a metric family, or finds an existing one with this name.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the family exists with another kind.
+    /// `InvalidArgument` if the existing family has a different kind.
     fn metric_family(
         &self,
         name: &str,
@@ -50,7 +50,7 @@ pub trait ServerAccess: Send + Sync {
         kind: CustomMetricKind,
     ) -> Result<Box<dyn CustomMetricFamily>, Status>;
 
-    /// Logs a line from a model, with its source location.
+    /// Logs a model's message with its source location.
     fn log(&self, level: LogLevel, file: &str, line: u32, message: &str);
 }
 
@@ -61,13 +61,14 @@ pub enum CustomMetricKind {
     Counter,
     /// A value that increases and decreases.
     Gauge,
-    /// Observations, counted in buckets.
+    /// Observations that are counted in buckets.
     Histogram,
 }
 
-/// A family of metrics. It is removed when its last owner drops it.
+/// A metric family. It is removed when its last owner drops it.
 pub trait CustomMetricFamily: Send + Sync {
-    /// Creates the metric with these labels, or finds it. `buckets` are the bounds of a histogram.
+    /// Creates the metric with these labels, or finds an existing one. `buckets` contains a
+    /// histogram's bounds.
     ///
     /// # Errors
     ///

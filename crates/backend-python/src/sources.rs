@@ -1,4 +1,4 @@
-//! The worker's sources, which are embedded in the program.
+//! The worker's source files, which are embedded in the program.
 
 /// The source of a module in `workers/python`.
 macro_rules! source {
@@ -10,7 +10,7 @@ macro_rules! source {
 /// The code that a worker executes first.
 pub(crate) const BOOTSTRAP: &str = include_str!("../../../workers/python/bootstrap.py");
 
-/// The modules' names and sources.
+/// The names and sources of the modules.
 const MODULES: &[(&str, &str)] = &[
     source!("galatea_worker", "galatea_worker/__init__.py"),
     source!("galatea_worker.arena", "galatea_worker/arena.py"),

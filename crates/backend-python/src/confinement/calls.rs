@@ -1,7 +1,7 @@
 //! System calls that the sandbox denies.
 //!
-//! The list names denied calls rather than allowed ones, because models use libraries that are
-//! unknown here. Calls that are newer than the list appear not to exist in the sandbox.
+//! This is a denylist rather than an allowlist, because models may use any library. In the sandbox,
+//! calls that are newer than the list appear not to exist.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -26,19 +26,19 @@ use libc::{
     SYS_unshare, SYS_userfaultfd, SYS_utimensat, SYS_vhangup,
 };
 
-/// The newest call that this list knows: `removexattrat` of Linux 6.13. Newer calls have the same
-/// number on all architectures.
+/// The newest call on the list: `removexattrat` from Linux 6.13. Newer calls have the same number
+/// on all architectures.
 const NEWEST: u32 = 466;
-/// Calls that the C declarations crate lacks on some architectures.
+/// Calls that the `libc` crate doesn't define on some architectures.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 
-/// Calls for connections. Pairs of connected sockets remain available, because asynchronous code
-/// needs them.
+/// Calls that create connections. Socket pairs remain available because asynchronous code needs
+/// them.
 const NETWORK: &[i64] = &[SYS_socket, SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4];
 
-/// Calls that affect other processes, and the limits of this one.
+/// Calls that affect other processes or this process's limits.
 const PROCESSES: &[i64] = &[
     SYS_ptrace,
     SYS_process_vm_readv,
@@ -52,7 +52,7 @@ const PROCESSES: &[i64] = &[
     SYS_setrlimit,
 ];
 
-/// Calls for objects outside the file system that a user's processes share.
+/// Calls for objects outside the file system that all of a user's processes share.
 const SHARED: &[i64] = &[
     SYS_shmget,
     SYS_shmat,
@@ -135,7 +135,7 @@ const SYSTEM: &[i64] = &[
     SYS_adjtimex,
 ];
 
-/// Calls that newer architectures never had.
+/// Calls that newer architectures don't have.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[i64] = &[
     libc::SYS_chmod,
@@ -152,7 +152,7 @@ const OLD: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[i64] = &[];
 
-/// The flags with which `clone` creates namespaces.
+/// The flags that make `clone` create namespaces.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWNS,
@@ -163,16 +163,16 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
-/// Requests of file systems, by their letter, with the allowed ones: others could change files that
-/// were opened for reading only. The allowed requests read attributes, or share contents with files
-/// that were opened for writing.
+/// File-system `ioctl` requests by type letter, each with the allowed requests. Others could change
+/// files that were opened read-only. The allowed requests read attributes, or share contents with
+/// files that were opened for writing.
 const FILE_SYSTEM_REQUESTS: [(u64, &[u64]); 3] = [
     (0x66, &[0x8008_6601]),
     (0x58, &[0x801c_581f]),
     (0x94, &[0x4004_9409, 0x4020_940d, 0xc018_9436]),
 ];
 
-/// Calls that create files, with the argument positions of their flags, if any, and of the mode.
+/// Calls that create files, with the argument positions of their flags (if any) and their mode.
 const MAKERS: &[(i64, Option<u8>, u8)] = &[
     (libc::SYS_openat, Some(2), 3),
     (libc::SYS_mknodat, None, 2),
@@ -183,18 +183,18 @@ const MAKERS: &[(i64, Option<u8>, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_mknod, None, 1),
 ];
-/// The mode bits of a file that make programs change the user or the group.
+/// The mode bits that make an executable file change the user or group.
 const CHANGES_USER: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
-/// The flags that create a file. The second one includes the flag for directories, which is removed
-/// here.
+/// The flags that create a file. The second constant includes the flag for directories, which is
+/// removed here.
 const MAKES: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
-/// The part of a socket's type that excludes the flags.
+/// The part of a socket's type without the flags.
 const SOCKET_TYPES: u64 = 0xf;
 
 type Error = seccompiler::BackendError;
 
-/// The filters of the sandbox. If several filters deny a call, any of their errors is correct.
+/// The sandbox's filters. If several filters deny a call, any of their errors is acceptable.
 pub(super) fn filters() -> Result<[BpfProgram; 2], Error> {
     let lists = [NETWORK, PROCESSES, SHARED, ATTRIBUTES, SYSTEM, OLD];
     let always = lists.into_iter().flatten().map(|call| (*call, Vec::new()));
@@ -205,7 +205,7 @@ pub(super) fn filters() -> Result<[BpfProgram; 2], Error> {
     Ok([filter.try_into()?, newer()])
 }
 
-/// Calls that are denied with certain arguments.
+/// Calls that are denied only with certain arguments.
 fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
     use SeccompCmpArgLen::{Dword, Qword};
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
@@ -213,14 +213,14 @@ fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
     };
     let number = |value: i32| u64::from(value.unsigned_abs());
-    // A datagram socket of such a pair could send to other sockets.
+    // A datagram socket from such a pair could send to other sockets.
     let streams = [number(libc::SOCK_STREAM), number(libc::SOCK_SEQPACKET)];
     let others = (0..=SOCKET_TYPES).filter(|kind| !streams.contains(kind));
     let pairs = others.map(|kind| rule(1, Dword, MaskedEq(SOCKET_TYPES), kind));
     let own_family = std::iter::once(rule(0, Dword, Ne, number(libc::AF_UNIX)));
     let namespaces = NAMESPACES.map(number);
     let namespaces = namespaces.map(|flag| rule(0, Qword, MaskedEq(flag), flag));
-    // Requests that fake terminal input.
+    // Requests that simulate terminal input.
     let typed = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| rule(1, Dword, Eq, request));
     let of_files = FILE_SYSTEM_REQUESTS.iter().map(|(kind, allowed)| {
         let kind = SeccompCondition::new(1, Dword, MaskedEq(0xff00), kind << 8)?;
@@ -231,17 +231,17 @@ fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         (libc::SYS_socketpair, own_family.chain(pairs).collect::<Result<_, _>>()?),
         (libc::SYS_clone, namespaces.into_iter().collect::<Result<_, _>>()?),
         (libc::SYS_ioctl, typed.into_iter().chain(of_files).collect::<Result<_, _>>()?),
-        // A lease makes processes that write a file wait.
+        // A lease blocks other processes that write to the file.
         (libc::SYS_fcntl, vec![rule(1, Dword, Eq, number(libc::F_SETLEASE))?]),
-        // Limits may be read, and a process may lower its own priority.
+        // A process may read limits and lower its own priority.
         (libc::SYS_prlimit64, vec![rule(2, Qword, Ne, 0)?]),
         (libc::SYS_setpriority, vec![rule(1, Dword, Ne, 0)?]),
     ])
 }
 
-/// Calls that create files, denied if the files would change the user of the process that executes
-/// them, because a program outside the sandbox could do so. Without a flag that creates a file, the
-/// mode is irrelevant.
+/// Calls that create files. They are denied if the file would change the user of processes that
+/// execute it, because a program outside the sandbox could execute it. Without a flag that creates
+/// a file, the mode is irrelevant.
 fn makers() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
     let has = |argument, bit: u64| {
         let operator = SeccompCmpOp::MaskedEq(bit);
@@ -260,10 +260,9 @@ fn makers() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
     MAKERS.iter().map(|(call, flags, mode)| Ok((*call, rules(*flags, *mode)?))).collect()
 }
 
-/// Makes calls that are newer than the list appear not to exist, and likewise those of the
-/// alternative calling convention of some kernels, whose numbers are high. `clone3` and `openat2`
-/// keep their flags in memory, which filters can't inspect; libraries then fall back to `clone` and
-/// `openat`.
+/// Makes calls that are newer than the list appear not to exist. The same applies to some kernels'
+/// alternative calling convention, whose call numbers are high. `clone3` and `openat2` pass their
+/// flags in memory, which filters can't inspect; libraries then fall back to `clone` and `openat`.
 fn newer() -> BpfProgram {
     let statement = |code: u32, k| instruction(code, (0, 0), k);
     let number_of_call = 0;

@@ -1,11 +1,11 @@
-//! Limits of a worker: calls that it may not make, and amounts that it may use.
+//! Restrictions on a worker: forbidden system calls and resource limits.
 //!
-//! Off by default. A short-lived thread applies the restrictions to itself and starts the worker,
-//! which inherits them (`start.rs`, `restrict.rs`, `calls.rs`). The server's other threads are
-//! unaffected, and no server code runs between `fork` and `exec`.
+//! They are off by default. A short-lived thread applies the restrictions to itself and starts the
+//! worker, which inherits them (`start.rs`, `restrict.rs`, `calls.rs`). The server's other threads
+//! are unaffected, and no server code runs between `fork` and `exec`.
 //!
-//! The worker begins as a waiting shell. It becomes the interpreter once the thread has ended and
-//! the limits of the process have been set, because a process can reach the threads that share its
+//! The worker starts as a waiting shell. It becomes the interpreter once the thread has ended and
+//! the process's limits have been set, because a process can reach the threads that share its
 //! restrictions, and because process limits can't be set for a thread.
 
 mod calls;
@@ -27,7 +27,7 @@ pub(crate) use variables::PassedVariables;
 
 /// The smallest memory limit with which an interpreter can start, in MiB.
 const MEMORY_MIB_MIN: u64 = 32;
-/// The largest memory limit in MiB; larger values count as no limit.
+/// The largest memory limit in MiB. Larger values mean no limit.
 const MEMORY_MIB_MAX: u64 = 1 << 30;
 
 /// The names of the settings for the sandbox, the memory limit and the processor limit.
@@ -36,19 +36,20 @@ const SETTINGS: LimitSettingNames = ["sandbox", "memory-limit-mib", "processor-l
 const PARAMETERS: LimitSettingNames =
     ["GALATEA_SANDBOX", "GALATEA_MEMORY_LIMIT_MIB", "GALATEA_PROCESSOR_LIMIT"];
 
-/// The limits of a model's workers: calls that they may not make, and amounts that each may use.
+/// The restrictions on a model's workers: forbidden system calls and resource limits for each
+/// worker.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confinement {
     /// True if workers run in the sandbox.
     pub sandbox: bool,
-    /// The limit on the private memory of each process of a worker, in MiB.
+    /// The private memory limit for each of a worker's processes, in MiB.
     pub memory_mib: Option<u64>,
     /// The number of processors that a worker may use.
     pub processors: Option<usize>,
 }
 
 impl Confinement {
-    /// Returns true if `--backend-config=python,...` has this setting.
+    /// Returns true if this is a setting of `--backend-config=python,...`.
     #[must_use]
     pub fn is_setting(name: &str) -> bool {
         SETTINGS.contains(&name)
@@ -63,8 +64,8 @@ impl Confinement {
         Self::read(SETTINGS, setting)
     }
 
-    /// Combines the limits with those that a model's configuration requests: the stricter value of
-    /// each setting applies.
+    /// Combines these limits with those in a model's configuration. The stricter value of each
+    /// setting applies.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl Confinement {
         })
     }
 
-    /// The limit on private memory, and on each area of shared memory.
+    /// The limit on private memory and on each shared-memory area.
     pub(crate) fn memory_bytes(self) -> Option<u64> {
         self.memory_mib.map(|mib| mib << 20)
     }
@@ -121,12 +122,12 @@ fn number(name: &str, text: &str, least: u64) -> Result<u64, Status> {
     })
 }
 
-/// Confines the workers of one model version; `None` if nothing is requested.
+/// The confinement of a model version's workers; `None` if none is requested.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the version's directory lies outside the model: the place that the sandbox
-/// lets its worker write to must belong to the model.
+/// `InvalidArgument` if the version's directory is outside the model's. The sandbox lets the worker
+/// write to this directory, so it must belong to the model.
 pub(crate) fn of_version(
     confinement: Confinement,
     (model, version): (&Path, &Path),

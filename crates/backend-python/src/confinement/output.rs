@@ -1,13 +1,13 @@
-//! The output of a sandboxed worker, which goes through pipes instead of the server's own output,
-//! since that may be a file or a terminal.
+//! Forwards the output of a sandboxed worker. The output goes through pipes, because the server's
+//! own output may be a file or a terminal.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::process::Stdio;
 
-/// The longest part that is passed on at once.
+/// The maximum number of bytes that are forwarded at once.
 const PART_BYTES: usize = 8192;
 
-/// The server's ends of both pipes.
+/// The server's ends of the two pipes.
 #[derive(Debug)]
 pub(super) struct WorkerOutput {
     out: PipeReader,
@@ -15,14 +15,14 @@ pub(super) struct WorkerOutput {
 }
 
 impl WorkerOutput {
-    /// Creates both pipes, and the ends for the worker.
+    /// Creates the two pipes. Also returns the worker's ends.
     pub(super) fn new() -> io::Result<(Self, [Stdio; 2])> {
         let (out, worker_out) = io::pipe()?;
         let (error, worker_error) = io::pipe()?;
         Ok((Self { out, error }, [worker_out.into(), worker_error.into()]))
     }
 
-    /// Passes on the output until the worker and its children have ended.
+    /// Forwards the output until the worker and its children have ended.
     pub(super) fn pass_on(self) -> io::Result<()> {
         let Self { out, error } = self;
         let thread = || std::thread::Builder::new().name(String::from("python-output"));
@@ -41,7 +41,7 @@ fn copy(mut from: PipeReader, mut to: impl Write) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return,
         };
-        // Output that can't be written is lost, as the worker's own output would be.
+        // Output that can't be written is lost, just like output that the worker writes itself.
         let _ = to.write_all(part.get(..count).unwrap_or_default());
         let _ = to.flush();
     }

@@ -1,4 +1,4 @@
-//! Applies restrictions to the calling thread and everything that it starts.
+//! Applies restrictions to the calling thread and its child processes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,17 +12,17 @@ use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet};
 
 use super::calls;
 
-/// The version of Landlock that the sandbox needs: it covers signals and abstract sockets, since
-/// Linux 6.12.
+/// The Landlock version that the sandbox needs. It is available since Linux 6.12 and covers signals
+/// and abstract sockets.
 const LANDLOCK: ABI = ABI::V6;
 const NEEDED: &str = "the sandbox of Python models needs Linux 6.12 or later with Landlock and \
     seccomp";
-/// The file system type of `/proc`.
+/// The file system type of procfs.
 const PROC: rustix::fs::FsWord = 0x9fa0;
-/// Files to which programs write unwanted output.
+/// Files that programs use to discard output.
 const SINKS: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
-/// Puts the calling thread into the sandbox. It may then write only below `writable`.
+/// Puts the calling thread into the sandbox. From then on, it may write only below `writable`.
 pub(super) fn enter_sandbox(writable: &[&Path]) -> Result<(), String> {
     drop_capabilities().map_err(|error| {
         format!("the sandbox of Python models can't drop the privileges of root: {error}")
@@ -35,13 +35,13 @@ pub(super) fn enter_sandbox(writable: &[&Path]) -> Result<(), String> {
     Ok(())
 }
 
-/// Drops the capabilities. Root would regain them with a new program, unless the bounding set lacks
-/// them.
+/// Drops the capabilities. They are also removed from the bounding set, or root would regain them
+/// by executing a program.
 fn drop_capabilities() -> Result<(), Errno> {
     let is_root = rustix::process::geteuid().is_root() || rustix::process::getuid().is_root();
     for capability in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // An older kernel doesn't know the capability.
+            // Older kernels don't know the capability.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(_) if !is_root => {}
             Err(error) => {
@@ -71,7 +71,7 @@ fn restrict_files(writable: &[&Path]) -> Result<(), String> {
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(LANDLOCK))?
-            // No socket can be created anyway, which is a second barrier.
+            // A second barrier: sockets can't be created anyway.
             .handle_access(AccessNet::from_all(LANDLOCK))?
             .scope(Scope::from_all(LANDLOCK))?
             .create()?;
@@ -87,15 +87,15 @@ fn restrict_files(writable: &[&Path]) -> Result<(), String> {
     }
 }
 
-/// The paths that may be read: everything except listing the file system of processes, because that
-/// would reveal which descriptors other processes have open. The root directory can't be listed
-/// either, because its rights extend to everything below it.
+/// The readable paths. Everything is readable, except that procfs can't be listed, because the
+/// listing would reveal which descriptors other processes have open. The root directory can't be
+/// listed either, because its rights extend to everything below it.
 fn readable(read: BitFlags<AccessFs>) -> Result<Vec<PathBeneath<PathFd>>, String> {
     let failed = |error: std::io::Error| format!("failed to list '/' for the sandbox: {error}");
     let mut rules = Vec::new();
     for entry in std::fs::read_dir("/").map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        // A dangling link is nothing to read.
+        // There is nothing to read behind a dangling link.
         let Ok(metadata) = path.metadata() else { continue };
         let access = if !metadata.is_dir() {
             read & AccessFs::from_file(LANDLOCK)
@@ -109,7 +109,7 @@ fn readable(read: BitFlags<AccessFs>) -> Result<Vec<PathBeneath<PathFd>>, String
     Ok(rules)
 }
 
-/// Returns true if the path is a directory in the file system of processes.
+/// Returns true if the path is on procfs.
 fn is_of_processes(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|status| status.f_type == PROC)
 }
@@ -120,15 +120,15 @@ fn rule(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, 
     Ok(PathBeneath::new(folder, access))
 }
 
-/// The rights that concern files, directories and links, but no devices or sockets.
+/// Write access to files, directories and links, but not to devices or sockets.
 fn write_access() -> BitFlags<AccessFs> {
     let special =
         AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock | AccessFs::IoctlDev;
     AccessFs::from_write(LANDLOCK) & !special
 }
 
-/// Restricts the calling thread to at most `count` of the processors that it may use. `turn`
-/// spreads the workers over them.
+/// Restricts the calling thread to at most `count` of the available processors. `turn` distributes
+/// workers over the processors.
 pub(super) fn limit_processors(count: usize, turn: &AtomicUsize) -> Result<(), String> {
     let failed = |error: Errno| format!("failed to limit the processors of a worker: {error}");
     let allowed = rustix::thread::sched_getaffinity(None).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The server as a sandboxed model may use it.
+//! The server's services for sandboxed models.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use galatea_infer::{InferenceRequest, LogLevel, ResponseSender, Status};
 
 use crate::server::{CustomMetricFamily, CustomMetricKind, ServerAccess};
 
-/// The server without model control: a load could change the model itself, or bring files that the
-/// model has written into the server.
+/// The server without model control. Loading a model could change the model itself, or load files
+/// that the model has written into the server.
 pub(crate) struct WithoutControl(pub(crate) Arc<dyn ServerAccess>);
 
 fn refused(what: &str) -> Status {

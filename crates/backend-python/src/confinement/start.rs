@@ -18,8 +18,8 @@ use super::output::WorkerOutput;
 use super::{Confinement, PassedVariables, restrict};
 use crate::folders;
 
-/// A shell that waits for a line, sets the variables listed before `--`, and becomes the program
-/// listed after it.
+/// A shell that waits for a line, sets the variables that are listed before `--`, and executes the
+/// program that is listed after it.
 const SHELL: &str = "/bin/sh";
 const WAITING: &str = "read -r begin || exit 1\n\
     while [ \"$1\" != -- ]; do export \"$1\"; shift; done\n\
@@ -29,12 +29,12 @@ const WAITING: &str = "read -r begin || exit 1\n\
 #[derive(Clone, Debug)]
 pub(crate) struct VersionConfinement {
     pub(crate) confinement: Confinement,
-    /// The directory of the version, to which its worker may write.
+    /// The version's directory, which its worker may write to.
     pub(super) own: PathBuf,
     pub(super) temporary_folder: PathBuf,
-    /// A counter that spreads workers over processors.
+    /// A counter that distributes workers over processors.
     pub(super) turn: Arc<AtomicUsize>,
-    /// The variables of the server's environment that the sandbox passes on.
+    /// The server's environment variables that the sandbox passes on.
     pub(super) variables: PassedVariables,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct ProcessStart<'a> {
     pub(crate) words: Vec<OsString>,
     /// The variables to add to its environment.
     pub(crate) variables: Vec<(&'static str, OsString)>,
-    /// The process's standard input, and the server's end of it.
+    /// The process's standard input. The server holds the other end.
     pub(crate) input: UnixStream,
     pub(crate) server_end: &'a UnixStream,
 }
@@ -60,19 +60,19 @@ impl ProcessStart<'_> {
     }
 }
 
-/// The directory for one worker's temporary files. Dropping the value removes it.
+/// A directory for one worker's temporary files. Dropping the value removes the directory.
 #[derive(Debug)]
 pub(crate) struct ScratchDirectory(PathBuf);
 
 impl Drop for ScratchDirectory {
     fn drop(&mut self) {
-        // The system cleans up its temporary files.
+        // If this fails, the system cleans up its temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 impl VersionConfinement {
-    /// Starts a process that is confined before its program begins.
+    /// Starts a process that is confined before its program runs.
     pub(crate) fn start(
         &self,
         start: ProcessStart<'_>,
@@ -105,14 +105,14 @@ impl VersionConfinement {
             server_end.write_all(b"\n")
         };
         if let Err(error) = begin() {
-            // The worker has not begun.
+            // The worker has not started its program yet.
             let _ = (child.kill(), child.wait());
             return Err(failed("begin the work", error));
         }
         Ok((child, scratch))
     }
 
-    /// Starts a command on a short-lived thread that is confined.
+    /// Starts a command from a short-lived, confined thread.
     fn spawn(
         &self,
         mut command: Command,
@@ -146,7 +146,7 @@ impl VersionConfinement {
     }
 }
 
-/// A shell that waits for the server before it becomes the program. It does not have the model's
+/// A shell that waits for the server before it executes the program. It doesn't have the model's
 /// variables yet, because `LD_LIBRARY_PATH` could load a library into it.
 fn waiting(words: &[OsString], variables: &[(&'static str, OsString)]) -> Command {
     let mut command = Command::new(SHELL);
@@ -161,7 +161,8 @@ fn waiting(words: &[OsString], variables: &[(&'static str, OsString)]) -> Comman
     command
 }
 
-/// Returns true if a program can't exist at this path: the shell's own error would be less helpful.
+/// Returns true if there can't be a program at this path. The shell's own error would be less
+/// helpful.
 pub(crate) fn is_missing(program: &Path) -> bool {
     program.components().count() > 1 && !program.exists()
 }

@@ -1,12 +1,11 @@
 //! Environment variables of a sandboxed worker.
 //!
-//! The list names allowed variables, because a server's environment holds keys for clouds and
-//! caches.
+//! This is an allowlist, because a server's environment contains keys for clouds and caches.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// The variables for programs, libraries, caches, the user, and the language.
+/// Variables for programs, libraries, caches, the user and the language.
 const NAMES: [&str; 22] = [
     "CONDA_PREFIX",
     "HF_DATASETS_OFFLINE",
@@ -32,20 +31,20 @@ const NAMES: [&str; 22] = [
     "XDG_CACHE_HOME",
 ];
 
-/// Prefixes of variables for Python, languages, and the threads of libraries.
+/// Prefixes of the variables for Python, languages and library threads.
 const BEGINNINGS: [&str; 7] = ["GOMP_", "KMP_", "LC_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON"];
 
-/// The server's variables that its sandboxed workers receive.
+/// The server's variables that sandboxed workers receive.
 #[derive(Clone, Debug)]
 pub(crate) struct PassedVariables {
     /// A function that returns the server's current variables.
     pub(crate) inherited: fn() -> Vec<(OsString, OsString)>,
-    /// Names that an operator allows in addition to the list.
+    /// Variable names that the operator allows in addition to the list.
     pub(crate) further: Vec<String>,
 }
 
 impl PassedVariables {
-    /// The variables for a worker that starts now.
+    /// The variables for a worker that is starting now.
     pub(super) fn allowed(&self) -> impl Iterator<Item = (OsString, OsString)> {
         (self.inherited)().into_iter().filter(|(name, _)| self.allows(name))
     }

@@ -1,4 +1,4 @@
-//! Requests of models to load, unload and query other models.
+//! Models' requests to load, unload and query other models.
 
 use galatea_control::LoadParameters;
 use galatea_infer::Status;
@@ -6,10 +6,10 @@ use galatea_infer::Status;
 use super::Members;
 use crate::server::ServerAccess;
 
-/// The prefix for file paths, as in clients' requests.
+/// The prefix of file paths, as in clients' requests.
 const FILE: &str = "file:";
 
-/// Performs the operation that a document requests, and returns the answer.
+/// Performs the operation that a document requests and returns the result.
 pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<String, Status> {
     let members = Members::parse(document)?;
     let name = members.text("name")?;
@@ -41,7 +41,7 @@ pub(crate) fn perform(server: &dyn ServerAccess, document: &str) -> Result<Strin
     }
 }
 
-/// The leading version number of a text. As in Triton, whatever follows the digits is ignored.
+/// The version number at the start of a string. As in Triton, anything after the digits is ignored.
 fn parse_version(text: &str) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);
@@ -63,7 +63,7 @@ fn parse_version(text: &str) -> Result<Option<i64>, Status> {
     }
 }
 
-/// Standard base64 with padding, as Python's library writes it.
+/// Decodes standard base64 with padding, as Python's library writes it.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte.wrapping_sub(b'A')),

@@ -7,7 +7,7 @@ use galatea_infer::Status;
 use super::Members;
 use crate::server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};
 
-/// The families and metrics of a worker, keyed by the worker's numbers for them. They are removed
+/// A worker's metric families and metrics, keyed by the worker's numbers for them. They are removed
 /// with the worker.
 #[derive(Default)]
 pub(crate) struct Metrics {
@@ -17,7 +17,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Performs the operation that a document requests, and returns the answer.
+    /// Performs the operation that a document requests and returns the result.
     pub(crate) fn serve(
         &mut self,
         server: &dyn ServerAccess,

@@ -1,4 +1,4 @@
-//! JSON documents with which models send requests to the server.
+//! JSON documents that models use to send requests to the server.
 
 pub(crate) mod control;
 pub(crate) mod metrics;
@@ -22,7 +22,7 @@ impl Members {
 
     pub(crate) fn number(&self, name: &str) -> Result<f64, Status> {
         let value = self.0.get(name).ok_or_else(|| missing(name))?;
-        // Non-finite values arrive as text, because JSON's numbers can't express them.
+        // Non-finite values arrive as strings, because JSON numbers can't represent them.
         let text = || value.as_str().and_then(|text| text.parse().ok());
         value.as_f64().or_else(text).ok_or_else(|| missing(name))
     }
@@ -43,7 +43,7 @@ impl Members {
         let member = |(key, value): (_, _)| -> Result<(&str, &str), Status> {
             let (key, value): (&String, &Value) = (key, value);
             let value = value.as_str().ok_or_else(|| {
-                // Triton's words; a model's own values are passed through as given.
+                // Triton's message. A model's own values are passed through unchanged.
                 Status::internal("attempt to access JSON non-string as string")
             })?;
             Ok((key.as_str(), value))
