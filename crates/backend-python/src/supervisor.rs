@@ -1,85 +1,87 @@
-//! Keeps the worker of an instance running: the protocol of a worker's death.
+//! Keeps an instance's worker running: the protocol for a worker's death.
 //!
-//! [`WorkerLife`] decides when a worker is given up, ended and restarted; this module is its
-//! driver, with one thread per instance. When a worker dies, each request that it holds fails
-//! with exactly one error. Other instances are not affected.
+//! [`WorkerLife`] decides when a worker is given up, ended and restarted. This module drives it,
+//! with one thread per instance. When a worker dies, each request that it holds fails with exactly
+//! one error. Other instances are not affected.
 //!
 //! # The steps
 //!
-//! 1. **A thread notices.** The lane's thread, in `Worker::begin` or `Worker::wait`: the socket of
-//!    executions has ended, brought nonsense, or was silent for `execute-timeout-seconds`
-//!    ([`WorkerLoss`]), which it reports to [`SupervisedInstance::lost`]. Or the supervisor's thread
-//!    (`SupervisedInstance::listen`): the same on the second socket, or the process handle signals its end.
+//! 1. **A thread notices.** The lane's thread may notice in `Worker::begin` or `Worker::wait` that
+//!    the socket for executions has been closed, has delivered a malformed message, or has been
+//!    silent for `execute-timeout-seconds` ([`WorkerLoss`]). It reports this to
+//!    [`SupervisedInstance::lost`]. Or the supervisor's thread (`SupervisedInstance::listen`)
+//!    notices the same on the second socket, or the process handle signals the end of the process.
 //!    Without a time limit, a model that loops forever is simply a long execution.
-//! 2. **No more batches are given to this worker.** The event moves [`WorkerLife`] out of `Serving`
-//!    under the lock of [`SupervisorState`]. From then on [`SupervisedInstance::worker`] waits or refuses,
-//!    and [`SupervisedInstance::serving`] finds no worker, so that an I/O thread leaves its batch to the
-//!    lane.
-//! 3. **The process ends.** Nonsense and silence kill it at once. If only its sockets ended, it has
-//!    `EXIT_GRACE_NS` to end on its own, so that its exit status tells why; then it is asked to
-//!    end, and then killed along with its process group.
-//! 4. **Its execution fails.** `WorkerAction::GiveUp` calls `Worker::give_up`: each request that
-//!    `HeldRequests` has fails for [`FailureReason::Backend`](galatea_infer::FailureReason) with
-//!    the cause in its text, the calls of other models are cancelled, the open readiness question
-//!    ends, and the sockets are shut down. That wakes the lane's thread if it still reads. The lane
-//!    drops the batch, whose requests have no reply channel any more; this releases their
-//!    sequences. It then asks for the next batch.
-//! 5. **The next start.** It begins only after the process has ended, and after the pause that
-//!    `WorkerLife` chooses. A template forks the worker. A template that ends, hangs or forks a
-//!    worker that does not speak is given up for a while
-//!    ([`TemplateLife`](galatea_policy::TemplateLife)), and in the same start the worker starts an
-//!    interpreter of its own (`StartedWorker::launch`).
-//! 6. **Requests wait or fail.** The instance's next batch waits in [`SupervisedInstance::worker`] during
-//!    starts and short pauses; other batches wait in the scheduler or go to other instances. During
-//!    long pauses, and after a failed start, a batch is refused with the cause. The model is not
-//!    ready until the worker serves.
-//! 7. **The worker serves again.** `SupervisedInstance::start` puts the new worker in place, passes
-//!    `StartedWorker` to the machine, and wakes the waiting threads.
+//! 2. **This worker gets no more batches.** The event moves [`WorkerLife`] out of `Serving` under
+//!    [`SupervisorState`]'s lock. From then on [`SupervisedInstance::worker`] waits or refuses, and
+//!    [`SupervisedInstance::serving`] finds no worker, so that an I/O thread leaves its batch to
+//!    the lane.
+//! 3. **The process ends.** After a malformed message or a timeout, it is killed immediately. If
+//!    only its sockets were closed, it has `EXIT_GRACE_NS` to exit on its own, so that its exit
+//!    status reveals the cause. After that, it is asked to terminate, and then killed along with
+//!    its process group.
+//! 4. **Its execution fails.** `WorkerAction::GiveUp` calls `Worker::give_up`: each request in
+//!    `HeldRequests` fails with [`FailureReason::Backend`](galatea_infer::FailureReason) and the
+//!    cause in its message, calls to other models are cancelled, the open readiness check ends, and
+//!    the sockets are shut down. This wakes the lane's thread if it is still reading. The lane
+//!    drops the batch, whose requests no longer have reply channels; this releases their sequences.
+//!    The lane then asks for the next batch.
+//! 5. **The next start.** It begins after the process has ended and the pause that `WorkerLife`
+//!    chooses has passed. The worker is forked from a template. If the template ends, hangs, or
+//!    forks a worker that stays silent, the template is given up for a while
+//!    ([`TemplateLife`](galatea_policy::TemplateLife)), and the worker is started with its own
+//!    interpreter instead (`StartedWorker::launch`).
+//! 6. **Requests wait or fail.** The instance's next batch waits in [`SupervisedInstance::worker`]
+//!    during starts and short pauses; other batches wait in the scheduler or go to other instances.
+//!    During long pauses, and after a failed start, a batch is refused with the cause. The model is
+//!    not ready until the worker serves.
+//! 7. **The worker serves again.** `SupervisedInstance::start` installs the new worker, passes
+//!    `StartedWorker` to the state machine, and wakes the waiting threads.
 //! 8. **The instance ends.** The lane's thread drops its instance and thus [`Supervisor`], which
-//!    waits until senders have answered their requests, as in Triton. A request whose client has
-//!    left is not waited for. `WorkerEvent::Stop` then lets the worker finalize its model; after
-//!    that, the worker is asked to end, and then killed. The drop waits for all of this.
+//!    waits until senders have answered their requests, as in Triton. It doesn't wait for requests
+//!    whose clients have disconnected. `WorkerEvent::Stop` then lets the worker finalize its model.
+//!    After that, the worker is asked to terminate, and then killed. The drop waits for all of
+//!    this.
 //!
 //! # The races
 //!
 //! - **Two threads notice.** Both report under one lock, and `WorkerLife` ignores the second event.
-//!   The first cause is kept (`State::loss`).
+//!   The first cause is kept (`SupervisorState::loss`).
 //! - **A late report.** A lane may report a worker whose successor is already serving.
 //!   [`SupervisedInstance::lost`] compares the workers and ignores the report.
-//! - **The death while a batch is handed over.** `HeldRequests` is closed once, under its lock. A
-//!   request that arrives later is refused, and its batch returns to the lane, which fails it. A
-//!   request that arrived earlier fails in step 4, and the send, or the read that follows, finds
-//!   the sockets closed.
-//! - **The death right after a result.** The lane may have the result while step 4 runs. Only one
-//!   of them takes the caller's reply channel from `HeldRequests`, so the caller gets either the
-//!   answer or the error. If a sender has the request, the lane only counts it: `Count` lets the
-//!   first of the two count it, as executed or as failed. Frames on the second socket are read to
-//!   the end before the end of the process takes effect; a lane that needs them waits at most a
-//!   second (`FrameProgress::wait_for`).
-//! - **The death while a sender's response is passed on.** The request has been taken out of
+//! - **Death while a batch is handed over.** `HeldRequests` is closed once, under its lock. A later
+//!   request is refused, and its batch returns to the lane, which fails it. An earlier request
+//!   fails in step 4, and the send or the subsequent read finds the sockets closed.
+//! - **Death right after a result.** The lane may have received the result while step 4 runs. Only
+//!   one of the two takes the caller's reply channel from `HeldRequests`, so the caller gets either
+//!   the response or the error. If a sender has the request, the lane only counts it:
+//!   `StatisticsEntry` lets whichever comes first count it, as executed or as failed. All frames on
+//!   the second socket are read before the end of the process takes effect. A lane that needs them
+//!   waits for at most a second (`FrameProgress::wait_for`).
+//! - **Death while a sender's response is delivered.** The request has been taken out of
 //!   `HeldRequests`, so that it can be answered without a lock. `HeldRequests::put_back` finds the
 //!   collection closed and fails the request.
-//! - **The death while calls of other models are in flight.** Their replies find the sockets shut:
-//!   the memory of the reply is given back, and the reply is dropped. A call that the lane's thread
+//! - **Death while calls to other models are in flight.** Their replies find the sockets closed:
+//!   the replies' memory is released, and the replies are dropped. A call that the lane's thread
 //!   reads after step 4 is not cancelled; it runs to completion, and its result is discarded.
-//! - **The process ends, but not its sockets,** because a process that it forked holds them. The
-//!   process handle signals the end, and `WorkerSockets::close` ends the lane's read.
-//! - **The end of the instance during a death.** `Stop` takes effect in every state: no process
-//!   follows one that is ending, a pause ends at once, and a start checks for it every
-//!   `CHECK_INTERVAL` and ends its process. However, an instance ends only after its batch: a batch
-//!   that waits for a start delays the unload for as long as `initialize` takes.
-//! - **The unload of a version whose requests are with senders.** The scheduler is drained once its
-//!   lanes are free; step 8 waits for the senders on the lane's thread. Requests that a worker
-//!   still holds at its end, because their clients have left, fail with `the model was unloaded`.
-//! - **The death of a template.** Workers outlive it. A worker's number is trusted only if the
-//!   template was still alive after the worker's handle had been opened (`Process::forked`). A
-//!   template keeps the numbers of its workers until it is asked how they ended. If the template is
-//!   gone, the cause may remain unknown, and a number that may belong to another process by then is
-//!   not signalled (`Process::has_number`).
+//! - **The process ends, but its sockets stay open,** because a process that it forked still has
+//!   them. The process handle signals the end, and `WorkerSockets::close` ends the lane's read.
+//! - **The end of the instance during a death.** `Stop` takes effect in every state: a process that
+//!   is ending isn't replaced, a pause ends immediately, and a start checks for `Stop` every
+//!   `CHECK_INTERVAL` and ends its process. However, an instance ends only after its batch, so a
+//!   batch that waits for a start delays the unload for as long as `initialize` takes.
+//! - **Unload of a version while senders have requests.** The scheduler is drained once its lanes
+//!   are free; step 8 waits for the senders on the lane's thread. Requests that a worker still
+//!   holds at its end, because their clients have disconnected, fail with `the model was unloaded`.
+//! - **Death of a template.** Its workers outlive it. A worker's process ID is trusted only if the
+//!   template was still alive after the worker's handle was opened (`Process::forked`). A template
+//!   keeps its workers' process IDs reserved until it is asked how they ended. If the template is
+//!   gone, the cause may remain unknown, and a process ID that may belong to another process by
+//!   then is not signalled (`Process::has_number`).
 //! - **Two deaths at once.** Each instance has a supervisor, a life and a process of its own. They
-//!   share the templates of an environment, whose lock admits one start at a time.
-//! - **The death of the server.** The system closes the lifelines (`Process`), which kills
-//!   templates and workers.
+//!   share the environment's templates, whose lock admits one start at a time.
+//! - **Death of the server.** The system closes the lifelines (`Process`), which kills templates
+//!   and workers.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -94,12 +96,13 @@ use crate::process::Process;
 use crate::wire::{Frame, FrameSplitter, to_a};
 use crate::worker::{StartedWorker, Worker, WorkerLoss, unhealthy};
 
-/// The time that the supervisor sleeps when nothing happens. Free memory is returned afterwards.
+/// The time that the supervisor sleeps while nothing happens. Afterwards, it returns free memory to
+/// the system.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Starts an instance's workers.
 pub(crate) trait Starter: Send + Sync {
-    /// Starts a worker that serves, unless the start is cancelled meanwhile.
+    /// Starts a serving worker, unless the start is cancelled in the meantime.
     fn start(&self, is_cancelled: &dyn Fn() -> bool) -> Result<StartedWorker, Status>;
     /// The instance's name.
     fn instance(&self) -> &str;
@@ -114,7 +117,7 @@ pub(crate) struct SupervisedInstance {
     state: Lock<SupervisorState>,
     changed: Condvar,
     starter: Box<dyn Starter>,
-    /// The zero point of the machine's clock.
+    /// The zero point of the state machine's clock.
     origin: Instant,
 }
 
@@ -122,15 +125,15 @@ struct SupervisorState {
     life: WorkerLife,
     /// The pending actions for the supervisor's thread.
     actions: Vec<WorkerAction>,
-    /// The worker that is serving, or was the last to serve.
+    /// The worker that is serving or was the last to serve.
     worker: Arc<Worker>,
-    /// The cause of the worker's end, in words that follow "the worker".
+    /// The cause of the worker's death, in words that follow "the worker".
     loss: Option<String>,
     /// The error for requests while no worker is serving.
     reason: Status,
 }
 
-/// A worker's process, as the supervisor's thread sees it.
+/// A worker process, as the supervisor's thread sees it.
 struct RunningWorker {
     worker: Arc<Worker>,
     process: Process,
@@ -190,13 +193,13 @@ impl Drop for Supervisor {
     }
 }
 
-/// Methods for the threads that execute and ask.
+/// Methods for the threads that execute batches or check readiness.
 impl SupervisedInstance {
     /// Waits for a serving worker and returns it.
     ///
     /// # Errors
     ///
-    /// The reason why there is none, and a note that the server will try again.
+    /// The reason why no worker is serving, and a note that the server will try again.
     pub(crate) fn worker(&self) -> Result<Arc<Worker>, Status> {
         let mut state = self.state.lock("find the worker");
         loop {
@@ -230,7 +233,7 @@ impl SupervisedInstance {
 
     fn lose(&self, state: &mut SupervisorState, lost: &WorkerLoss) {
         let event = match lost {
-            // The way in which its process ends tells more.
+            // The exit status reveals more about the cause.
             WorkerLoss::Ended => WorkerEvent::SocketsEnded,
             WorkerLoss::Malformed(_) | WorkerLoss::TimedOut => {
                 let how = lost.describe(state.worker.patience());
@@ -241,7 +244,7 @@ impl SupervisedInstance {
         state.life.step(self.now(), event, &mut state.actions);
     }
 
-    /// Waits until requests that senders hold have had their last responses.
+    /// Waits until requests that senders hold have received their last responses.
     fn wait_until_answered(&self) {
         let worker = self.state.lock("find the last worker").worker.clone();
         worker.wait_until_answered();
@@ -326,7 +329,7 @@ impl SupervisedInstance {
             self.lose(&mut self.state.lock("lose the worker"), &lost);
             self.changed.notify_all();
         }
-        // Messages that it sent before its end are read first.
+        // Messages that the worker sent before it ended are read first.
         running.has_exited = events.has_exited && !events.b;
     }
 
@@ -385,7 +388,7 @@ impl SupervisedInstance {
         self.starter.log(LogLevel::Error, &format!("the Python worker of '{instance}' {text}"));
     }
 
-    /// Waits, unless the instance is ending.
+    /// Pauses, unless the instance is ending.
     fn pause(&self, pause: Duration) {
         let state = self.state.lock("wait before another start");
         if state.life.awaited_events() == WorkerWait::Pause {
@@ -407,14 +410,14 @@ impl RunningWorker {
     /// Reads the messages of the process and waits for its end.
     fn wait_for_exit(&mut self, timeout: Duration) {
         self.worker.link.close();
-        // No more bytes will come: the loop ends with those that are available.
+        // No more bytes will arrive, so the loop ends once the available ones have been read.
         while !std::mem::replace(&mut self.is_drained, true) {
             self.is_drained = self.worker.read_messages(&mut self.others).is_err();
         }
         self.has_exited = self.process.wait(timeout);
     }
 
-    /// Ends whatever remains of the process, and returns the description of its end.
+    /// Ends any remaining processes, and describes how the worker ended.
     fn end(mut self) -> String {
         self.process.kill()
     }

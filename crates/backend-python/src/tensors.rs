@@ -1,4 +1,4 @@
-//! Conversion of tensors between requests and the wire.
+//! Converts tensors between requests and the wire format.
 
 use bytes::Bytes;
 use galatea_infer::{InputTensor, OutputTensor, Status};
@@ -10,7 +10,7 @@ use crate::wire::{
     ContentPlace, EncodedInput, INLINE_BYTES_MAX, PreferredMemory, WirePlace, WireTensor,
 };
 
-/// The arenas of a worker.
+/// A worker's arenas.
 #[derive(Debug)]
 pub(crate) struct Arenas {
     /// The arena that the server writes and the worker reads.
@@ -29,8 +29,8 @@ impl Arenas {
         Ok(Self { inputs, outputs, gpus })
     }
 
-    /// Puts inputs where the worker can read them. Even if the last one fails, `stored` lists the
-    /// blocks that were stored.
+    /// Puts inputs where the worker can read them. `stored` lists the blocks that were stored, even
+    /// if a later input fails.
     pub(crate) fn encode_inputs<'a>(
         &self,
         inputs: &'a [InputTensor],
@@ -44,8 +44,8 @@ impl Arenas {
         encoded.collect()
     }
 
-    /// Like [`Self::encode_inputs`], for the outputs of a called model, which go to the memory that
-    /// its caller prefers.
+    /// Like [`Self::encode_inputs`], for the outputs of a called model. They are put into the
+    /// memory that the caller prefers.
     pub(crate) fn encode_outputs<'a>(
         &self,
         outputs: &'a [OutputTensor],
@@ -60,8 +60,8 @@ impl Arenas {
         encoded.collect()
     }
 
-    /// Puts a tensor into the memory that a model prefers. Without GPUs, and for strings, that is
-    /// host memory.
+    /// Puts a tensor into the memory that a model prefers. Strings, and all tensors if there are no
+    /// GPUs, are put into host memory.
     fn place_in<'a>(
         &self,
         preferred: PreferredMemory,
@@ -111,7 +111,7 @@ impl Arenas {
         Ok(ContentPlace::Input(offset, galatea_stdx::len64(content.len())))
     }
 
-    /// Describes to the worker the location of a tensor in a GPU's memory.
+    /// Describes a tensor's location in GPU memory to the worker.
     fn describe<'a>(
         &self,
         region: &DeviceRegion,
@@ -124,7 +124,7 @@ impl Arenas {
         Ok(ContentPlace::Device(offset, galatea_stdx::len64(region.byte_size)))
     }
 
-    /// Copies a tensor from a GPU's memory to a place where the worker can read it.
+    /// Copies a tensor from GPU memory to memory that the worker can read.
     fn place_copy<'a>(
         &self,
         data: &Buffer,
@@ -138,7 +138,7 @@ impl Arenas {
         Ok(ContentPlace::Input(offset, galatea_stdx::len64(region.byte_size)))
     }
 
-    /// Releases blocks that the worker never received.
+    /// Releases blocks that were never sent to the worker.
     pub(crate) fn discard(&self, stored: &[u64]) {
         for offset in stored {
             self.inputs.release(*offset);
@@ -184,7 +184,7 @@ impl Arenas {
     }
 }
 
-/// Checks that strings are framed as their shape requires.
+/// Checks that strings are framed correctly for their shape.
 fn check_elements(tensor: &WireTensor, content: &[u8]) -> Result<(), Status> {
     let found = galatea_tensor::elements::count_bytes_elements(content);
     if found.ok() == Some(tensor.shape.element_count()) {

@@ -4,12 +4,12 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The files and their identities. A template must not fork once one has changed, because a worker
-/// with an interpreter of its own would read the new file.
+/// The files and their identities. A template must not fork after a file has changed, because a
+/// worker with its own interpreter would read the new file.
 #[derive(Debug)]
 pub(super) struct Files(Vec<(PathBuf, Option<FileIdentity>)>);
 
-/// The identity of a file, which changes when it is written or replaced.
+/// A file's identity, which changes when the file is written or replaced.
 #[derive(Debug, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -24,7 +24,7 @@ impl Files {
         Self(paths.map(|path| (identity(&path), path)).map(|(one, path)| (path, one)).collect())
     }
 
-    /// Returns true if a file has been written, replaced, created or removed since.
+    /// Returns true if a file has since been written, replaced, created or removed.
     pub(super) fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, known)| identity(path) != *known)
     }

@@ -1,11 +1,11 @@
-//! Templates, which are processes that have imported the modules that workers need, and fork
-//! workers.
+//! Templates: processes that have imported the modules that workers need, and that fork workers.
 //!
 //! Starting an interpreter and importing modules costs a hundred times as much as a fork. Each
-//! environment has a template, which starts with its first worker. A second template with numpy
-//! starts as soon as a worker starts for a model to which an earlier import of numpy is known to
-//! make no difference (`workers/python/galatea_worker/template.py`). Confined workers have no
-//! template. Without a template, or if it fails, a worker starts an interpreter of its own.
+//! environment has a template, which is started with the environment's first worker. A second
+//! template, with numpy, is started with the first worker of a model that is known to be unaffected
+//! by an early import of numpy (`workers/python/galatea_worker/template.py`). Confined workers
+//! don't use templates. If there is no template, or if it fails, a worker starts its own
+//! interpreter.
 
 mod files;
 mod process;
@@ -28,8 +28,8 @@ use crate::server::ServerAccess;
 use process::{TemplateError, TemplateProcess};
 use thread_environment::ThreadEnvironment;
 
-/// The environments that models use. One is kept for the next model, because a model's
-/// configuration is completed before the model is loaded.
+/// The environments that models use. The most recent one is kept for the next model, because a
+/// model's configuration is completed before the model is loaded.
 #[derive(Default)]
 pub(crate) struct Templates {
     environments: Lock<KnownEnvironments>,
@@ -41,21 +41,21 @@ struct KnownEnvironments {
     last: Option<Arc<Environment>>,
 }
 
-/// The parts of the server that templates need.
+/// The options for templates.
 #[derive(Clone)]
 pub(crate) struct TemplateOptions {
-    /// The time that a template may take until it can fork.
+    /// The time that a template may take until it is ready to fork.
     pub(crate) patience: Duration,
-    /// The server, whose log reports a template that can't fork.
+    /// The server, which logs that a template can't fork.
     pub(crate) server: Arc<dyn ServerAccess>,
-    /// A function that returns the variables that a process started now would inherit.
+    /// A function that returns the variables that a new process would inherit.
     pub(crate) inherited: fn() -> Vec<(OsString, OsString)>,
 }
 
-/// The key of an environment: the interpreter's command and its variables.
+/// The key of an environment: the interpreter's command line and variables.
 type EnvironmentKey = (Vec<OsString>, Vec<(&'static str, OsString)>);
 
-/// The templates of an environment. They end when neither models nor workers use the environment.
+/// An environment's templates. They end when neither models nor workers use the environment.
 pub(crate) struct Environment {
     interpreter: Interpreter,
     variables: Vec<(&'static str, OsString)>,
@@ -63,19 +63,19 @@ pub(crate) struct Environment {
     by_thread_environment: Lock<Vec<(ThreadEnvironment, Arc<TemplateSlot>)>>,
 }
 
-/// The imports that a template should make.
+/// The modules that a template should import.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateImports {
-    /// The imports of every worker.
+    /// The modules that every worker imports.
     Own,
-    /// The imports of every worker, and numpy.
+    /// The modules that every worker imports, and numpy.
     Numpy,
 }
 
 /// A template that forks workers until it has to be given up.
 pub(crate) struct Template(TemplateProcess);
 
-/// The templates that were started in the same environment of the calling thread.
+/// The templates that were started in one particular thread environment.
 pub(crate) struct TemplateSlot {
     origin: Instant,
     state: Lock<SlotState>,
@@ -87,7 +87,7 @@ struct SlotState {
     numpy: TemplatePlace,
 }
 
-/// The place of a template, with its life.
+/// A template and its life cycle.
 #[derive(Default)]
 struct TemplatePlace {
     life: TemplateLife,
@@ -95,7 +95,7 @@ struct TemplatePlace {
 }
 
 impl Templates {
-    /// The environment of a model.
+    /// The environment for a model.
     pub(crate) fn environment(
         &self,
         interpreter: &Interpreter,
@@ -119,7 +119,7 @@ impl Templates {
         environment
     }
 
-    /// Reports that a model is gone, so no further model is expected to use its environment.
+    /// Reports that a model is gone, so no other model is expected to use its environment.
     pub(crate) fn expect_none(&self) {
         let last = self.environments.lock("forget an environment").last.take();
         drop(last);
@@ -127,7 +127,8 @@ impl Templates {
 }
 
 impl Environment {
-    /// Forks a worker; `None` if the worker has to start on its own, with other equipment.
+    /// Forks a worker; `None` if the worker has to be started without a template, and with new
+    /// resources.
     pub(crate) fn fork(
         &self,
         imports: TemplateImports,
@@ -151,7 +152,7 @@ impl Environment {
         }
     }
 
-    /// Reports that a forked worker doesn't speak.
+    /// Reports that a forked worker stays silent.
     pub(crate) fn suspect(&self, forked: &ForkOrigin) {
         let mut guard = forked.slot.state.lock("suspect a template");
         let (state, now) = (&mut *guard, forked.slot.now());
@@ -184,7 +185,7 @@ impl Environment {
         slot
     }
 
-    /// A template that can fork. One with numpy is forked from one without.
+    /// A template that is ready to fork. A template with numpy is forked from one without it.
     fn template(
         &self,
         slot: &TemplateSlot,
@@ -225,7 +226,7 @@ impl Environment {
 
     fn failed(&self, place: &mut TemplatePlace, now: Time, failure: TemplateError) {
         if let Some(template) = place.template.take() {
-            // Other threads may hold the template.
+            // Other threads may still have the template.
             template.0.end();
         }
         let (event, why) = match failure {
@@ -242,8 +243,8 @@ impl Environment {
     }
 }
 
-/// The maximum number of distinct thread environments with templates. They differ if host policies
-/// bind instances to processors or memory.
+/// The maximum number of thread environments with templates. Thread environments differ if host
+/// policies bind instances to processors or memory.
 const THREAD_ENVIRONMENTS_MAX: usize = 64;
 
 /// A forked worker.
@@ -269,7 +270,7 @@ impl ForkedWorker {
 }
 
 impl ForkOrigin {
-    /// Reports that the worker speaks.
+    /// Reports that the worker has sent a message.
     pub(crate) fn approve(&self) {
         let mut state = self.slot.state.lock("approve of a template");
         let place = if self.is_with_numpy { &mut state.numpy } else { &mut state.own };

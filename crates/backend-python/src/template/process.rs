@@ -1,4 +1,4 @@
-//! The process of a template, and the requests to it.
+//! A template process, and the requests to it.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Read};
@@ -23,35 +23,36 @@ use super::files::Files;
 use crate::interpreter::Interpreter;
 use crate::process::{DESCRIPTORS_MAX, Process, WorkerResources};
 
-/// The maximum time for a template's answer.
+/// The time limit for a template's answer.
 const ANSWER_PATIENCE: Duration = Duration::from_nanos(TEMPLATE_ANSWER_NS);
-/// The maximum length of an answer: the longest one names the files that were read.
+/// The maximum length of an answer. The longest answer lists the files that the template has read.
 const ANSWER_BYTES_MAX: u32 = 4 << 20;
-/// The room for a worker's names, which replace the template's arguments.
+/// The space for a worker's names, which replace the template's arguments.
 const NAMES_BYTES: usize = 1024;
 
-/// The reason why there is no template, or no worker from it.
+/// The reason why a template couldn't be started or couldn't fork a worker.
 #[derive(Debug)]
 pub(super) enum TemplateError {
-    /// The interpreter can't be started. Nor can a worker, whose own start reports why.
+    /// The interpreter can't be started. A worker can't be started either; its own start reports
+    /// why.
     NotStarted,
     /// The template has ended, hangs, or can't fork.
     Lost(String),
-    /// The template reports that workers can't be forked safely.
+    /// The template reports that it can't fork workers safely.
     Unsuitable(String),
 }
 
-/// A template's process, and the socket for requests to it.
+/// A template process, and the socket for requests to it.
 pub(super) struct TemplateProcess {
     process: Process,
     control: Lock<UnixStream>,
-    /// Set if an answer may still arrive to a request that is no longer awaited.
+    /// Set if an answer may still arrive for an abandoned request.
     is_lost: AtomicBool,
     pub(super) files: Files,
 }
 
 impl TemplateProcess {
-    /// Starts an interpreter, and waits until it can fork.
+    /// Starts an interpreter and waits until it is ready to fork.
     pub(super) fn start(
         interpreter: &Interpreter,
         variables: Vec<(&'static str, OsString)>,
@@ -64,7 +65,7 @@ impl TemplateProcess {
         Self::ready(process, own, patience)
     }
 
-    /// Makes a template fork another one, which imports numpy.
+    /// Makes a template fork another template, which imports numpy.
     pub(super) fn fork_template(
         template: &Arc<Template>,
         patience: Duration,
@@ -124,7 +125,7 @@ impl TemplateProcess {
         })
     }
 
-    /// The exit status of a process. It must have ended.
+    /// The exit status of a process, which must have ended.
     pub(super) fn reap(&self, pid: Pid) -> Option<ExitStatus> {
         let question = json!({"do": "reap", "pid": pid.as_raw_nonzero()});
         let answer = self.ask(&question, &[]).ok()?;
@@ -145,7 +146,7 @@ impl TemplateProcess {
         answer
     }
 
-    /// Closes the template for requests.
+    /// Stops the template from accepting requests.
     pub(super) fn end(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
         self.process.signal_to_die();
@@ -179,7 +180,7 @@ fn send(socket: &UnixStream, message: &Value, given: &[BorrowedFd<'_>]) -> io::R
     }
     let sent =
         rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    // No other bytes are on their way to the template, and a request is short.
+    // A request is short, and no other bytes are in transit to the template.
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
@@ -202,7 +203,7 @@ fn read(mut socket: &UnixStream, into: &mut [u8], deadline: Option<Instant>) -> 
     while !rest.is_empty() {
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
-            // Zero would mean no limit.
+            // Zero would mean no time limit.
             socket.set_read_timeout(Some(left.max(Duration::from_micros(1))))?;
         }
         match socket.read(rest) {

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use rustix::thread::CpuSet;
 
-/// The environment of a thread. A template forks only for threads whose environment equals the one
-/// it was started in.
+/// A thread's environment. A template forks only for threads with the environment that it was
+/// started in.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct ThreadEnvironment {
     variables: Vec<(OsString, OsString)>,
     folder: Option<PathBuf>,
     processors: Option<CpuSet>,
-    /// The nodes on which memory is placed.
+    /// The memory nodes that memory is allocated from.
     memory: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl ThreadEnvironment {
     }
 }
 
-/// The memory policy of the thread, taken from the beginning of any mapping's line.
+/// The thread's memory policy, taken from the start of an arbitrary mapping's line.
 fn memory_policy() -> Option<String> {
     let mut line = String::new();
     BufReader::new(File::open("/proc/thread-self/numa_maps").ok()?).read_line(&mut line).ok()?;

@@ -15,7 +15,7 @@ pub(crate) enum WirePlace {
     Input { offset: u64, length: u64 },
     /// In the arena of outputs.
     Output { offset: u64, length: u64 },
-    /// An unchanged input in a GPU's memory, whose description is in the arena of inputs.
+    /// An unchanged input in GPU memory. Its description is in the arena of inputs.
     DeviceInput { offset: u64, length: u64 },
 }
 
@@ -62,11 +62,11 @@ pub(crate) struct WireTensor {
 /// A response of a model.
 #[derive(Debug)]
 pub(crate) enum WireResponse {
-    /// No response: the request gets another one, or none at all.
+    /// No response: the request gets another response later, or none at all.
     Nothing,
     /// Tensors and parameters.
     Tensors { parameters: Vec<Parameter>, outputs: Vec<WireTensor> },
-    /// An error instead of a response.
+    /// An error in place of a response.
     Error(Status),
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct WireResult {
 /// The result for a batch.
 #[derive(Debug)]
 pub(crate) enum BatchResult {
-    /// Results for those requests that the worker reports on.
+    /// Results for the requests that the worker reports.
     Results(Vec<WireResult>),
     /// The model failed as a whole.
     Failed(Status),
@@ -92,9 +92,9 @@ pub(crate) enum BatchResult {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: u64,
-    /// True if the call may get any number of responses.
+    /// True if the call may receive any number of responses.
     pub(crate) wants_stream: bool,
-    /// The request during whose execution the call is made.
+    /// The request whose execution makes the call.
     pub(crate) parent: Option<u64>,
     pub(crate) model: String,
     pub(crate) version: Option<i64>,
@@ -110,21 +110,21 @@ pub(crate) struct Call {
     pub(crate) inputs: Vec<WireTensor>,
 }
 
-/// The memory in which a model wants the responses to a call.
+/// The memory in which a model wants a call's responses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PreferredMemory {
-    /// Any memory: the responses stay where they are.
+    /// Any memory. The responses stay where they are.
     Any,
-    /// In the host's memory.
+    /// Host memory.
     Host,
-    /// In the memory of the GPU with this number.
+    /// The memory of the GPU with this number.
     Gpu(i64),
 }
 
 /// A frame on the socket for executions.
 #[derive(Debug)]
 pub(crate) enum ExecutionFrame {
-    /// The end of an execution, and the blocks in the arena of inputs that are free again.
+    /// The end of an execution, and the blocks in the arena of inputs that are no longer used.
     Result {
         batch_result: BatchResult,
         released: Vec<u64>,
@@ -135,7 +135,7 @@ pub(crate) enum ExecutionFrame {
     Failed(Status),
 }
 
-/// A frame on the other socket.
+/// A frame on the second socket.
 #[derive(Debug)]
 pub(crate) enum SecondSocketFrame {
     Log {
@@ -260,7 +260,7 @@ fn status(fields: &mut FrameReader<'_>) -> Result<Status, MalformedFrame> {
         5 => Code::Unsupported,
         6 => Code::AlreadyExists,
         7 => Code::Cancelled,
-        // Triton's number for internal errors, and any number that a model makes up.
+        // Triton's number for internal errors, and any unknown number that a model uses.
         _ => Code::Internal,
     };
     Ok(Status::new(code, fields.owned_text()?))
@@ -315,7 +315,7 @@ fn parameters(fields: &mut FrameReader<'_>) -> Result<Vec<Parameter>, MalformedF
             serde_json::Value::String(value) => ParameterValue::String(value),
             serde_json::Value::Number(number) => match number.as_i64() {
                 Some(value) => ParameterValue::Int64(value),
-                // The worker refuses overly large numbers, as Triton does.
+                // The worker rejects numbers that are too large, as Triton does.
                 None if !number.is_f64() => return Err(wrong),
                 None => ParameterValue::Double(number.as_f64().ok_or(wrong)?),
             },

@@ -1,13 +1,13 @@
 //! Frames between the server and a worker: encoding and decoding, without I/O.
 //!
-//! A frame is the length of its body and the body: a kind and fields in little-endian order.
-//! Strings and bytes follow their length. The worker is not trusted: everything that it sends is
-//! checked here, and an error makes the frame a [`MalformedFrame`] frame, which costs the worker its
-//! life.
+//! A frame consists of the length of its body and the body. The body consists of a kind and fields
+//! in little-endian order. Strings and bytes are preceded by their length. The worker is not
+//! trusted: everything that it sends is checked here. An error turns the frame into a
+//! [`MalformedFrame`], after which the worker is killed.
 //!
 //! Both ends share one table of kinds, places and bounds (`numbers.rs`). The order of the fields is
-//! written twice, because each end reads into its own structures: the worker's code is designed to
-//! take few Python instructions.
+//! implemented twice, because each end reads into its own structures. The worker's code is designed
+//! to execute few Python instructions.
 
 mod from_worker;
 mod numbers;
@@ -23,10 +23,10 @@ pub(crate) use numbers::bounds::INLINE_BYTES_MAX;
 pub(crate) use numbers::{to_a, to_b};
 pub(crate) use to_worker::{CallReply, ContentPlace, EncodedInput, Frame};
 
-/// The maximum length of a frame's body. Long tensors don't travel in frames.
+/// The maximum length of a frame's body. Long tensors aren't sent in frames.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// A frame that no worker of Galatea sends.
+/// A frame that no Galatea worker sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MalformedFrame(pub(crate) &'static str);
 
@@ -91,7 +91,7 @@ impl<'a> FrameReader<'a> {
         self.text().map(str::to_owned)
     }
 
-    /// Reads a list; `bytes_min` is the minimum size of an element.
+    /// Reads a list. `bytes_min` is the minimum encoded size of an element.
     fn list<T>(
         &mut self,
         bytes_min: usize,
@@ -114,16 +114,16 @@ impl<'a> FrameReader<'a> {
     }
 }
 
-/// Splits what a socket delivers into frames.
+/// Splits the bytes from a socket into frames.
 #[derive(Default)]
 pub(crate) struct FrameSplitter {
     buffer: Vec<u8>,
-    /// The length of the part of the buffer that has been returned as frames.
+    /// The length of the buffer's part that has already been returned as frames.
     used: usize,
 }
 
 impl FrameSplitter {
-    /// The space for the next bytes from the socket, after the existing ones.
+    /// The space for the next bytes from the socket.
     pub(crate) fn space(&mut self) -> &mut Vec<u8> {
         if self.used > 0 {
             self.buffer.drain(..self.used);
@@ -134,7 +134,7 @@ impl FrameSplitter {
         &mut self.buffer
     }
 
-    /// The number of bytes that are missing from the next frame, if its length is known.
+    /// The number of bytes that the next frame still lacks, if its length is known.
     fn missing(&self) -> Option<usize> {
         let rest = self.buffer.get(self.used..)?;
         let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length))?;

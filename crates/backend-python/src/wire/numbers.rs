@@ -1,7 +1,7 @@
-//! Numbers on the wire, in one table for both ends.
+//! Numbers in the wire format, in one table for both ends.
 //!
 //! `workers/python/galatea_worker/numbers.py` is generated from this table. One test compares the
-//! two, and another rewrites the file.
+//! two, and another one rewrites the file.
 
 /// Declares modules of constants, and the lines of a Python module with the same constants.
 macro_rules! numbers {

@@ -1,4 +1,4 @@
-//! Frames from the server.
+//! Frames from the server to the worker.
 
 use galatea_infer::{
     CorrelationId, InferenceRequest, Parameter, ParameterValue, SequenceFlags, Status,
@@ -8,7 +8,7 @@ use galatea_tensor::{DataType, Shape};
 use super::from_worker::code_number;
 use super::numbers::{place, response};
 
-/// A frame that is being written.
+/// A frame under construction.
 pub(crate) struct Frame(Vec<u8>);
 
 /// The location of a tensor's contents.
@@ -18,7 +18,8 @@ pub(crate) enum ContentPlace<'a> {
     Inline(&'a [u8]),
     /// At this offset in the arena of inputs, with this length.
     Input(u64, u64),
-    /// In a GPU's memory; the arena of inputs has its description at this offset, with this length.
+    /// In GPU memory. The tensor's description is at this offset in the arena of inputs, with this
+    /// length.
     Device(u64, u64),
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct EncodedInput<'a> {
     pub(crate) place: ContentPlace<'a>,
 }
 
-/// Parameters and outputs, or the error instead.
+/// Parameters and outputs, or an error.
 pub(crate) type EncodedResponse<'a> = Result<(&'a [Parameter], &'a [EncodedInput<'a>]), &'a Status>;
 
 /// A reply to a model's call.
@@ -45,14 +46,14 @@ impl Frame {
         Self(vec![0, 0, 0, 0, kind])
     }
 
-    /// Creates a frame with a JSON document.
+    /// Creates a frame that contains a JSON document.
     pub(crate) fn json(kind: u8, document: &str) -> Self {
         let mut frame = Self::new(kind);
         frame.text(document);
         frame
     }
 
-    /// Finishes the frame and returns the bytes for the socket.
+    /// Finishes the frame and returns its bytes.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let length = self.0.len().saturating_sub(4);
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -168,7 +169,7 @@ impl Frame {
         self.text(status.message());
     }
 
-    /// Creates a frame with the reply to a call.
+    /// Creates a frame that contains the reply to a call.
     pub(crate) fn call_reply(kind: u8, reply: &CallReply<'_>) -> Self {
         let mut frame = Self::new(kind);
         frame.u64(reply.call);
@@ -190,7 +191,7 @@ impl Frame {
     }
 }
 
-/// The JSON object of parameters that models see.
+/// The parameters as a JSON object, as models see them.
 fn json_of(parameters: &[Parameter]) -> String {
     let value = |value: &ParameterValue| match value {
         ParameterValue::Bool(value) => serde_json::Value::from(*value),

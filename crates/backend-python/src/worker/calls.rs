@@ -1,4 +1,4 @@
-//! Requests of a model to other models.
+//! A model's calls to other models.
 
 use std::sync::{Arc, Weak};
 
@@ -10,12 +10,12 @@ use galatea_infer::{
 use super::Worker;
 use crate::wire::{Call, CallReply, Frame, PreferredMemory, to_a, to_b};
 
-/// The socket on which a call came and on which it is answered.
+/// The socket that a call arrived on and that the reply is sent on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallSocket {
-    /// The socket for executions: the executing thread waits for the answer.
+    /// The socket for executions. The executing thread waits for the reply.
     Executions,
-    /// The other socket.
+    /// The second socket.
     Others,
 }
 
@@ -28,14 +28,14 @@ struct WorkerCallSink {
     via: CallSocket,
     /// True if each response is passed on as it arrives.
     is_stream: bool,
-    /// The preferred memory for the responses.
+    /// The memory that the responses should be in.
     preferred: PreferredMemory,
-    /// The only response, for a call that gets exactly one.
+    /// The response, for a call that receives exactly one.
     single: Option<Result<InferenceResponse, Status>>,
 }
 
 impl Worker {
-    /// Sends a call to its model. The call is always answered.
+    /// Sends a call to its model. Every call receives a reply.
     pub(crate) fn begin_call(self: &Arc<Self>, call: Call, via: CallSocket) {
         let via = if call.wants_stream { CallSocket::Others } else { via };
         let (id, is_stream) = (call.id, call.wants_stream);
@@ -59,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// The error for a call that no model received, as Triton words it.
+    /// The error for a call that didn't reach a model, as Triton words it.
     fn refusal(&self, sink: &WorkerCallSink, status: &Status) -> Status {
         let WorkerCallSink { model, version, .. } = sink;
         let may_be_unready = matches!(status.code(), Code::NotFound | Code::Unavailable);

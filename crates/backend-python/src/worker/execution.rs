@@ -1,4 +1,4 @@
-//! The execution of a batch.
+//! Batch execution.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::wire::{
     BatchResult, ExecutionFrame, Frame, FrameSplitter, MalformedFrame, WireResult, to_a, to_b,
 };
 
-/// The time that a thread waiting for a model may spend on executing another model that the first
-/// one calls.
+/// The time that a thread waiting for a model may spend executing another model that the first
+/// model calls.
 const CALL_BUDGET: Duration = Duration::from_micros(50);
 
 /// An execution in progress.
@@ -28,16 +28,16 @@ pub(crate) struct RunningExecution {
     ended: Option<ExecutionEnd>,
 }
 
-/// The state of an execution after a wait.
+/// The state of an execution after waiting for it.
 pub(crate) enum WaitResult {
     /// The execution ended after this time.
     Ended(Duration),
     InProgress(RunningExecution),
-    /// The worker is lost; the requests that it held fail when it is given up.
+    /// The worker is lost. The requests that it holds fail when it is given up.
     Lost(WorkerLoss),
 }
 
-/// A batch that has been handed to the worker.
+/// A batch that has been passed to the worker.
 struct Batch {
     requests: Vec<BatchRequest>,
     batch_size: u64,
@@ -46,14 +46,14 @@ struct Batch {
 }
 
 impl Batch {
-    /// Requests that a sender has already answered count as failed, too.
+    /// Counts the requests as failed, including those that a sender has already answered.
     fn lose(self, lost: WorkerLoss) -> WaitResult {
         self.requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
         WaitResult::Lost(lost)
     }
 }
 
-/// A request of a batch. Its reply channel is among those that the worker holds.
+/// A request in a batch. The worker holds its reply channel.
 struct BatchRequest {
     key: u64,
     pending: PendingRequest,
@@ -71,11 +71,11 @@ impl BatchRequest {
 struct ExecutionEnd {
     batch_result: BatchResult,
     released: Vec<u64>,
-    /// The number of frames that the worker had sent on the other socket before this message.
+    /// The number of frames that the worker sent on the second socket before this message.
     sent: u64,
 }
 
-/// The worker's message about a request of a batch.
+/// The worker's message about one request in a batch.
 struct RequestResult {
     is_rescheduled: bool,
     result: Option<ResponseResult>,
@@ -86,7 +86,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The batch, if the worker did not receive it.
+    /// The batch, if the worker didn't receive it.
     pub(crate) fn begin(
         self: &Arc<Self>,
         requests: Vec<PendingRequest>,
@@ -116,8 +116,8 @@ impl Worker {
         Ok(WaitResult::InProgress(RunningExecution { batch, reader, ended: None }))
     }
 
-    /// Waits for the end of an execution, and replies to the requests that the worker has answered
-    /// by then. With a deadline, waits only for the worker, and no longer than that.
+    /// Waits for the end of an execution, and replies to the requests that the worker has answered.
+    /// With a deadline, waits only for the worker, and only until the deadline.
     pub(crate) fn wait(
         self: &Arc<Self>,
         mut running: RunningExecution,
@@ -223,8 +223,8 @@ impl Worker {
         restored.collect()
     }
 
-    /// Waits for the end of an execution; `None` if the deadline passes or the model calls another
-    /// model first.
+    /// Waits for the end of an execution; `None` if the deadline passes or if the model calls
+    /// another model first.
     fn read_result(
         self: &Arc<Self>,
         reader: &mut FrameSplitter,
@@ -238,7 +238,7 @@ impl Worker {
                         return Ok(Some(ExecutionEnd { batch_result, released, sent }));
                     }
                     ExecutionFrame::Call(call) if until.is_none() => {
-                        // This thread has nothing else to do until the reply.
+                        // This thread has nothing else to do until the reply arrives.
                         InlineBudget::lend(CALL_BUDGET, || {
                             self.begin_call(call, CallSocket::Executions)
                         });
@@ -267,17 +267,17 @@ impl Worker {
         }
     }
 
-    /// Replies to the requests of a batch and releases them.
+    /// Replies to a batch's requests and releases them.
     fn finish(&self, batch: Batch, ended: ExecutionEnd) -> Result<(), MalformedFrame> {
         let ExecutionEnd { batch_result, released, sent } = ended;
         let Batch { requests, batch_size, start, compute_start } = batch;
         let compute_end = Instant::now();
-        // Frames that the model's senders sent earlier are served first.
+        // Frames that the model's senders sent earlier are handled first.
         self.progress.wait_for(sent);
         let answers = self.answers(&requests, batch_result).inspect_err(|_| {
             requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
         })?;
-        // Released after the answers, because outputs may lie in the released blocks.
+        // Released after the responses are read, because outputs may be in the released blocks.
         let are_known = released.iter().all(|offset| self.arenas.inputs.release(*offset));
         let times = ExecutionTimes { start, compute_start, compute_end, end: Instant::now() };
         if let Some(host) = &self.model.host {
@@ -292,7 +292,7 @@ impl Worker {
         if are_known { Ok(()) } else { Err(MalformedFrame("a block that is not in use")) }
     }
 
-    /// The answers to the requests of a batch, in batch order.
+    /// The results for a batch's requests, in batch order.
     fn answers(
         &self,
         requests: &[BatchRequest],

@@ -10,7 +10,7 @@ use crate::held::SentResponse;
 use crate::wire::{Frame, FrameSplitter, MalformedFrame, SecondSocketFrame, WireResponse, to_b};
 
 impl Worker {
-    /// Reads the available messages and serves them.
+    /// Reads and handles the available messages.
     pub(crate) fn read_messages(
         self: &Arc<Self>,
         reader: &mut FrameSplitter,
@@ -55,7 +55,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Passes on a response from a sender in the model.
+    /// Delivers a response from a sender in the model.
     fn pass_on(self: &Arc<Self>, key: u64, is_final: bool, response: WireResponse) {
         let Some(id) = self.held.id_of(key) else { return };
         let blocks: Vec<u64> = response.output_blocks().collect();
@@ -69,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// Pauses the sender of a request until its client has read more.
+    /// Pauses a request's sender until the client has read more.
     fn pause(self: &Arc<Self>, key: u64, flow: Backpressure) {
         if !self.held.begin_pause(key) {
             return;
@@ -91,7 +91,8 @@ impl Worker {
         self.link.send_b(&frame.finish());
     }
 
-    /// Starts a thread for a load or unload, which may take long and wait for this very model.
+    /// Starts a thread for a load or unload, which may take a long time and may wait for this
+    /// model.
     fn begin_control(self: &Arc<Self>, id: u64, document: String) {
         let worker = self.clone();
         let thread = std::thread::Builder::new().name(String::from("python-control"));

@@ -27,15 +27,15 @@ pub(crate) use execution::{RunningExecution, WaitResult};
 use readiness::ReadinessCheck;
 pub(crate) use start::{StartedWorker, WorkerLaunch};
 
-/// The time that an execution waits for frames that the worker sent before the end. Workers in the
-/// fuzz target have sent everything already.
+/// The time that an execution waits for frames that the worker sent before its end. In the fuzz
+/// target, workers have already sent everything.
 const PROGRESS_PATIENCE: Duration =
     if cfg!(feature = "fuzzing") { Duration::ZERO } else { Duration::from_secs(1) };
 
-/// The context that all workers of a model version share.
+/// The context that all of a model version's workers share.
 pub(crate) struct ModelContext {
     pub(crate) label: ModelLabel,
-    /// True if a request may get any number of responses.
+    /// True if a request may receive any number of responses.
     pub(crate) is_decoupled: bool,
     /// `None` while the configuration is being completed.
     pub(crate) host: Option<Arc<dyn Host>>,
@@ -50,29 +50,29 @@ pub(crate) struct Worker {
     pub(crate) link: WorkerSockets,
     arenas: Arenas,
     held: HeldRequests,
-    /// The calls to other models that have not been answered yet.
+    /// Calls to other models that are still unanswered.
     calls: Lock<HashMap<u64, CancelToken>>,
     metrics: Lock<Metrics>,
     model: Arc<ModelContext>,
-    /// The number of the instance's GPU, if it is on one.
+    /// The instance's GPU number, if the instance is on a GPU.
     gpu: Option<u32>,
     /// The reader of the socket for executions; `None` during an execution.
     executions: Lock<Option<FrameSplitter>>,
-    /// The progress of serving the second socket's frames.
+    /// The progress in handling the second socket's frames.
     progress: FrameProgress,
     /// The time that an execution may take.
     execute_timeout: Option<Duration>,
-    /// True if the model has a readiness check of its own.
+    /// True if the model has its own readiness check.
     has_check: AtomicBool,
     readiness: ReadinessCheck,
 }
 
-/// The number of frames on the second socket that have been served, and the thread that waits for
-/// it.
+/// The number of frames from the second socket that have been handled, and the thread that waits
+/// for this number.
 #[derive(Default)]
 struct FrameProgress {
     served: AtomicU64,
-    /// True if a thread waits; it holds the lock meanwhile.
+    /// True while a thread waits. It holds the lock in the meantime.
     is_awaited: Lock<bool>,
     changed: Condvar,
 }
@@ -80,19 +80,20 @@ struct FrameProgress {
 impl FrameProgress {
     fn served_one(&self) {
         self.served.fetch_add(1, Ordering::SeqCst);
-        // Most of the time no thread waits, and even waking none costs a system call.
+        // Usually no thread waits, and even a notification that wakes no thread costs a system
+        // call.
         if *self.is_awaited.lock("see whether a frame is awaited") {
             self.changed.notify_all();
         }
     }
 
-    /// Returns true if this many frames have been served.
+    /// Returns true if this many frames have been handled.
     fn has_reached(&self, count: u64) -> bool {
         self.served.load(Ordering::SeqCst) >= count
     }
 
-    /// Waits until this many frames have been served, which takes only moments unless the worker is
-    /// gone.
+    /// Waits until this many frames have been handled, which takes only moments unless the worker
+    /// is gone.
     fn wait_for(&self, count: u64) {
         if self.has_reached(count) {
             return;
@@ -110,7 +111,7 @@ impl FrameProgress {
 /// The reason why a worker has to be given up.
 #[derive(Debug)]
 pub(crate) enum WorkerLoss {
-    /// The worker's socket ended.
+    /// The worker's socket was closed.
     Ended,
     /// The worker sent a frame that no worker sends.
     Malformed(MalformedFrame),
@@ -119,7 +120,7 @@ pub(crate) enum WorkerLoss {
 }
 
 impl Worker {
-    /// Creates the server's side of a worker behind these sockets.
+    /// Creates the server's side of a worker with these sockets.
     pub(crate) fn new(
         link: WorkerSockets,
         arenas: Arenas,
@@ -143,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// Fails all requests and calls that the worker holds, and closes it for new ones.
+    /// Fails all requests and calls that the worker holds, and stops it from accepting new ones.
     pub(crate) fn give_up(&self, reason: &Status) {
         for one in self.held.close_and_take(reason) {
             one.fail(reason.clone());
@@ -162,7 +163,7 @@ impl Worker {
         self.held.wait_until_answered();
     }
 
-    /// The time that an execution may take, for messages.
+    /// The time limit for an execution, for messages.
     pub(crate) fn patience(&self) -> Duration {
         self.execute_timeout.unwrap_or_default()
     }
@@ -172,7 +173,7 @@ impl Worker {
         self.arenas.inputs.trim();
     }
 
-    /// Converts an output to the form that the server passes on.
+    /// Converts an output to the server's form.
     fn output(&self, mut tensor: WireTensor) -> Result<OutputTensor, Status> {
         let data = self.arenas.read(&mut tensor)?;
         let known = self.model.outputs.iter().find(|name| ***name == *tensor.name);
@@ -180,7 +181,7 @@ impl Worker {
         Ok(OutputTensor { name, datatype: tensor.datatype, shape: tensor.shape, data })
     }
 
-    /// Converts a response to the form that the server passes on; `None` if the worker sent none.
+    /// Converts a response to the server's form; `None` if the worker sent none.
     fn response(
         &self,
         id: &str,
@@ -206,14 +207,14 @@ impl Worker {
     }
 }
 
-/// The error for an operation that a lost worker can't perform: Triton's text, followed by the
-/// worker's fate.
+/// The error for an operation that a lost worker can't perform. It consists of Triton's text and
+/// the reason for the loss.
 pub(crate) fn unhealthy(instance: &str, what: &str) -> Status {
     Status::internal(format!("Stub process '{instance}' is not healthy. The worker {what}."))
 }
 
 impl WorkerLoss {
-    /// The loss, in words that follow "the worker".
+    /// The reason for the loss, in words that follow "the worker".
     pub(crate) fn describe(&self, patience: Duration) -> String {
         match self {
             Self::Ended => String::from("ended"),

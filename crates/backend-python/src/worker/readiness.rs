@@ -1,7 +1,6 @@
-//! Readiness checks of a model, which run alongside executions.
+//! A model's readiness checks, which run alongside executions.
 //!
-//! A thread that asks while another question is open waits for that question's answer, as in
-//! Triton.
+//! If a check is already open, a thread that asks waits for the answer to that check, as in Triton.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 /// A model's answer, or the error of its check.
 pub(crate) type Readiness = Result<bool, Status>;
 
-/// The readiness questions to one worker.
+/// The readiness checks sent to one worker.
 #[derive(Debug, Default)]
 pub(super) struct ReadinessCheck {
     state: Lock<CheckState>,
@@ -27,23 +26,23 @@ pub(super) struct ReadinessCheck {
 
 #[derive(Debug, Default)]
 struct CheckState {
-    /// The number of questions asked so far.
+    /// The number of checks so far.
     asked: u64,
-    /// True if the last question is still open.
+    /// True if the last check is still open.
     is_open: bool,
-    /// The answer to the most recently answered question.
+    /// The answer to the last completed check.
     answer: Option<Readiness>,
     is_gone: bool,
 }
 
-/// The thread that asks the worker: this one, or an earlier one.
+/// The thread that asks the worker: this thread or an earlier one.
 enum ReadinessAsker {
     This(u64),
     Another,
 }
 
 impl ReadinessCheck {
-    /// Begins a question, unless one is already open.
+    /// Begins a check, unless one is already open.
     fn begin(&self) -> ReadinessAsker {
         let mut state = self.state.lock("ask for readiness");
         if state.is_open {
@@ -54,11 +53,11 @@ impl ReadinessCheck {
         ReadinessAsker::This(state.asked)
     }
 
-    /// The answer to the open question; `None` if the worker is gone.
+    /// The answer to the open check; `None` if the worker is gone.
     ///
     /// # Errors
     ///
-    /// If the time is over.
+    /// Fails if the time limit expires.
     fn wait(&self, patience: Duration) -> Result<Option<Readiness>, TimedOut> {
         let deadline = Instant::now().checked_add(patience);
         let mut state = self.state.lock("wait for readiness");
@@ -96,7 +95,7 @@ impl ReadinessCheck {
     }
 }
 
-/// The failure to answer a question in time.
+/// The error for a check that is not answered in time.
 struct TimedOut;
 
 impl Worker {
@@ -104,7 +103,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The error of the model's check; `Unavailable` if it takes too long.
+    /// The error from the model's check, or `Unavailable` if the check takes too long.
     pub(crate) fn is_ready(&self) -> Readiness {
         self.is_ready_within(CHECK_PATIENCE)
     }
@@ -146,7 +145,7 @@ impl Worker {
         self.readiness.answer(number, answer)
     }
 
-    /// Ends the open question, because no answer will come.
+    /// Ends the open check, because no answer will arrive.
     pub(super) fn end_readiness(&self) {
         self.readiness.close();
     }

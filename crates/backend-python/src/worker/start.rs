@@ -1,4 +1,4 @@
-//! Startup of a worker: its process, its sockets, and the questions that it answers before it
+//! Worker startup: the process, the sockets, and the questions that a worker answers before it
 //! serves.
 
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use crate::template::{Environment, TemplateImports};
 use crate::tensors::Arenas;
 use crate::wire::{ExecutionFrame, Frame, FrameSplitter, MalformedFrame};
 
-/// The interval at which a waiting start checks the clock.
+/// The interval at which a waiting start checks the time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Characters that a worker's name must not contain.
@@ -30,21 +30,21 @@ const SHELL_CHARACTERS: [char; 21] = [
 /// The parameters for starting a worker.
 pub(crate) struct WorkerLaunch<'a> {
     pub(crate) interpreter: &'a Interpreter,
-    /// The instance's name, which appears in the list of processes.
+    /// The instance's name, which appears in the process list.
     pub(crate) instance: &'a str,
     /// The maximum time until the worker sends its first message.
     pub(crate) patience: Duration,
-    /// Variables of the worker's environment, in addition to the server's.
+    /// The worker's environment variables, in addition to the server's.
     pub(crate) variables: Vec<(&'static str, OsString)>,
     /// The maximum time for an execution.
     pub(crate) execute_timeout: Option<Duration>,
-    /// The limits of the worker: calls that it may not make, and amounts that it may use.
+    /// The restrictions on the worker: forbidden system calls and resource limits.
     pub(crate) confined: Option<&'a VersionConfinement>,
     pub(crate) model: Arc<ModelContext>,
-    /// The number of the instance's GPU, if it is on one.
+    /// The instance's GPU number, if the instance is on a GPU.
     pub(crate) gpu: Option<u32>,
-    /// The environment whose template may fork the worker, and the imports of the fork; `None` if
-    /// the worker starts on its own.
+    /// The environment whose template may fork the worker, and the template's imports; `None` if
+    /// the worker is started without a template.
     pub(crate) templates: Option<(&'a Environment, TemplateImports)>,
     /// Returns true if the worker is no longer needed.
     pub(crate) is_cancelled: &'a dyn Fn() -> bool,
@@ -54,7 +54,7 @@ pub(crate) struct WorkerLaunch<'a> {
 pub(crate) struct StartedWorker {
     pub(crate) worker: Arc<Worker>,
     pub(crate) process: Process,
-    /// The reader of the second socket, until the supervisor takes it over.
+    /// The reader of the second socket, until the supervisor takes over.
     pub(crate) others: FrameSplitter,
     executions: FrameSplitter,
     instance: String,
@@ -65,8 +65,8 @@ impl StartedWorker {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a name that the command line of Triton's worker could not hold,
-    /// `Internal` with what prevented the start.
+    /// `InvalidArgument` for a name that can't appear on the command line of Triton's worker, or
+    /// `Internal` with the reason why the start failed.
     pub(crate) fn launch(launch: &WorkerLaunch<'_>) -> Result<Self, Status> {
         check_name(launch.instance)?;
         if let Some((environment, imports)) = launch.templates
@@ -89,7 +89,8 @@ impl StartedWorker {
         Ok(started)
     }
 
-    /// Like [`Self::launch`], with a process that a template forks; `None` if no template can.
+    /// Like [`Self::launch`], but forks the process from a template; `None` if no template is able
+    /// to.
     fn fork(
         launch: &WorkerLaunch<'_>,
         environment: &Environment,
@@ -133,7 +134,7 @@ impl StartedWorker {
     ///
     /// # Errors
     ///
-    /// The model's error; `Internal` if the worker is lost meanwhile.
+    /// The model's error, or `Internal` if the worker is lost in the meantime.
     pub(crate) fn ask(
         &mut self,
         kind: u8,
@@ -144,13 +145,13 @@ impl StartedWorker {
         self.answer(None, is_cancelled)
     }
 
-    /// Puts the worker into service. `has_check`: its model has a readiness check.
+    /// Puts the worker into service. `has_check` is true if its model has its own readiness check.
     pub(crate) fn begin_serving(&self, has_check: bool) {
         self.worker.has_check.store(has_check, Ordering::Relaxed);
         self.worker.link.a.limit_reads(self.worker.execute_timeout);
     }
 
-    /// Waits for an answer while serving the worker's requests.
+    /// Waits for an answer while handling the worker's requests.
     fn answer(
         &mut self,
         patience: Option<Duration>,
@@ -174,7 +175,7 @@ impl StartedWorker {
     }
 
     fn lost(&mut self, lost: &WorkerLoss, patience: Duration) -> Status {
-        // The exit status of a process that ended on its own explains the loss.
+        // If the process ended on its own, its exit status explains the loss.
         let grace = if matches!(lost, WorkerLoss::Ended) { CHECK_INTERVAL } else { Duration::ZERO };
         let how = self.process.stop(grace);
         let what = match lost {
@@ -184,13 +185,13 @@ impl StartedWorker {
         super::unhealthy(&self.instance, &what)
     }
 
-    /// Waits briefly for messages and serves them.
+    /// Waits briefly for messages and handles them.
     fn look(&mut self) -> Result<Option<Result<String, Status>>, WorkerLoss> {
         let worker = &self.worker;
         let events = worker.link.wait_for_both(self.process.handle.as_ref(), CHECK_INTERVAL);
         if events.b {
             match worker.read_messages(&mut self.others) {
-                // The end shows on the other socket, too.
+                // The other socket's reader notices the end, too.
                 Ok(()) | Err(WorkerLoss::Ended) => {}
                 Err(lost) => return Err(lost),
             }
@@ -216,8 +217,8 @@ impl StartedWorker {
     }
 }
 
-/// Checks the name of a model or an instance. Triton refuses these characters, which mean
-/// something to the shell that starts its workers.
+/// Checks the name of a model or an instance. Triton refuses these characters because they have a
+/// special meaning to the shell that starts its workers.
 fn check_name(name: &str) -> Result<(), Status> {
     if name.contains(SHELL_CHARACTERS) {
         return Err(Status::invalid_argument("Invalid stub name: contains invalid characters"));
@@ -225,7 +226,7 @@ fn check_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// The sockets and the memory that connect a worker with the server.
+/// The sockets and memory that connect a worker to the server.
 fn sockets_and_memory(
     launch: &WorkerLaunch<'_>,
 ) -> Result<(WorkerSockets, WorkerEnds, Arenas), Status> {
