@@ -1,20 +1,19 @@
-//! Memory into which the inputs of a batch are gathered.
+//! Memory in which a batch's inputs are gathered.
 
-/// The size of the widest vector registers and of the cache lines of the machines that the
-/// library is built for.
+/// The size of the widest vector registers and of the cache lines on supported machines.
 const BLOCK_BYTES: usize = 64;
 
 /// Aligned memory that is reused from batch to batch. It grows to the size of the largest batch so
-/// far, which is bounded by the model's largest possible batch, and does not shrink.
+/// far, which the model's maximum batch size bounds, and never shrinks.
 #[derive(Default)]
 pub(crate) struct Arena {
-    /// Longer than the largest batch by a block, so that a block begins in it at the widest
-    /// alignment.
+    /// One block longer than the largest batch, so that a block with the widest alignment fits in
+    /// it.
     memory: Vec<u8>,
 }
 
 impl Arena {
-    /// The first `byte_size` bytes, with any contents from earlier batches.
+    /// The first `byte_size` bytes. They may contain data from earlier batches.
     pub(crate) fn bytes(&mut self, byte_size: usize) -> &mut [u8] {
         let needed = byte_size.saturating_add(BLOCK_BYTES);
         if self.memory.len() < needed {

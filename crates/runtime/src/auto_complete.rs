@@ -6,24 +6,24 @@ use galatea_tensor::DataType;
 
 use crate::interface::{Batching, ElementKind, Interface, TensorInfo};
 
-/// Returns true if the configuration needs no completion, so the model need not be opened.
+/// Returns true if the configuration is complete, so that the model need not be opened.
 #[must_use]
 pub fn is_complete(draft: &ConfigDraft) -> bool {
     inputs_are_given(draft) && !draft.message().output.is_empty()
 }
 
-/// Returns true if the configuration lists the inputs. Batch inputs describe certain inputs, which
-/// the model can't supply.
+/// Returns true if the configuration lists the inputs. Batch inputs refer to specific inputs, which
+/// can't be derived from the model.
 fn inputs_are_given(draft: &ConfigDraft) -> bool {
     !draft.message().input.is_empty() || !draft.message().batch_input.is_empty()
 }
 
-/// Adds what the draft omits, from the model's tensors in their order. Clients see this order.
+/// Adds missing settings, with the model's tensors in the model's order. Clients see this order.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the draft asks for batches and the model takes none, or the refusal of a
-/// tensor that requests can't have.
+/// `InvalidArgument` if the draft requests batching but the model doesn't support it, or the
+/// refusal of a tensor that requests can't contain.
 pub fn complete(
     draft: &mut ConfigDraft,
     interface: &Interface,

@@ -1,27 +1,27 @@
 //! Batch inputs: tensors that the server computes from a batch (`batch_input`).
 //!
-//! Each tensor describes the shapes that one input has in the requests of the batch, including the
-//! batch dimension. This is arithmetic on shapes, without the library; the names are those of
-//! Triton's user guide on ragged batching.
+//! Each tensor describes the shapes of one input in the batch's requests, including the batch
+//! dimension. The computation only needs the shapes and doesn't involve the library. The names are
+//! those in Triton's user guide on ragged batching.
 
 use galatea_config::BatchInputKind;
 use galatea_tensor::{DataType, Shape};
 use smallvec::SmallVec;
 
-/// The size of one element in bytes, for both INT32 and FP32.
+/// The size of an INT32 or FP32 element in bytes.
 const ELEMENT_SIZE: usize = 4;
 
-/// Encodes a number as an element; `None` if the type can't hold it.
+/// Encodes a number as an element; `None` if the type can't represent the number.
 type Encoder = fn(u64) -> Option<[u8; ELEMENT_SIZE]>;
 
-/// The reason why a batch has no such tensor.
+/// The reason why the tensor can't be computed for a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BatchInputError {
     /// A shape has no batch dimension.
     NoBatchDimension,
     /// The shapes have different numbers of dimensions.
     DifferentRanks,
-    /// The type can't hold a number.
+    /// The type can't represent a number.
     TooLarge,
     /// The type is neither INT32 nor FP32.
     Datatype(DataType),
@@ -43,7 +43,7 @@ impl std::fmt::Display for BatchInputError {
     }
 }
 
-/// The shape of the tensor that describes a batch of requests with `shapes`.
+/// The shape of the tensor that describes a batch of requests with the shapes `shapes`.
 pub(crate) fn tensor_shape(
     kind: BatchInputKind,
     shapes: &[&Shape],
@@ -77,7 +77,7 @@ pub(crate) fn tensor_shape(
     Shape::new(&dims).map_err(|_| BatchInputError::TooLarge)
 }
 
-/// Writes the tensor's elements; `memory` has the size that [`tensor_shape`] gives.
+/// Writes the tensor's elements. `memory` must have the size that [`tensor_shape`] determines.
 pub(crate) fn write_elements(
     kind: BatchInputKind,
     datatype: DataType,
@@ -95,7 +95,7 @@ pub(crate) fn write_elements(
             elements.push(0)?;
             push_accumulated(&mut elements, shapes)?;
         }
-        // Only the shape matters, but the model must not see bytes of an earlier batch.
+        // Only the shape matters, but the model must not see bytes from an earlier batch.
         Kind::MaxElementCountAsShape => std::mem::take(&mut elements.rest).fill(0),
         Kind::ItemShape | Kind::ItemShapeFlatten => push_items(&mut elements, shapes)?,
     }
@@ -118,7 +118,7 @@ fn push_accumulated(
 fn push_items(elements: &mut ElementWriter<'_>, shapes: &[&Shape]) -> Result<(), BatchInputError> {
     for shape in shapes {
         let (rows, item) = rows_and_item(shape)?;
-        // Without further dimensions there is nothing to push, however large the batch is.
+        // Without other dimensions there is nothing to push, however large the batch is.
         let rows = if item.is_empty() { 0 } else { rows };
         for _ in 0..rows {
             for &dim in item {
@@ -144,7 +144,7 @@ fn rows(shapes: &[&Shape]) -> Result<u64, BatchInputError> {
     Ok(total)
 }
 
-/// The number of dimensions of every batch element.
+/// The number of dimensions of each batch element.
 fn item_rank(shapes: &[&Shape]) -> Result<u64, BatchInputError> {
     let Some(first) = shapes.first() else { return Ok(0) };
     if shapes.iter().any(|shape| shape.rank() != first.rank()) {
@@ -189,7 +189,7 @@ fn int32(value: u64) -> Option<[u8; ELEMENT_SIZE]> {
 
 /// The nearest single-precision number.
 fn fp32(value: u64) -> Option<[u8; ELEMENT_SIZE]> {
-    // Each half is exact, so that only the sum is rounded.
+    // Both halves are exact, so only the sum is rounded.
     let high = u16::try_from(value >> 16).ok()?;
     let low = u16::try_from(value & 0xffff).ok()?;
     Some((f32::from(high) * 65_536.0 + f32::from(low)).to_ne_bytes())
@@ -211,7 +211,7 @@ mod tests {
         let shapes = shapes(dims);
         let shapes: Vec<&Shape> = shapes.iter().collect();
         let shape = tensor_shape(kind, &shapes)?;
-        // All earlier contents must be overwritten.
+        // All previous contents must be overwritten.
         let mut memory = vec![0xaa; 4 * usize::try_from(shape.element_count()).unwrap()];
         write_elements(kind, datatype, &shapes, &mut memory)?;
         Ok((shape.dims().to_vec(), memory))

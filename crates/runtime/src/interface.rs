@@ -1,4 +1,4 @@
-//! A model's inputs and outputs as its library describes them.
+//! A model's inputs and outputs, as its library describes them.
 
 use galatea_infer::Status;
 use galatea_tensor::DataType;
@@ -6,12 +6,12 @@ use galatea_tensor::DataType;
 /// The inputs and outputs of a loaded model.
 #[derive(Clone, Debug, Default)]
 pub struct Interface {
-    /// The required inputs, then those that have a default and may be left out. A session knows
-    /// each input by its index here.
+    /// The required inputs, followed by the inputs with defaults, which may be omitted. A session
+    /// identifies each input by its index in this list.
     pub inputs: Vec<TensorInfo>,
     /// The number of required inputs.
     pub required_inputs: usize,
-    /// The outputs. A session knows each output by its index here.
+    /// The outputs. A session identifies each output by its index in this list.
     pub outputs: Vec<TensorInfo>,
 }
 
@@ -29,33 +29,33 @@ pub struct TensorInfo {
 /// The type of the elements of a model's input or output.
 #[derive(Clone, Debug)]
 pub enum ElementKind {
-    /// A type that requests can have.
+    /// A type that requests support.
     Known(DataType),
-    /// Another type, in words for an error, such as "ONNX element type 17, which has no
+    /// Another type, described for an error message, such as "ONNX element type 17, which has no
     /// counterpart".
     Unknown(String),
-    /// Not a tensor at all. The status refuses it in the words of the library.
+    /// Not a tensor. The status refuses it in the library's words.
     NotATensor(Status),
 }
 
-/// The possibility of executing several requests together.
+/// The ability to execute several requests together.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Batching {
-    /// The model takes batches.
+    /// The model supports batching.
     Possible,
-    /// The model takes single requests.
+    /// The model executes single requests only.
     Impossible,
 }
 
 impl Interface {
-    /// The inputs without a default.
+    /// The inputs without defaults.
     pub fn required(&self) -> &[TensorInfo] {
         self.inputs.get(..self.required_inputs).unwrap_or_default()
     }
 
     /// The interface with its required inputs and its outputs in reverse order, for completing a
-    /// configuration: Triton's order is often that of a hash map, which for a few tensors is the
-    /// reverse of their insertion order.
+    /// configuration. Triton's order is often that of a hash map, which reverses the insertion
+    /// order of a few tensors.
     #[must_use]
     pub fn reversed(mut self) -> Self {
         if let Some(required) = self.inputs.get_mut(..self.required_inputs) {
@@ -65,7 +65,7 @@ impl Interface {
         self
     }
 
-    /// A model can execute batches if the first dimension of every tensor is variable.
+    /// Returns [`Batching::Possible`] if the first dimension of every tensor is variable.
     #[must_use]
     pub fn batching_by_first_dimension(&self) -> Batching {
         let mut tensors = self.required().iter().chain(&self.outputs);
@@ -78,7 +78,7 @@ impl Interface {
 }
 
 impl ElementKind {
-    /// The type, if requests can have it.
+    /// The type, if requests support it.
     #[must_use]
     pub const fn datatype(&self) -> Option<DataType> {
         match self {
@@ -87,11 +87,11 @@ impl ElementKind {
         }
     }
 
-    /// The type's name in a model configuration, or words in its place.
+    /// The type's name in a model configuration, or a description of the type.
     ///
     /// # Errors
     ///
-    /// The library's refusal of what is not a tensor.
+    /// The library's refusal of a value that is not a tensor.
     pub fn config_name(&self) -> Result<&str, Status> {
         match self {
             Self::Known(datatype) => Ok(datatype.config_name()),

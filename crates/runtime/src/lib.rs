@@ -1,55 +1,55 @@
 //! The part of a backend that every in-process runtime shares.
 //!
 //! A runtime is a framework's shared library that executes models in the server's process, such as
-//! ONNX Runtime. A backend for one brings what only it can know:
+//! ONNX Runtime. The backend for a runtime provides only the library-specific parts:
 //!
-//! - *library*: the table of functions, opened at run time;
-//! - *session*: a loaded model, its tensors' names and types, and a run of it ([`SessionSource`],
-//!   [`Session`], [`Outputs`]);
-//! - *parameters*: what its configuration may set.
+//! - *library*: the function table, which is loaded at run time;
+//! - *session*: a loaded model, its tensors' names and types, and the means to run it
+//!   ([`SessionSource`], [`Session`], [`Outputs`]);
+//! - *parameters*: the settings that its configuration supports.
 //!
-//! Everything else is here, once:
+//! This crate implements everything else:
 //!
 //! - `signature` compares a configuration with its model's [`Interface`] and assigns the tensors to
 //!   each other: inputs, controls and states of sequences, batch inputs and outputs, ragged inputs.
 //! - `instance` joins the requests of a batch into tensors, runs the session, and splits the
-//!   outputs. The only request of a batch is not copied if its bytes are aligned for their type.
-//!   Outputs of a fixed-size type are slices of the tensors that the library made.
-//! - [`RuntimeModel`] loads a model once for all its instances on the CPU, and once for each
-//!   instance on a GPU.
+//!   outputs. If a batch has only one request, its inputs are not copied if they are aligned for
+//!   their type. Outputs of a fixed-size type are slices of the tensors that the library created.
+//! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
+//!   instance.
 //! - [`LibraryName`] finds the library by flag, environment variable and Python package;
 //!   [`auto_complete`] completes a configuration, [`ModelPaths`] finds a model's files,
 //!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
 //!   sessions.
 //!
-//! A session is a type parameter, so a batch passes through no virtual call, and the compiler sees
-//! a library's backend as if this crate were a part of it.
+//! The session is a type parameter, so executing a batch involves no virtual calls, and the
+//! compiler optimizes a backend as if this crate were part of it.
 //!
 //! # States
 //!
 //! A state is not copied if the next run can read it where the previous run wrote it. This is the
-//! case for a sequence alone in its batch, and for a batch whose rows were rows of one earlier
-//! batch in the same order, as with the direct strategy and sequences that continue together. Other
-//! batches are gathered like any input. States of strings are always converted, because libraries
-//! have their own layouts for them. The memory of paused sequences is bounded; see
-//! `instance::state_memory`.
+//! case for a sequence that is alone in its batch, and for a batch whose rows were rows of a single
+//! earlier batch in the same order, as with the direct strategy and sequences that continue
+//! together. The states of other batches are gathered like any input. String states are always
+//! converted, because libraries have their own layouts for strings. The memory of paused sequences
+//! is bounded; see `instance::state_memory`.
 //!
-//! A failed run leaves all states as they were, and so does a run whose outputs can't be split. The
-//! purpose of `use_same_buffer_for_input_output` is served: a sequence keeps one buffer per state,
-//! because a new state replaces the old one, whose memory is freed with the request. Both exist
-//! during the run, as in Triton, because a library never writes to a run's inputs.
+//! A failed run, or a run whose outputs can't be split, leaves all states unchanged. The purpose of
+//! `use_same_buffer_for_input_output` is fulfilled: a sequence keeps one buffer per state, because
+//! a new state replaces the old one, whose memory is freed with the request. As in Triton, both
+//! exist during the run, because a library never writes to a run's inputs.
 //!
 //! # GPUs
 //!
-//! A session on a GPU has a stream ([`Session::stream`]). Its inputs are gathered in the GPU's
-//! memory by copies on that stream (`instance::staging`), on which the session executes too, so
-//! that only the session waits for a copy. Inputs that are already there are used in place. Outputs
-//! are bound to the host's memory, and states to the GPU's, where the next request finds them. A
-//! library's own descriptions of such memory stay in its backend.
+//! A session on a GPU has a stream ([`Session::stream`]). Its inputs are gathered in GPU memory by
+//! copies on that stream (`instance::staging`). The session executes on the same stream, so only
+//! the session waits for a copy. Inputs that are already in GPU memory are used in place. Outputs
+//! are bound to host memory, and states to GPU memory, where the next request finds them. The
+//! library-specific descriptions of such memory stay in the backend.
 //!
 //! # What it is not
 //!
-//! The crate knows no framework, calls no library, forms no batches, holds no queue and starts no
+//! The crate doesn't depend on a framework, call a library, form batches, keep a queue or start
 //! threads.
 
 #![forbid(unsafe_code)]

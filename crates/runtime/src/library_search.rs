@@ -1,15 +1,15 @@
 //! Finds the shared library of a runtime.
 //!
-//! No such library is a part of this program. A Python package contains it, so that package is
-//! searched for, without running Python.
+//! The program doesn't include such a library. Libraries come in Python packages, so this module
+//! searches for the package, without running Python.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The folders into which a Debian or Ubuntu package, or an administrator, would put a library.
+/// The folders in which a Debian or Ubuntu package, or an administrator, would install a library.
 const SYSTEM_FOLDERS: [&str; 2] = ["/usr/local/lib", "/usr/lib"];
 
-/// A runtime's library, in the words that are needed to find it.
+/// A runtime's library, and the names that are needed to find it.
 #[derive(Copy, Clone, Debug)]
 pub struct LibraryName {
     /// The framework's name, such as `ONNX Runtime`.
@@ -20,39 +20,39 @@ pub struct LibraryName {
     pub package: &'static str,
     /// The library's folder below a folder of Python packages.
     pub folder: &'static str,
-    /// The flag that names the library's path.
+    /// The flag that specifies the library's path.
     pub flag: &'static str,
-    /// The environment variable that names the library's path.
+    /// The environment variable that specifies the library's path.
     pub variable: &'static str,
 }
 
-/// The paths that the operator named.
+/// The paths that the operator specified.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct NamedPaths<'a> {
-    /// The path in the flag.
+    /// The path from the flag.
     pub flag: Option<&'a Path>,
-    /// The path in the environment variable.
+    /// The path from the environment variable.
     pub variable: Option<&'a Path>,
 }
 
-/// The places that may have Python packages.
+/// The places that may contain Python packages.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct SearchPlaces<'a> {
     /// The active virtual environment.
     pub virtual_environment: Option<&'a Path>,
-    /// The user's home.
+    /// The user's home directory.
     pub home: Option<&'a Path>,
-    /// The folders in which programs are searched for.
+    /// The folders in which the system searches for programs.
     pub program_folders: &'a [PathBuf],
 }
 
 impl LibraryName {
-    /// Finds the library: at the path in the flag, then at that in the variable, then in Python
-    /// packages, then in the system's folders.
+    /// Finds the library at the path from the flag, at the path from the environment variable, in
+    /// Python packages, or in the system's folders, in this order.
     ///
     /// # Errors
     ///
-    /// A message that says what to install, and lists the searched folders.
+    /// A message that suggests what to install and lists the searched folders.
     pub fn find(
         &self,
         named_paths: NamedPaths<'_>,
@@ -82,8 +82,8 @@ impl LibraryName {
         message
     }
 
-    /// The folders that may hold the library: first the active virtual environment's, then the
-    /// user's own packages, then those of each Python on the path, then the system's.
+    /// The folders that may contain the library, in this order: the active virtual environment's,
+    /// the user's own packages, those of each Python on the path, and the system's.
     fn folders(&self, places: SearchPlaces<'_>) -> Vec<PathBuf> {
         let SearchPlaces { virtual_environment, home, program_folders } = places;
         let mut prefixes: Vec<PathBuf> =
@@ -111,11 +111,11 @@ fn named(path: &Path, source: &str) -> Result<PathBuf, String> {
     Err(format!("{source} names '{}', which is no file", path.display()))
 }
 
-/// `/usr` for a folder `/usr/bin` that has a Python, and for pyenv's folder of
-/// shims every Python that it manages.
+/// The prefixes of the Pythons in a program folder: `/usr` for `/usr/bin`, or every Python that
+/// pyenv manages for pyenv's folder of shims.
 ///
-/// Links are not followed: the link in a virtual environment leads to the
-/// Python that it was made with, whose packages are others.
+/// Links are not followed: the link in a virtual environment leads to the Python that created it,
+/// which has different packages.
 fn python_prefixes(program_folder: &Path) -> Vec<PathBuf> {
     let has_python = ["python3", "python"].iter().any(|name| program_folder.join(name).is_file());
     let Some(prefix) = program_folder.parent().filter(|_| has_python) else { return Vec::new() };
@@ -126,8 +126,7 @@ fn python_prefixes(program_folder: &Path) -> Vec<PathBuf> {
     prefixes
 }
 
-/// The package's folder for each Python version that a prefix has, the newest
-/// first.
+/// The package's folder for each Python version under a prefix, newest version first.
 fn package_folders(prefix: &Path, folder: &str) -> Vec<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = Vec::new();
     for library_folder in [prefix.join("lib"), prefix.join("local/lib")] {
@@ -141,14 +140,13 @@ fn package_folders(prefix: &Path, folder: &str) -> Vec<PathBuf> {
             }
         }
     }
-    // Debian keeps the packages of every version in one folder.
+    // Debian uses one package folder for all Python versions.
     found.push((0, prefix.join("lib/python3/dist-packages").join(folder)));
     found.sort_by_key(|(minor, _)| std::cmp::Reverse(*minor));
     found.into_iter().map(|(_, folder)| folder).filter(|folder| folder.is_dir()).collect()
 }
 
-/// The library with the highest version in its name; one without a version
-/// counts as the lowest.
+/// The library with the highest version in its name. A library without a version ranks lowest.
 fn newest_library(folder: &Path, file: &str) -> Option<PathBuf> {
     let versions = entries(folder).into_iter().filter_map(|(name, path)| {
         let suffix = name.strip_prefix(file)?;
@@ -184,7 +182,7 @@ mod tests {
         variable: "GALATEA_ONNXRUNTIME_LIBRARY",
     };
 
-    /// A tree that vanishes with its value.
+    /// A directory tree that is removed when the value is dropped.
     struct Tree(PathBuf);
 
     impl Tree {

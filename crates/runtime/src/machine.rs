@@ -10,6 +10,6 @@ use galatea_gate::ledger::Account;
 pub struct Machine {
     /// The GPUs that models may use.
     pub devices: Devices,
-    /// The account for the memory of strings, which libraries hold as objects.
+    /// The account for string memory; libraries store strings as objects.
     pub account: Arc<Account>,
 }

@@ -1,4 +1,4 @@
-//! A loaded version of a model.
+//! A loaded model version.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::signature::ModelSignature;
 use crate::source::{Opened, Processor, SessionSource};
 
-/// A model that a library executes: loaded once for the CPU and once for each instance on a GPU.
+/// A model that a library executes. It is loaded once for the CPU and once for each GPU instance.
 pub struct RuntimeModel<S: SessionSource> {
     source: S,
     machine: Machine,
@@ -26,15 +26,15 @@ pub struct RuntimeModel<S: SessionSource> {
 
 /// The sessions opened so far.
 struct Sessions<S: SessionSource> {
-    /// The model that all instances on the CPU share. Each instance has its own memory for
-    /// gathering inputs.
+    /// The model that all CPU instances share. Each instance has its own memory for gathering
+    /// inputs.
     cpu: Option<CheckedSession<S::Shared>>,
-    /// The session that was opened to compare the model with its configuration, for the first
-    /// instance on its GPU.
+    /// The session that was opened to compare the model with its configuration. The first instance
+    /// on the session's GPU uses it.
     first_on_gpu: Option<(u32, CheckedSession<S::Session>)>,
 }
 
-/// A session whose model was compared with its configuration.
+/// A session whose model has been compared with its configuration.
 #[derive(Clone)]
 struct CheckedSession<S> {
     session: S,
@@ -71,7 +71,7 @@ impl<S: SessionSource> RuntimeModel<S> {
         Ok(model)
     }
 
-    /// The model of the instances on the CPU, loaded when the first one needs it.
+    /// The model for CPU instances. It is loaded when the first one needs it.
     fn shared_session(&self) -> Result<CheckedSession<S::Shared>, Status> {
         let mut sessions = self.sessions.lock("find or create a session");
         if let Some(loaded) = &sessions.cpu {
@@ -81,7 +81,7 @@ impl<S: SessionSource> RuntimeModel<S> {
         Ok(sessions.cpu.insert(checked).clone())
     }
 
-    /// A session for one instance on a GPU.
+    /// A session for one GPU instance.
     fn device_session(&self, gpu: u32) -> Result<CheckedSession<S::Session>, Status> {
         let mut sessions = self.sessions.lock("take the first session");
         let first = sessions.first_on_gpu.take_if(|(number, _)| *number == gpu);
@@ -127,8 +127,8 @@ impl<S: SessionSource> Model for RuntimeModel<S> {
         self.source.underlying()
     }
 
-    /// Instances on GPUs accept inputs in GPU memory. So do those on the CPU, if the model has
-    /// both.
+    /// GPU instances accept inputs in GPU memory. If the model has both kinds, CPU instances accept
+    /// them too.
     fn input_memory(&self) -> InputMemory {
         let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
         if self.spec.instance_groups.iter().any(on_gpu) {

@@ -1,4 +1,4 @@
-//! The model's file, which may differ on GPUs of certain compute capabilities.
+//! The model's files. GPUs with certain compute capabilities may use different ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub struct ModelPaths {
 }
 
 impl ModelPaths {
-    /// Finds the files of all processors that the model has instances on. Without a name in the
-    /// configuration, the file has the name `default_name`.
+    /// Finds the files for all processors that the model has instances on. If the configuration
+    /// doesn't specify a name, the file is called `default_name`.
     ///
     /// # Errors
     ///
-    /// As [`model_path`].
+    /// The same as for [`model_path`].
     pub fn new(
         spec: &ModelSpec,
         files: &dyn ModelFiles,
@@ -49,7 +49,7 @@ impl ModelPaths {
     ///
     /// # Errors
     ///
-    /// `Internal` if the model has no instances there.
+    /// `Internal` if the model has no instances on the processor.
     pub fn of(&self, processor: Processor) -> Result<&Path, Status> {
         let path = match processor {
             Processor::Cpu => self.default.as_ref(),
@@ -61,12 +61,13 @@ impl ModelPaths {
     }
 }
 
-/// The path of a model's file with this name in the configuration, or with the default name if that
-/// is empty. A directory holds the file under the default name, next to the files with its weights.
+/// The path of the model's file. `name` is the name in the configuration; if it is empty, the
+/// default name is used. If the path is a directory, the file is inside it under the default name,
+/// next to the files with its weights.
 ///
 /// # Errors
 ///
-/// A status that names the file and the model, and a file that was probably meant.
+/// A status with the file and the model, and the file that was probably meant.
 pub fn model_path(
     files: &dyn ModelFiles,
     name: &str,

@@ -1,4 +1,4 @@
-//! Parses the parameters of a configuration, and the settings of a backend.
+//! Parses a configuration's parameters and a backend's settings.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::switch::Switch;
 ///
 /// # Errors
 ///
-/// `InvalidArgument` in Triton's words if the value is no integer.
+/// `InvalidArgument`, in Triton's words, if the value isn't an integer.
 pub fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     let Some(text) = values.get(key) else { return Ok(None) };
     match leading_number(text).map(str::parse) {
@@ -24,7 +24,7 @@ pub fn integer(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i3
 ///
 /// # Errors
 ///
-/// `InvalidArgument` in Triton's words if the value is no boolean.
+/// `InvalidArgument`, in Triton's words, if the value isn't a boolean.
 pub fn switch(values: &BTreeMap<String, String>, key: &str) -> Result<Option<Switch>, Status> {
     values.get(key).map(|text| parse_switch(key, text)).transpose()
 }
@@ -33,7 +33,7 @@ pub fn switch(values: &BTreeMap<String, String>, key: &str) -> Result<Option<Swi
 ///
 /// # Errors
 ///
-/// `InvalidArgument` in Triton's words for anything else.
+/// `InvalidArgument`, in Triton's words, for any other value.
 pub fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" => Ok(Switch::On),
@@ -42,8 +42,8 @@ pub fn parse_switch(key: &str, text: &str) -> Result<Switch, Status> {
     }
 }
 
-/// The leading number of the text, as `std::stoi` reads it: blanks before it and anything after it
-/// are ignored.
+/// The number at the start of the string, as `std::stoi` reads it: leading whitespace and anything
+/// after the number are ignored.
 #[must_use]
 pub fn leading_number(text: &str) -> Option<&str> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
@@ -52,18 +52,18 @@ pub fn leading_number(text: &str) -> Option<&str> {
     if digits == 0 { None } else { text.get(..sign + digits) }
 }
 
-/// Triton's text for the value, followed by the parameter that has it.
+/// Triton's error text for the value, followed by the parameter that contains it.
 #[must_use]
 pub fn not_convertible(key: &str, text: &str, to: &str) -> Status {
     Status::invalid_argument(format!("failed to convert '{text}' to {to}: parameter '{key}'"))
 }
 
-/// The batch size of completed configurations by the backend's settings from the command line
+/// The batch size for completed configurations, from the backend's command-line settings
 /// (`default-max-batch-size`).
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the value is no batch size.
+/// `InvalidArgument` if the value isn't a valid batch size.
 pub fn default_max_batch_size(settings: &BTreeMap<String, String>) -> Result<i32, Status> {
     const KEY: &str = "default-max-batch-size";
     match integer(settings, KEY)? {

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 
-/// Contiguous bytes that a library may read for the lifetime `'data`: one part, or several
-/// adjacent ones. They don't change as long as they are borrowed.
+/// Contiguous bytes that a library may read for the lifetime `'data`: either one part or several
+/// adjacent parts. They don't change while they are borrowed.
 #[derive(Copy, Clone, Debug)]
 pub struct ByteRegion<'data> {
     start: *const u8,
@@ -21,11 +21,11 @@ impl<'data> From<&'data [u8]> for ByteRegion<'data> {
 }
 
 impl<'data> ByteRegion<'data> {
-    /// The bytes of all parts, if each part begins where the previous one ends.
+    /// The bytes of all parts, if each part starts where the previous one ends.
     ///
-    /// The parts may be of several allocations. All of them are borrowed, so every byte stays in
-    /// place and doesn't change. Only the library reads them as a whole: a slice over them would
-    /// need one allocation.
+    /// The parts may belong to several allocations. All of them are borrowed, so every byte stays
+    /// in place and doesn't change. Only the library reads the parts as a whole: a slice over them
+    /// would have to be within one allocation.
     pub(crate) fn from_adjacent(parts: &[&'data [u8]]) -> Option<Self> {
         let mut parts = parts.iter().filter(|part| !part.is_empty());
         let Some(first) = parts.next() else { return Some(Self::from(&[][..])) };
@@ -69,14 +69,14 @@ impl<'data> ByteRegion<'data> {
     }
 }
 
-/// Returns true if an output in these bytes shares memory with an input, as when a graph returns an
-/// input. The memory is then a request's, which may free it first.
+/// Returns true if an output's bytes are within an input's memory, which happens if a graph returns
+/// an input. The memory then belongs to a request, which may free it first.
 #[must_use]
 pub fn is_of_input(output: &Range<usize>, inputs: &[Range<usize>]) -> bool {
     inputs.iter().any(|input| output.start < input.end && input.start < output.end)
 }
 
-/// Bytes in a GPU's memory, which live at least as long as `'data`.
+/// Bytes in GPU memory that stay allocated for at least `'data`.
 #[derive(Copy, Clone, Debug)]
 pub struct DeviceBytes<'data> {
     address: u64,
@@ -85,7 +85,7 @@ pub struct DeviceBytes<'data> {
 }
 
 impl<'data> DeviceBytes<'data> {
-    /// Creates a reference to bytes of memory that `owner` keeps allocated.
+    /// Creates a reference to memory that `owner` keeps allocated.
     pub(crate) const fn of<T: ?Sized>(_owner: &'data T, address: u64, byte_size: usize) -> Self {
         Self { address, byte_size, owner: PhantomData }
     }
@@ -101,8 +101,8 @@ impl<'data> DeviceBytes<'data> {
         self.byte_size
     }
 
-    /// The address of the first byte, at which the CPU can't read; `None` if it is no address of
-    /// this machine.
+    /// The address of the first byte, which the CPU can't access; `None` if it isn't a valid
+    /// address on this machine.
     #[must_use]
     pub fn pointer(self) -> Option<*mut c_void> {
         let address = usize::try_from(self.address).ok()?;

@@ -1,4 +1,4 @@
-//! The session of a library: a loaded model as one instance executes it.
+//! A library's session: a loaded model as one instance executes it.
 
 use std::any::Any;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::region::{ByteRegion, DeviceBytes};
 
 /// A loaded model as one instance executes it, one batch at a time.
 ///
-/// An instance makes a tensor of each input, runs the session, reads the outputs and drops the
+/// An instance creates a tensor for each input, runs the session, reads the outputs and drops the
 /// tensors, in this order. All calls of a batch are made on one thread.
 pub trait Session: Send {
     /// A tensor in the library's form, which may refer to memory that lives as long as `'data`.
@@ -24,12 +24,12 @@ pub trait Session: Send {
     /// The outputs of a run, which may refer to the memory of its inputs.
     type Outputs<'data>: Outputs;
 
-    /// A tensor of elements of a fixed size. The elements should not be copied: they stay in place
-    /// and unchanged until the tensor is dropped, and they are aligned for their type.
+    /// Creates a tensor with fixed-size elements. The elements should not be copied: they stay in
+    /// place and unchanged until the tensor is dropped, and they are aligned for their type.
     ///
     /// # Errors
     ///
-    /// The library's error; `Internal` if the shape has another size.
+    /// The library's error, or `Internal` if the shape doesn't match the number of bytes.
     fn tensor<'data>(
         &self,
         datatype: DataType,
@@ -37,12 +37,12 @@ pub trait Session: Send {
         data: ByteRegion<'data>,
     ) -> Result<Self::Tensor<'data>, Status>;
 
-    /// A tensor of strings, with copies of the elements of all `parts`. Each part has the form of
-    /// requests: every string follows its length.
+    /// Creates a tensor of strings with copies of the elements in all `parts`. Each part has the
+    /// same form as in requests: every string is preceded by its length.
     ///
     /// # Errors
     ///
-    /// The library's error; `Internal` if the shape has another number of strings.
+    /// The library's error, or `Internal` if the shape doesn't match the number of strings.
     fn strings<'data>(&self, shape: &Shape, parts: &[&[u8]])
     -> Result<Self::Tensor<'data>, Status>;
 
@@ -51,14 +51,14 @@ pub trait Session: Send {
     ///
     /// # Errors
     ///
-    /// The library's error. No output is lost with it: a failed run leaves nothing behind.
+    /// The library's error. No outputs are leaked, because a failed run leaves nothing behind.
     fn run<'data>(
         &mut self,
         inputs: &[(usize, Self::Tensor<'data>)],
         outputs: &[(usize, OutputPlace)],
     ) -> Result<Self::Outputs<'data>, Status>;
 
-    /// The means to end a run from another thread; `None` if the library has none.
+    /// A handle for ending a run from another thread; `None` if the library doesn't support this.
     fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
         None
     }
@@ -69,8 +69,8 @@ pub trait Session: Send {
         None
     }
 
-    /// A tensor of elements in the memory of the session's GPU. Called only for a session with a
-    /// stream.
+    /// Creates a tensor with elements in the memory of the session's GPU. Called only for sessions
+    /// with a stream.
     ///
     /// # Errors
     ///
@@ -89,30 +89,30 @@ pub trait Session: Send {
 /// The memory that a run writes an output to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OutputPlace {
-    /// The CPU's memory.
+    /// Host memory.
     Host,
     /// The memory of the session's GPU.
     Device,
 }
 
-/// The outputs of a run in the library's form.
+/// A run's outputs in the library's form.
 pub trait Outputs {
-    /// The memory of the string outputs, including the memory needed to read them.
+    /// The memory that the string outputs take, including the memory for reading them.
     ///
     /// # Errors
     ///
     /// The library's error.
     fn string_bytes(&self) -> Result<usize, Status>;
 
-    /// The outputs in the requested order; `None` for an output that the model did not produce.
+    /// The outputs in the requested order; `None` for an output that the model didn't produce.
     ///
     /// # Errors
     ///
-    /// The library's error, or `Internal` for a type that requests can't have.
+    /// The library's error, or `Internal` for a type that requests don't support.
     fn read(self) -> Result<Vec<Option<RunOutput>>, Status>;
 }
 
-/// An output that is independent of the run's inputs.
+/// An output that doesn't depend on the run's inputs.
 pub struct RunOutput {
     /// The type of the output's elements.
     pub datatype: DataType,
@@ -124,16 +124,16 @@ pub struct RunOutput {
 
 /// The elements of an output.
 pub enum OutputData {
-    /// Elements of a fixed size, often in the library's memory. A clone or a slice keeps the whole
+    /// Fixed-size elements, often in the library's memory. A clone or a slice keeps the whole
     /// tensor alive.
     Fixed(Bytes),
     /// Strings.
     Strings(Strings),
-    /// Elements of a fixed size in a GPU's memory.
+    /// Fixed-size elements in GPU memory.
     Device(DeviceTensor),
 }
 
-/// A tensor in a GPU's memory, which lives as long as the last clone.
+/// A tensor in GPU memory. It lives as long as its last clone.
 #[derive(Clone)]
 pub struct DeviceTensor {
     /// The GPU's number.
@@ -142,9 +142,9 @@ pub struct DeviceTensor {
     pub address: u64,
     /// The total size of the tensor's elements.
     pub byte_size: usize,
-    /// True if the memory is an input's, which is valid only during the run.
+    /// True if the memory belongs to an input, in which case it is only valid during the run.
     pub is_input: bool,
-    /// The owner that keeps the memory allocated, unless it is an input's.
+    /// The owner that keeps the memory allocated, unless the memory belongs to an input.
     pub owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -162,8 +162,8 @@ impl std::fmt::Debug for DeviceTensor {
     }
 }
 
-/// The size of the object that holds a string in C++, as most libraries have it. Short strings are
-/// stored in the object itself.
+/// The size of a C++ string object in most libraries. Short strings are stored in the object
+/// itself.
 pub const STRING_BYTES: usize = 32;
 
 /// The strings of a tensor, concatenated.
@@ -174,7 +174,8 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// The strings that `content` holds one after another, each up to its end.
+    /// The strings in `content`, which are stored one after another; `ends` contains the end of
+    /// each string.
     #[must_use]
     pub const fn new(content: Vec<u8>, ends: Vec<usize>) -> Self {
         Self { content, ends }

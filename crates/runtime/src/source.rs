@@ -1,4 +1,4 @@
-//! The sessions of a model, as its library opens them.
+//! A model's sessions, which its library opens.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,54 +10,54 @@ use galatea_infer::Status;
 use crate::interface::Interface;
 use crate::session::Session;
 
-/// Opens the sessions of one version of a model.
+/// Opens the sessions of one model version.
 ///
-/// The instances on the CPU share one loaded model, so that its weights are in memory only once.
-/// On a GPU, each instance loads the model for itself, as in Triton.
+/// CPU instances share one loaded model, so that its weights are in memory only once. As in Triton,
+/// each GPU instance loads the model separately.
 pub trait SessionSource: Send + Sync + 'static {
-    /// The model that the instances on the CPU share.
+    /// The model that CPU instances share.
     type Shared: Clone + Send;
 
-    /// A session of one instance.
+    /// The session of one instance.
     type Session: Session + 'static;
 
-    /// Loads the model for the CPU. Called once, for the first instance on the CPU.
+    /// Loads the model for the CPU. Called once, for the first CPU instance.
     ///
     /// # Errors
     ///
-    /// The library's error, with the name of the file.
+    /// The library's error, with the file name.
     fn open_shared(&self) -> Result<Opened<Self::Shared>, Status>;
 
-    /// A session of one more instance on the CPU.
+    /// Creates a session for another CPU instance.
     ///
     /// # Errors
     ///
     /// The library's error.
     fn session(&self, shared: Self::Shared) -> Result<Self::Session, Status>;
 
-    /// Loads the model for one instance on a GPU.
+    /// Loads the model for one GPU instance.
     ///
     /// # Errors
     ///
-    /// The library's error, with the name of the file. By default, the library has no GPUs; its
-    /// backend says so in advance (`Backend::gpus_refused`).
+    /// The library's error, with the file name. By default, the library doesn't support GPUs; its
+    /// backend reports this in advance (`Backend::gpus_refused`).
     fn open_on_gpu(&self, gpu: u32) -> Result<Opened<Self::Session>, Status> {
         Err(Status::unsupported(format!("there are no instances on GPUs, such as GPU {gpu}")))
     }
 
-    /// The object by which the backend recognizes the model (`Model::underlying`).
+    /// The object that identifies the model to the backend (`Model::underlying`).
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 }
 
-/// A model that was loaded.
+/// A loaded model.
 pub struct Opened<S> {
     /// A session, or the model that sessions share.
     pub session: S,
     /// The model's inputs and outputs.
     pub interface: Interface,
-    /// The guarantee of executing the model.
+    /// The guarantee for executing the model.
     pub guarantee: ExecutionGuarantee,
 }
 
@@ -77,7 +77,7 @@ impl Processor {
         if self != Self::Cpu {
             return 1;
         }
-        // Passive instances execute nothing.
+        // Passive instances don't execute anything.
         let groups = spec.instance_groups.iter().filter(|group| !group.passive);
         let counts = groups.map(|group| match group.kind {
             InstanceKind::Cpu | InstanceKind::Model => group.count,

@@ -10,7 +10,7 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// The value in the form that options of libraries take.
+    /// The value in the form that library options expect.
     #[must_use]
     pub const fn digit(self) -> &'static str {
         match self {

@@ -1,24 +1,24 @@
-//! The threads of sessions, which share one budget for the process.
+//! Threads for sessions, which share one budget for the process.
 //!
-//! The words are those of ONNX Runtime and TensorFlow: a library has an environment, which may have
-//! a pool of threads for all sessions. A session computes on the thread that runs it and on the threads of a pool. If each session had
-//! a pool of its own with a thread for each processor, a server with many models would have many
-//! times more runnable threads than processors. So all sessions share the environment's pool, which
-//! is as large as the number of processors that the process may use. A session gets a pool of its
-//! own if its configuration asks for something that the shared pool can't give, if it is bound to
-//! certain processors, or if its instances alone keep all processors busy. The decision is made
-//! here, without the library.
+//! The terms are those of ONNX Runtime and TensorFlow: a library has an environment, which may have
+//! a thread pool for all sessions. A session computes on the thread that runs it and on the threads
+//! of a pool. If each session had its own pool with a thread for each processor, a server with many
+//! models would have many more runnable threads than processors. Therefore, all sessions share the
+//! environment's pool, which has as many threads as there are processors available to the process.
+//! A session gets its own pool if its configuration requests something that the shared pool can't
+//! provide, if it is bound to certain processors, or if its instances alone keep all processors
+//! busy. This module makes the decision without the library.
 
-/// The source of the threads of sessions.
+/// The source of the sessions' threads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ThreadSource {
-    /// The environment has a pool, for sessions whose configuration allows sharing.
+    /// The environment has a pool for sessions whose configuration allows sharing.
     Shared {
         /// The processors that the process may use.
         processors: usize,
     },
-    /// Each session has a pool of its own. By default a model's instances together keep
-    /// `processors` threads busy.
+    /// Each session has its own pool. By default, a model's instances together keep `processors`
+    /// threads busy.
     Session {
         /// The processors that the process may use.
         processors: usize,
@@ -32,7 +32,7 @@ pub enum ThreadSource {
 pub enum ThreadPool {
     /// The environment's pool.
     Environment,
-    /// A pool of its own. The calling thread counts as one of its threads.
+    /// The session's own pool. The calling thread counts as one of its threads.
     Own {
         /// The number of threads.
         intra_op_threads: i32,
@@ -44,16 +44,16 @@ pub enum ThreadPool {
 pub struct ThreadDemand {
     /// The number of instances that share the session.
     pub instances: u32,
-    /// The number of threads per execution; `None` leaves it to the server.
+    /// The number of threads per execution; `None` leaves the decision to the server.
     pub intra_op_threads: Option<i32>,
-    /// True if the model requests something that the shared pool can't provide: threads for several
-    /// operators at a time, or threads that spin.
+    /// True if the model requests something that the shared pool can't provide: threads for running
+    /// several operators concurrently, or spinning threads.
     pub needs_own_pool: bool,
 }
 
 impl ThreadSource {
-    /// The pool for a session. `bound_to` is the number of processors that the threads of its
-    /// instances may use; the threads of the shared pool are not bound.
+    /// The pool for a session. `bound_to` is the number of processors that its instances' threads
+    /// may use. The shared pool's threads are not bound.
     #[must_use]
     pub fn pool(self, demand: ThreadDemand, bound_to: usize) -> ThreadPool {
         let own = |processors: usize| ThreadPool::Own {
@@ -78,8 +78,8 @@ impl ThreadSource {
         }
     }
 
-    /// The number of threads that a model may keep busy, if the configuration requests more than
-    /// there are processors.
+    /// The number of threads that a model may keep busy, if its configuration requests more threads
+    /// than there are processors.
     #[must_use]
     pub fn oversubscription(self, demand: ThreadDemand) -> Option<Oversubscription> {
         let (Self::Shared { processors } | Self::Session { processors }) = self else {
@@ -88,7 +88,7 @@ impl ThreadSource {
         let each =
             demand.intra_op_threads.map_or(1, |threads| usize::try_from(threads).unwrap_or(1));
         let threads = demand.instances().saturating_mul(each);
-        // The default is two instances, even on one processor.
+        // The default is two instances, even on a single processor.
         let is_default = demand.intra_op_threads.is_none() && demand.instances <= 2;
         (threads > processors && !is_default).then_some(Oversubscription { threads, processors })
     }
@@ -97,9 +97,9 @@ impl ThreadSource {
 /// More threads than processors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Oversubscription {
-    /// The threads.
+    /// The number of threads.
     pub threads: usize,
-    /// The processors.
+    /// The number of processors.
     pub processors: usize,
 }
 
@@ -108,13 +108,13 @@ impl ThreadDemand {
         usize::try_from(self.instances).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The size of the pool that a shared session needs.
+    /// The size of the pool for a shared session.
     ///
-    /// One session serves all instances of a model on a device, so that its weights are in memory
-    /// only once; Triton makes a session for each instance. The library counts the calling thread
-    /// as part of the pool, and overlapping runs share the other threads: `n` instances with `k`
-    /// threads each keep `n * k` threads busy if the pool has `n * (k - 1)` besides the callers, as
-    /// many as `n` sessions with `k` threads each.
+    /// One session serves all of a model's instances on a device, so that its weights are in memory
+    /// only once. Triton creates a session for each instance. The library counts the calling thread
+    /// as part of the pool, and overlapping runs share the other threads. With `n` instances and
+    /// `k` threads each, a pool with `n * (k - 1)` threads in addition to the callers keeps `n * k`
+    /// threads busy, just like `n` sessions with `k` threads each.
     fn own_threads(self, processors: usize) -> i32 {
         let callers = i32::try_from(self.instances.max(1)).unwrap_or(i32::MAX);
         match self.intra_op_threads {
@@ -149,7 +149,7 @@ mod tests {
         check(1, 4, 1);
         check(3, 1, 3);
         check(3, 4, 9);
-        // Without a number, eight threads are kept busy.
+        // If no number is given, eight threads are kept busy.
         check(0, 1, 8);
         check(0, 4, 5);
         check(0, 8, 1);
@@ -173,7 +173,7 @@ mod tests {
         check(demand(2, 3), MACHINE, own(5));
         check(demand(1, 1), MACHINE, own(1));
         check(ThreadDemand { needs_own_pool: true, ..demand(2, 0) }, MACHINE, own(7));
-        // A session that is bound to three processors needs threads of its own.
+        // A session that is bound to three processors needs its own threads.
         check(demand(1, 0), 3, own(3));
         check(demand(2, 0), 3, own(2));
         check(demand(5, 0), 3, own(1));
@@ -200,7 +200,7 @@ mod tests {
         check(1, 9, 8, Some(9));
         check(8, 0, 8, None);
         check(9, 0, 8, Some(9));
-        // The default on a small machine is not reported.
+        // The default isn't reported on a small machine.
         check(2, 0, 1, None);
         check(2, 1, 1, Some(2));
         check(3, 0, 2, Some(3));

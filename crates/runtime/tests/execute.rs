@@ -1,5 +1,5 @@
-//! Batches as instances execute them: gathered, bound, run and split, with models that are
-//! functions in Rust.
+//! Executes batches the way instances do: gathers, binds, runs and splits them, with models that
+//! are Rust functions.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail in any line")]
 
@@ -21,7 +21,7 @@ const PAIRS: &str = "
     input [ { name: 'X' data_type: TYPE_INT32 dims: [ 2 ] } ]
     output [ { name: 'Y' data_type: TYPE_INT32 dims: [ 2 ] } ]";
 
-/// An input `X` and an output `Y`.
+/// An interface with an input `X` and an output `Y`.
 fn x_to_y(dims: &[i64]) -> Interface {
     let [input, output] = ["X", "Y"].map(|name| info(name, DataType::Int32, dims));
     interface(vec![input], vec![output])
@@ -204,7 +204,8 @@ fn accumulator_config(dims: &str) -> String {
     )
 }
 
-/// Adds the state; the sum is the output and the new state. Fails for a number below zero.
+/// Adds the state to the input; the sum is both the output and the new state. Fails for a negative
+/// number.
 fn accumulate(inputs: &[Option<Value>]) -> Result<Vec<Value>, Status> {
     let (input, state) = (given(inputs, 0), given(inputs, 1));
     let (added, before) = (input.numbers(), state.numbers());
@@ -226,12 +227,13 @@ fn states_stay_in_place_while_their_sequences_continue_together() {
         let results = loaded.step(&states, rows([added, [0, 0]]));
         assert_eq!(output(results[0].as_ref().unwrap(), "Y").1, int32s(&expected));
     }
-    // The first run gathered both initial states, the second found the states of the first.
+    // The first run gathered both initial states. The second run found the states that the first
+    // one had produced.
     let made = states.state(1).data.host().unwrap().as_ptr().addr();
     assert_eq!(states.state(2).data.host().unwrap().as_ptr().addr() - made, 8);
     loaded.step(&states, rows([[0, 0], [0, 0]]));
     assert_eq!(loaded.places()[1], (made, 16));
-    // Another order is gathered.
+    // If the order changes, the states are gathered.
     let mut swapped = rows([[0, 0], [0, 0]]);
     swapped.reverse();
     let made = states.state(2).data.host().unwrap().as_ptr().addr();
@@ -294,7 +296,7 @@ fn cancelled_requests_are_not_executed() {
     }
     assert!(loaded.journal.runs.lock().unwrap().is_empty());
     assert_eq!(*loaded.host.failed.lock().unwrap(), [FailureReason::Canceled; 2]);
-    // A batch with one live request executes.
+    // A batch with at least one live request is executed.
     let results = loaded.execute(vec![cancelled(), numbers(&[1, 2], &[1, 2])]);
     assert!(results[1].is_ok());
 }

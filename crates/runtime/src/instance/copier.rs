@@ -1,4 +1,4 @@
-//! Copies between the memory of an instance's processor and others'.
+//! Copies between the memory of an instance's processor and other memory.
 
 use bytes::Bytes;
 use galatea_devices::{Device, HostBuffer, Stream};
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use crate::machine::Machine;
 
-/// The means to copy between the processor of an instance and others.
+/// Copies between the memory of an instance's processor and other memory.
 #[derive(Copy, Clone)]
 pub(super) struct Copier<'a> {
     machine: &'a Machine,
-    /// The stream of the instance's session, if it is on a GPU.
+    /// The session's stream, if the instance is on a GPU.
     stream: Option<&'a Stream>,
     /// True if inputs are gathered in pinned memory.
     pinned: bool,
@@ -29,17 +29,17 @@ impl<'a> Copier<'a> {
         Self { machine, stream, pinned: pins_inputs && stream.is_some() }
     }
 
-    /// The stream of the instance's session, if it is on a GPU.
+    /// The session's stream, if the instance is on a GPU.
     pub(super) const fn stream(self) -> Option<&'a Stream> {
         self.stream
     }
 
-    /// The account for the memory of strings.
+    /// The account that string memory is charged to.
     pub(super) const fn account(self) -> &'a Arc<Account> {
         &self.machine.account
     }
 
-    /// The device with this number, which holds memory of a request.
+    /// The device with this number, whose memory contains a request's data.
     pub(super) fn device(self, number: u32) -> Result<&'a Device, Status> {
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         self.machine.devices.device(number).map_err(|error| copy_failed(&error))
@@ -54,7 +54,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// A CPU-readable copy of a device's memory.
+    /// Returns a copy of device memory that the CPU can read.
     pub(super) fn to_host(self, region: &DeviceRegion) -> Result<Bytes, Status> {
         if region.byte_size == 0 {
             return Ok(Bytes::new());
@@ -64,14 +64,14 @@ impl<'a> Copier<'a> {
         let target = self.host_memory(region.byte_size);
         let copied = match self.stream {
             Some(stream) => stream.download(&source, target),
-            // An instance on the CPU has no stream. It rarely gets GPU memory.
+            // An instance on the CPU has no stream, and rarely receives GPU memory.
             None => device.stream().and_then(|stream| stream.download(&source, target)),
         };
         let copied = copied.and_then(galatea_devices::DownloadBuffers::wait);
         Ok(Bytes::from_owner(copied.map_err(|error| copy_failed(&error))?))
     }
 
-    /// An output that stays in a device's memory.
+    /// Wraps an output that stays in device memory.
     pub(super) fn tensor(self, region: &DeviceRegion) -> Result<Buffer, Status> {
         let devices = &self.machine.devices;
         let memory = devices.memory_of(region).map_err(|error| copy_failed(&error))?;

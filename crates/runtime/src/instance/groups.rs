@@ -1,9 +1,8 @@
 //! Batches whose sequences have states of different shapes.
 //!
-//! The scheduler batches requests whose inputs have equal shapes, but a state of variable
-//! size has the shape that the last request of its sequence made. One tensor can't hold
-//! states of different shapes, so such a batch executes in several runs. Triton fails it as
-//! a whole.
+//! The scheduler batches requests whose inputs have equal shapes, but the shape of a variable-size
+//! state depends on the last request of its sequence. One tensor can't contain states of different
+//! shapes, so such a batch is executed in several runs. Triton fails the whole batch.
 
 use galatea_infer::PendingRequest;
 use galatea_tensor::Shape;
@@ -14,8 +13,8 @@ use crate::signature::ModelSignature;
 /// Requests that one run can execute together.
 type RunGroup = Vec<PendingRequest>;
 
-/// Splits a batch into as few groups as possible. The requests of a group keep their order. Most
-/// batches form one group.
+/// Splits a batch into as few groups as possible. Requests keep their order within a group. Most
+/// batches form a single group.
 pub(super) fn split(
     signature: &ModelSignature,
     requests: Vec<PendingRequest>,
@@ -34,7 +33,7 @@ pub(super) fn split(
             None => groups.push(vec![pending]),
         }
     }
-    // Padding is needed only between the rows of other requests.
+    // Padding is needed only between rows of real requests.
     groups.retain(|group| group.iter().any(|pending| !pending.is_padding()));
     groups
 }

@@ -1,12 +1,11 @@
-//! States that grow in place, in a GPU's memory.
+//! States that grow in place in GPU memory.
 //!
-//! A run writes all new states of a batch to memory of its own. A state that may grow is copied
-//! from there to memory of its sequence, whose addresses stay the same: more memory is mapped after
-//! it as the state becomes longer. Each request of a sequence finds that memory by the owner of its
-//! input.
+//! A run writes all of a batch's new states to separate memory. A growable state is copied from
+//! there to its sequence's memory, whose address stays the same: more memory is mapped after it as
+//! the state grows. A request finds its sequence's memory through the owner of its input.
 //!
-//! The old state is overwritten last, when all outputs of the request are available and all of its
-//! states have the memory that they need.
+//! The old state is overwritten last, once all of the request's outputs are available and all of
+//! its states have the memory that they need.
 
 use std::sync::Arc;
 
@@ -19,14 +18,14 @@ use super::RequestResult;
 use super::copier::copy_failed;
 use super::outputs::NewState;
 
-/// The memory of a sequence's state, and the part of it that the new state takes.
+/// The memory for a sequence's state, and the part of it that the new state occupies.
 struct Room {
     memory: GrowableBuffer,
     place: DeviceBuffer,
 }
 
-/// Copies the new states that grow to the memory of their sequences, and waits for the copies. A
-/// request whose state doesn't fit fails and leaves its states unchanged.
+/// Copies the new growable states to their sequences' memory and waits for the copies. A request
+/// whose state doesn't fit fails and leaves its states unchanged.
 pub(super) fn settle(stream: &Stream, requests: &[PendingRequest], results: &mut [RequestResult]) {
     let mut moved: SmallVec<[usize; 8]> = SmallVec::new();
     for (index, (pending, result)) in requests.iter().zip(&mut *results).enumerate() {
@@ -76,8 +75,8 @@ fn move_states(
     Ok(is_any)
 }
 
-/// The place for a state of this size: in the memory that the sequence already has for the state,
-/// if it is on this device.
+/// The place for a state of this size. It is in the memory that the sequence already has for the
+/// state, if that memory is on this device.
 fn room(
     device: &Device,
     pending: &PendingRequest,
@@ -93,7 +92,7 @@ fn room(
         None => device.growable().map_err(|error| no_memory(&error))?,
     };
     if byte_size > memory.reserved() {
-        // Worded as in Triton.
+        // Triton's wording.
         return Err(Status::invalid_argument(format!(
             "Failed to resize the GrowableMemory. The requested size is larger than the virtual \
              page size. requested size: {byte_size}, virtual_address_size:{}",

@@ -1,8 +1,8 @@
 //! Joins the requests of a batch into the input tensors of a run.
 //!
-//! Admission has checked every request, and the scheduler batches only requests with equal sets of
-//! inputs and with equal shapes, ragged inputs excepted. This module checks again what memory
-//! safety and the splitting of outputs depend on.
+//! Admission has checked every request. The scheduler only batches requests with the same inputs,
+//! whose shapes are equal unless they are ragged. This module repeats the checks that memory safety
+//! and output splitting depend on.
 
 use bytes::Bytes;
 use galatea_infer::{InputTensor, PendingRequest, Status};
@@ -31,7 +31,7 @@ impl<'a> InputPart<'a> {
         Self { tensor, data: tensor.data.for_host_policy(host_policy) }
     }
 
-    /// The location of the data, if an instance can use it there.
+    /// The location of the data, if an instance can use the data there.
     fn place(&self) -> Option<Part<'a>> {
         Part::of(self.data)
     }
@@ -40,16 +40,16 @@ impl<'a> InputPart<'a> {
 /// The inputs of a run, each with its index in the session.
 type RunInputs<'data, S> = SmallVec<[(usize, <S as Session>::Tensor<'data>); 8]>;
 
-/// The memory into which an instance gathers inputs that are not contiguous.
+/// The memory in which an instance gathers inputs that are not contiguous.
 pub(super) struct InputArenas {
-    /// The memory for each input of requests.
+    /// The memory for each request input.
     inputs: Vec<InputArena>,
     /// The memory for each batch input.
     batch_inputs: Vec<InputArena>,
 }
 
-/// The memory of one input, of which only the part on the instance's processor is used. Batch
-/// inputs are computed in host memory.
+/// The memory for one input. Only the part on the instance's processor is used. Batch inputs are
+/// computed in host memory.
 #[derive(Default)]
 struct InputArena {
     host: Arena,
@@ -81,7 +81,7 @@ pub(super) fn total_batch_size(
     Ok(total)
 }
 
-/// Creates the inputs of the run.
+/// Creates the run's inputs.
 pub(super) fn gather<'data, S: Session>(
     session: &S,
     copier: Copier<'_>,
@@ -124,7 +124,7 @@ pub(super) fn gather<'data, S: Session>(
 }
 
 impl InputArena {
-    /// The parts' elements, which have a fixed size, on the instance's processor.
+    /// Joins the parts' fixed-size elements on the instance's processor.
     fn join<'data>(
         &'data mut self,
         copier: Copier<'_>,
@@ -156,7 +156,7 @@ impl InputArena {
     }
 }
 
-/// The elements of an input, which have a fixed size, on the instance's processor.
+/// The fixed-size elements of an input on the instance's processor.
 #[derive(Copy, Clone)]
 enum Elements<'data> {
     Host(ByteRegion<'data>),
@@ -164,7 +164,7 @@ enum Elements<'data> {
 }
 
 impl<'data> Elements<'data> {
-    /// A tensor of these elements.
+    /// Creates a tensor with these elements.
     fn bind<S: Session>(
         self,
         session: &S,
@@ -178,7 +178,7 @@ impl<'data> Elements<'data> {
     }
 }
 
-/// The parts of every request; `None` if all requests omit the input.
+/// The input's part in each request; `None` if all requests omit the input.
 fn parts<'data>(
     plan: &InputPlan,
     requests: &'data [PendingRequest],
@@ -196,8 +196,7 @@ fn parts<'data>(
     Ok(Some(parts))
 }
 
-/// The shape of the joined parts; `total` is the size of the batch if the model supports
-/// batching.
+/// The shape of the joined parts. `total` is the batch size if the model supports batching.
 fn joint_shape(
     plan: &InputPlan,
     parts: &InputParts<'_>,
@@ -224,7 +223,7 @@ fn flat_shape(plan: &InputPlan, parts: &InputParts<'_>) -> Result<Shape, Status>
     new_shape(plan, &[count.ok_or_else(|| mismatch(plan, "is too large"))?])
 }
 
-/// The shape of parts that may differ only in the number of rows.
+/// The shape of parts that only differ in the number of rows.
 fn batch_shape(
     plan: &InputPlan,
     parts: &InputParts<'_>,
@@ -248,11 +247,11 @@ fn new_shape(plan: &InputPlan, dims: &[i64]) -> Result<Shape, Status> {
     Shape::new(dims).map_err(|error| mismatch(plan, &error.to_string()))
 }
 
-/// The contiguous bytes of all parts: in place if they are adjacent and aligned for their elements,
-/// otherwise copied into the arena.
+/// The contiguous bytes of all parts. They are used in place if the parts are adjacent and aligned
+/// for their elements. Otherwise they are copied into the arena.
 ///
-/// A single part is contiguous. Several parts are adjacent if they are states of sequences
-/// whose last requests were rows of one batch in this order.
+/// A single part is contiguous. Several parts are adjacent if they are the states of sequences
+/// whose last requests were rows of one batch in the same order.
 fn contiguous<'data>(
     plan: &InputPlan,
     parts: &InputParts<'data>,
@@ -295,7 +294,7 @@ fn copy_into<'part, 'data>(
         target.copy_from_slice(part);
         rest = after;
     }
-    // The remaining memory would hold bytes of an earlier batch.
+    // The remaining memory would contain bytes from an earlier batch.
     if !rest.is_empty() {
         return Err(wrong_size());
     }
@@ -314,7 +313,7 @@ fn host_parts<'data>(
         .collect()
 }
 
-/// The bytes of each part, copied if they are in a GPU's memory.
+/// The bytes of each part. Parts in GPU memory are copied.
 fn readable_parts(
     plan: &InputPlan,
     parts: &InputParts<'_>,
@@ -384,7 +383,7 @@ mod tests {
     /// The memory of a joined batch.
     #[derive(Debug, PartialEq, Eq)]
     enum BatchMemory {
-        /// The memory of the rows, starting at this one, with nothing copied.
+        /// The memory of the rows themselves, which starts at this address. Nothing is copied.
         InPlace(usize),
         /// The arena's memory.
         Gathered,
@@ -413,7 +412,7 @@ mod tests {
         Ok(region.start().addr())
     }
 
-    /// Rows of one tensor, in the form in which sequences get their states.
+    /// Rows of one tensor, in the form in which sequences receive their states.
     fn rows_of_one_tensor(count: usize) -> Vec<InputTensor> {
         let count = u8::try_from(count * ROW_BYTES).unwrap();
         let tensor = Bytes::from((0..count).collect::<Vec<u8>>());
@@ -450,7 +449,7 @@ mod tests {
         for order in [&[1, 0][..], &[0, 2], &[0, 0], &[0, 1, 1], &[2, 1, 0]] {
             assert_eq!(join(&of(order)), BatchMemory::Gathered, "{order:?}");
         }
-        // The second sequence begins here, so its state is in other memory.
+        // The second sequence has just started, so its state is in other memory.
         let mut mixed = of(&[0, 1, 2]);
         mixed[1] = row(Bytes::from(vec![9; ROW_BYTES]));
         assert_eq!(join(&mixed), BatchMemory::Gathered);
@@ -465,7 +464,7 @@ mod tests {
         assert_eq!(join(&rows[..1]), BatchMemory::Gathered);
     }
 
-    /// Only the sum of the parts' sizes is right.
+    /// The parts' sizes are wrong, but their sum is correct.
     #[test]
     fn adjacent_parts_of_wrong_sizes_are_refused() {
         let bytes = Bytes::from(vec![0; 2 * ROW_BYTES]);

@@ -43,7 +43,7 @@ pub(crate) struct InstanceParts {
     pub(crate) machine: Machine,
     /// True if inputs for a GPU are gathered in pinned memory.
     pub(crate) pins_inputs: bool,
-    /// The host policy, for which requests may have separate inputs.
+    /// The host policy. Requests may contain separate inputs for it.
     pub(crate) host_policy: String,
     pub(crate) host: Arc<dyn Host>,
 }
@@ -57,13 +57,13 @@ impl InstanceParts {
 /// The result of a run for one request.
 struct RequestResult {
     response: Result<InferenceResponse, Status>,
-    /// The new states of the request's sequence, with the names of their outputs; empty if the
-    /// response is an error.
+    /// The new states of the request's sequence, with their output names; empty if the response is
+    /// an error.
     states: Vec<(Arc<str>, NewState)>,
 }
 
 impl RequestResult {
-    /// Turns the result into an error.
+    /// Replaces the result with an error.
     fn fail(&mut self, status: Status) {
         self.response = Err(status);
         self.states.clear();
@@ -96,7 +96,7 @@ impl<S: Session> RuntimeInstance<S> {
                     complete(pending, result, &times);
                 }
             }
-            // The cancellation ended the run, or nothing will read its error any more.
+            // The cancellation ended the run, or there is no longer a reader for its error.
             Err(_) if are_all_cancelled(&requests) => {
                 fail_cancelled(requests, "request cancelled during its execution");
             }
@@ -108,8 +108,8 @@ impl<S: Session> RuntimeInstance<S> {
         }
     }
 
-    /// Joins the inputs, runs the session, and splits the outputs that are states or that a
-    /// request wants. Sets the times of the steps that it reaches.
+    /// Joins the inputs, runs the session, and splits the outputs that are states or that a request
+    /// wants. Sets the times of the steps that it reaches.
     fn run(
         &mut self,
         requests: &[PendingRequest],
@@ -134,7 +134,7 @@ impl<S: Session> RuntimeInstance<S> {
         times.compute_end = Instant::now();
         let outputs = outputs?;
         strings.add_outputs(&outputs)?;
-        // An output may be an input, so its memory is read before the inputs are gone.
+        // An output may share memory with an input, so it is read before the inputs are dropped.
         let outputs = outputs.read()?;
         let batch = signature.batched.then_some(total);
         let planned = plans.into_iter().zip(outputs);
@@ -189,7 +189,7 @@ impl InstanceParts {
     }
 }
 
-/// Completes a request. Its sequence gets the new states first, because the client may send the
+/// Completes a request. Its sequence receives the new states first, because the client may send the
 /// sequence's next request as soon as it receives the response.
 fn complete(mut pending: PendingRequest, result: RequestResult, times: &ExecutionTimes) {
     let RequestResult { mut response, states } = result;

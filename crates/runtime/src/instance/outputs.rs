@@ -1,4 +1,4 @@
-//! Splits the output tensors of a run into each request's outputs and states.
+//! Splits a run's output tensors into each request's outputs and states.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::strings;
 use crate::session::{OutputData, OutputPlace, RunOutput};
 use crate::signature::{OutputPlan, ScatterPlan};
 
-/// An output of a whole batch. Requests take their parts in order. Elements of a fixed size
-/// are not copied for clients.
+/// An output of a whole batch. Requests take their parts in order. Fixed-size elements are not
+/// copied for clients.
 pub(super) struct BatchOutput<'plan> {
     plan: &'plan OutputPlan,
     tensor: Result<OutputContent<'plan>, Status>,
-    /// The rows of the tensor, if the output is a state with elements of a fixed size.
+    /// The tensor's rows, if the output is a state with fixed-size elements.
     states: Option<StateRows>,
     next_element: u64,
 }
@@ -27,7 +27,7 @@ pub(super) struct BatchOutput<'plan> {
 pub(super) struct RequestOutput {
     /// The response's tensor, if the request wants it.
     pub(super) tensor: Option<OutputTensor>,
-    /// The new state of the request's sequence, if the output is one.
+    /// The new state of the request's sequence, if the output is a state.
     pub(super) state: Option<NewState>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct RequestOutput {
 pub(super) struct NewState {
     pub(super) shape: Shape,
     pub(super) data: Buffer,
-    /// The input whose memory the state grows in.
+    /// The input in whose memory the state grows.
     pub(super) grows_in: Option<Arc<str>>,
 }
 
@@ -47,7 +47,7 @@ struct OutputContent<'plan> {
     copier: &'plan Copier<'plan>,
 }
 
-/// The way in which an output is split among the requests of its batch.
+/// The way in which an output is split among its batch's requests.
 #[derive(Copy, Clone)]
 enum OutputSplit<'plan> {
     /// Not split, because there is only one request.
@@ -58,14 +58,14 @@ enum OutputSplit<'plan> {
     Scatter(&'plan ScatterPlan),
 }
 
-/// The part of one request: the shape and the range of elements.
+/// One request's part: the shape and the range of elements.
 struct OutputPart {
     shape: Shape,
     elements: Range<u64>,
 }
 
-/// The location of a run's output: states stay in the memory of the instance's GPU, as does an
-/// output that all interested requests accept there. Other outputs are read from host memory.
+/// The location of a run's output. States stay in the memory of the instance's GPU. So does an
+/// output if all requests that want it accept it there. Other outputs are read from host memory.
 pub(super) fn place(
     plan: &OutputPlan,
     requests: &[PendingRequest],
@@ -77,7 +77,7 @@ pub(super) fn place(
     if stays { OutputPlace::Device } else { OutputPlace::Host }
 }
 
-/// Returns true if a request wants the output in the host's memory.
+/// Returns true if a request wants the output in host memory.
 fn is_wanted_on_host(plan: &OutputPlan, requests: &[PendingRequest]) -> bool {
     let wants = |pending: &PendingRequest| {
         plan.is_wanted_by(pending) && !pending.request().device_outputs.include(&plan.name)
@@ -86,7 +86,7 @@ fn is_wanted_on_host(plan: &OutputPlan, requests: &[PendingRequest]) -> bool {
 }
 
 impl<'plan> BatchOutput<'plan> {
-    /// `batch` is the size of the whole batch if the model has batches.
+    /// `batch` is the size of the whole batch if the model supports batching.
     pub(super) fn new(
         plan: &'plan OutputPlan,
         output: Option<RunOutput>,
@@ -113,8 +113,8 @@ impl<'plan> BatchOutput<'plan> {
         &self.plan.name
     }
 
-    /// Takes the part of the next request. Must be called for each request of the batch, in order,
-    /// even for requests that don't want the output.
+    /// Takes the next request's part. Must be called for every request of the batch, in order, even
+    /// if the request doesn't want the output.
     pub(super) fn take_next(&mut self, pending: &PendingRequest) -> Result<RequestOutput, Status> {
         let part = self.next_part(pending);
         let wanted = self.plan.is_wanted_by(pending);
@@ -128,7 +128,7 @@ impl<'plan> BatchOutput<'plan> {
             Some(rows) if is_state => Some(rows.row(content.byte_range(&elements)?)),
             Some(_) | None => None,
         };
-        // Strings are encoded anew, but only once for both the response and the state.
+        // Strings are encoded again, but only once for both the response and the state.
         let data = match &state {
             Some(state) if !wanted => state.clone(),
             Some(_) | None => content.elements(&elements)?,
@@ -144,8 +144,8 @@ impl<'plan> BatchOutput<'plan> {
         Ok(RequestOutput { tensor, state })
     }
 
-    /// The next request's part. An error applies to all later parts as well, because their
-    /// positions depend on it.
+    /// The next request's part. An error also applies to all later parts, because their positions
+    /// depend on this part.
     fn next_part(&mut self, pending: &PendingRequest) -> Result<OutputPart, Status> {
         let content = self.tensor.as_ref().map_err(Clone::clone)?;
         match content.part(self.plan, self.next_element, pending) {
@@ -161,7 +161,7 @@ impl<'plan> BatchOutput<'plan> {
     }
 }
 
-/// The number of bytes of a tensor that sequences get: all but the padding rows.
+/// The number of a tensor's bytes that sequences receive, which excludes padding rows.
 fn used_bytes(length: usize, batch: Option<u64>, requests: &[PendingRequest]) -> usize {
     let Some(batch) = batch.and_then(|batch| usize::try_from(batch).ok()) else { return length };
     let padding = requests.iter().filter(|pending| pending.is_padding()).count();
@@ -200,8 +200,8 @@ impl<'plan> OutputContent<'plan> {
         Ok(Self { datatype, shape, data, split, copier })
     }
 
-    /// The rows of the tensor, if the output is a state with elements of a fixed size. Elements in
-    /// a GPU's memory that a request wants in host memory are copied there.
+    /// The tensor's rows, if the output is a state with fixed-size elements. Elements in GPU memory
+    /// that a request wants in host memory are copied there.
     fn rows(
         &mut self,
         plan: &OutputPlan,
@@ -218,13 +218,13 @@ impl<'plan> OutputContent<'plan> {
             OutputData::Device(tensor) => {
                 let region = tensor.region();
                 let mut wanting = requests.iter().filter(|pending| plan.is_wanted_by(pending));
-                // A growing state is copied to memory of its own before this memory is reused, but
-                // a response may live longer.
+                // A growing state is copied to its own memory before this memory is reused, but a
+                // response may live longer.
                 let grows = plan.grows_in.is_some();
                 let is_read =
                     is_wanted_on_host(plan, requests) || (grows && wanting.next().is_some());
-                // Memory that would be mostly unused for long, or that is an input's, goes to the
-                // host.
+                // Memory that would be mostly unused for a long time, or that belongs to an input,
+                // is copied to the host.
                 let length = region.byte_size;
                 let wasted = plan.is_state && memory.would_waste(length, used(length));
                 let stays = grows || (!tensor.is_input && !wasted);
@@ -265,7 +265,7 @@ impl<'plan> OutputContent<'plan> {
         }
     }
 
-    /// The shape of `rows` rows.
+    /// The shape of a tensor with `rows` rows.
     fn rows_shape(&self, rows: u32) -> Result<Shape, Status> {
         let mut dims: SmallVec<[i64; 8]> = SmallVec::from_slice(self.shape.dims());
         if let Some(first) = dims.first_mut() {
@@ -291,8 +291,7 @@ impl<'plan> OutputContent<'plan> {
         }
     }
 
-    /// The byte range of elements of a fixed size. It is within the tensor, as every [`OutputPart`]
-    /// is.
+    /// The byte range of fixed-size elements. It is within the tensor, as every [`OutputPart`] is.
     fn byte_range(&self, elements: &Range<u64>) -> Result<Range<usize>, Status> {
         let size = self.datatype.byte_size().unwrap_or(0);
         let offset = |element: u64| index(element)?.checked_mul(size).ok_or_else(too_large);

@@ -1,4 +1,4 @@
-//! Puts inputs into a GPU's memory, on the stream of the instance.
+//! Puts inputs into GPU memory on the instance's stream.
 
 use galatea_devices::{DeviceBuffer, Stream};
 use galatea_infer::Status;
@@ -8,40 +8,41 @@ use smallvec::SmallVec;
 use super::copier::{Copier, copy_failed};
 use crate::region::DeviceBytes;
 
-/// The alignment of a tensor in a GPU's memory: the widest load of a kernel. The libraries' own
-/// tensors always have it, and a load from an unaligned address makes the GPU unusable.
+/// The alignment of a tensor in GPU memory, which is the width of a kernel's widest load. The
+/// libraries' own tensors always have this alignment. A load from an unaligned address makes the
+/// GPU unusable.
 const ALIGNMENT: u64 = 16;
 
-/// The number of bytes at which a copy to the GPU is worth a call of its own: the copy takes the
-/// GPU tens of microseconds, the call a few.
+/// The minimum number of bytes that justifies a separate copy to the GPU. Such a copy takes the GPU
+/// tens of microseconds, and the call takes a few.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// GPU memory that is reused from batch to batch. It grows to the size of the largest batch so far,
-/// which is bounded by the model's largest possible batch, and does not shrink.
+/// which the model's maximum batch size bounds, and never shrinks.
 #[derive(Default)]
 pub(super) struct DeviceArena {
     memory: Option<DeviceBuffer>,
 }
 
-/// A part of an input, in the place where a request has it.
+/// A part of an input, in its location within a request.
 #[derive(Copy, Clone)]
 pub(super) enum Part<'data> {
     Host(&'data [u8]),
     Device(DevicePart<'data>),
 }
 
-/// A part in a GPU's memory.
+/// A part in GPU memory.
 #[derive(Copy, Clone)]
 pub(super) struct DevicePart<'data> {
     data: &'data Buffer,
     device: u32,
     address: u64,
-    /// True if a client may change the data; the model then computes with a copy.
+    /// True if a client may change the data. The model then uses a copy.
     may_change: bool,
 }
 
 impl<'data> Part<'data> {
-    /// The place of the data; `None` if neither the CPU nor a GPU can read it.
+    /// The data's location; `None` if neither the CPU nor a GPU can read the data.
     pub(super) fn of(data: &'data Buffer) -> Option<Self> {
         if let Some(bytes) = data.host() {
             return Some(Self::Host(bytes));
@@ -60,16 +61,16 @@ impl<'data> Part<'data> {
 }
 
 impl DevicePart<'_> {
-    /// The memory, in the form that copies take.
+    /// The memory as a region that can be copied.
     pub(super) fn region(&self) -> Result<DeviceRegion, Status> {
         self.data.on_device().ok_or_else(|| Status::internal("a part is not on its GPU any more"))
     }
 }
 
 impl DeviceArena {
-    /// The bytes of all parts, one after another: in place if they already are adjacent in the
-    /// memory of the stream's GPU and begin where a tensor can. The copies are queued on the stream,
-    /// so they are done before any later work of the session.
+    /// The bytes of all parts, one after another. They are used in place if they are already
+    /// adjacent in the memory of the stream's GPU and start at an aligned address. Otherwise copies
+    /// are queued on the stream, so they complete before any later work of the session.
     pub(super) fn gather<'data>(
         &'data mut self,
         copier: Copier<'_>,
@@ -85,13 +86,13 @@ impl DeviceArena {
         Ok(DeviceBytes::of(&*self, target.address(), byte_size))
     }
 
-    /// Memory of at least this size, with its contents from earlier batches. No queued work uses
-    /// the memory that it replaces: the last run waited for the stream.
+    /// Memory of at least this size, which may contain data from earlier batches. No queued work
+    /// uses the memory that it replaces, because the last run waited for the stream.
     fn at_least(&mut self, stream: &Stream, byte_size: usize) -> Result<DeviceBuffer, Status> {
         if let Some(memory) = self.memory.as_ref().filter(|memory| memory.len() >= byte_size) {
             return Ok(memory.clone());
         }
-        // Released first, because both might not fit.
+        // The old memory is released first, because both might not fit.
         self.memory = None;
         let memory = stream.device().allocate(byte_size).map_err(|error| {
             let number = stream.device().number();
@@ -102,7 +103,7 @@ impl DeviceArena {
     }
 }
 
-/// The parts as one contiguous piece of the GPU's memory, if they form one.
+/// The parts as one contiguous range of GPU memory, if they form one.
 fn in_place<'data>(parts: &[Part<'data>], device: u32) -> Option<DeviceBytes<'data>> {
     let mut found: SmallVec<[DevicePart<'data>; 8]> = SmallVec::new();
     for part in parts {
@@ -127,7 +128,7 @@ fn in_place<'data>(parts: &[Part<'data>], device: u32) -> Option<DeviceBytes<'da
     Some(DeviceBytes::of(first.data, first.address, byte_size))
 }
 
-/// Queues the copies of the parts. Neighbors in host memory are copied together.
+/// Queues the copies of the parts. Adjacent parts in host memory are copied together.
 fn queue(
     copier: Copier<'_>,
     stream: &Stream,
@@ -160,10 +161,10 @@ fn queue(
     Ok(())
 }
 
-/// Queues copies of parts in host memory and returns their size.
+/// Queues copies of parts in host memory and returns their total size.
 ///
-/// A long input is sent in pieces, each of whole parts: the GPU copies one while the next is
-/// gathered.
+/// A long input is sent in pieces, each consisting of whole parts. The GPU copies one piece while
+/// the next is gathered.
 fn upload(
     copier: Copier<'_>,
     stream: &Stream,
@@ -191,7 +192,7 @@ fn upload(
     Ok(end - offset)
 }
 
-/// Groups of neighboring parts, each except the last at least [`PIECE_BYTES`] long.
+/// Groups of adjacent parts. Each group except the last has at least [`PIECE_BYTES`] bytes.
 struct Pieces<'parts, 'data>(&'parts [Part<'data>]);
 
 impl<'parts, 'data> Iterator for Pieces<'parts, 'data> {

@@ -1,18 +1,18 @@
-//! Memory of the states that sequences keep between requests.
+//! Memory for the states that sequences keep between requests.
 //!
-//! The states of a batch are rows of one tensor. Each sequence gets a slice of it: nothing is
-//! copied, but one row keeps the whole tensor alive. While all sequences continue, the next batch
-//! replaces every row. A paused sequence keeps a whole tensor alive of which only its row is used;
-//! with batches of many rows, most of the memory would be unused rows.
+//! A batch's states are rows of one tensor. Each sequence gets a slice of it. Nothing is copied,
+//! but a single row keeps the whole tensor alive. While all sequences continue, the next batch
+//! replaces every row. A paused sequence keeps a whole tensor alive although only its own row is
+//! used. With large batches, most of the memory would be unused rows.
 //!
-//! An instance therefore counts the bytes of live tensors and the bytes of used rows. When the
-//! unused bytes are more than the used ones, and more than [`SLACK_BYTES`], the rows of the next
-//! tensor are copied, each into memory of its own, and the tensor is freed after its run. However
-//! sequences pause, this bounds the memory of an instance's states to about twice the peak size of
-//! the states themselves, plus one batch and the slack.
+//! An instance therefore counts the bytes of live tensors and the bytes of used rows. If the unused
+//! bytes exceed both the used bytes and [`SLACK_BYTES`], each row of the next tensor is copied to
+//! its own memory, and the tensor is freed after its run. This bounds the memory for an instance's
+//! states to about twice the peak size of the states themselves, plus one batch and the slack,
+//! regardless of how sequences pause.
 //!
-//! States that an instance on a GPU makes stay in its memory. Those that are to be copied go to
-//! the host's memory, which is larger, and return with the next request of their sequence.
+//! States that an instance on a GPU produces stay in the GPU's memory. States that have to be
+//! copied go to host memory, which is larger, and return with the next request of their sequence.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,25 +21,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use galatea_tensor::{Buffer, DeviceRegion};
 
-/// The number of unused bytes that is not worth a copy.
+/// The number of unused bytes that doesn't justify a copy.
 const SLACK_BYTES: usize = 1 << 20;
 
-/// The memory of the states that an instance makes.
+/// The memory for the states that an instance produces.
 #[derive(Debug, Default)]
 pub(super) struct StateMemory {
     counters: Arc<StateCounters>,
 }
 
-/// The counters are not updated together: they are an estimate, which affects only costs.
+/// The counters are not updated atomically together. They are an estimate that only affects
+/// performance.
 #[derive(Debug, Default)]
 struct StateCounters {
-    /// Bytes of tensors that are kept alive by at least one row.
+    /// The bytes of tensors that at least one row keeps alive.
     tensor_bytes: AtomicUsize,
-    /// Bytes of those rows.
+    /// The bytes of these rows.
     row_bytes: AtomicUsize,
 }
 
-/// The tensor that holds a state for a whole batch, from which sequences get their rows.
+/// A tensor with a state for the whole batch, from which sequences receive their rows.
 #[derive(Debug)]
 pub(super) enum StateRows {
     /// Sequences get slices.
@@ -55,7 +56,7 @@ pub(super) enum StateTensor {
     Device(DeviceRegion),
 }
 
-/// A tensor with the states of a batch. It lives as long as any of its rows.
+/// A tensor with a batch's states. It lives as long as any of its rows.
 #[derive(Debug)]
 pub(super) struct SharedTensor {
     content: StateTensor,
@@ -69,7 +70,7 @@ struct SharedRow {
 }
 
 impl StateMemory {
-    /// Prepares the rows of a tensor of which sequences will use `used` bytes.
+    /// Prepares the rows of a tensor. Sequences will use `used` bytes of it.
     pub(super) fn rows(&self, tensor: StateTensor, used: usize) -> StateRows {
         match tensor {
             StateTensor::Host(bytes) if self.would_waste(bytes.len(), used) => {
@@ -83,8 +84,8 @@ impl StateMemory {
         }
     }
 
-    /// Returns true if too much memory would be unused after adding a tensor of `length` bytes, of
-    /// which sequences use `used`.
+    /// Returns true if too much memory would be unused after adding a tensor of `length` bytes,
+    /// `used` of which sequences will use.
     pub(super) fn would_waste(&self, length: usize, used: usize) -> bool {
         let unused = length.saturating_sub(used);
         let rows = self.counters.row_bytes.load(Ordering::Relaxed);
@@ -137,7 +138,7 @@ impl std::fmt::Debug for StateTensor {
     }
 }
 
-/// The part of a region with these bytes, which must lie within it.
+/// The part of a region with these bytes, which must be within the region.
 pub(super) fn sub_region(region: &DeviceRegion, range: &Range<usize>) -> DeviceRegion {
     let start = u64::try_from(range.start).unwrap_or(u64::MAX);
     DeviceRegion {
@@ -152,7 +153,7 @@ impl AsRef<[u8]> for SharedRow {
     fn as_ref(&self) -> &[u8] {
         match &self.tensor.content {
             StateTensor::Host(bytes) => bytes.get(self.range.clone()).unwrap_or_default(),
-            // A row in a GPU's memory is identified by its address.
+            // A row in GPU memory is identified by its address.
             StateTensor::Device(_) => &[],
         }
     }
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(tensor_and_row_count(&memory), (0, 0));
     }
 
-    /// With each batch another sequence pauses. Without a bound, each would keep eight rows alive.
+    /// Another sequence pauses with each batch. Without a bound, each would keep eight rows alive.
     #[test]
     fn paused_sequences_keep_a_bounded_amount_of_memory() {
         const SEQUENCES: usize = 64;

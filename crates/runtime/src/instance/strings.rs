@@ -1,5 +1,5 @@
-//! The memory of strings while a batch executes. A library holds each string as an object, which
-//! takes eight times as much memory as an empty string in a request.
+//! Memory for strings while a batch executes. A library stores each string as an object. For an
+//! empty string, the object takes eight times as much memory as the string in a request.
 
 use std::sync::Arc;
 
@@ -12,20 +12,21 @@ use galatea_tensor::{Buffer, DataType};
 use crate::session::{Outputs, STRING_BYTES};
 use crate::signature::ModelSignature;
 
-/// The length of the longest string that fits in its object.
+/// The maximum length of a string that is stored in its object.
 const INLINE_BYTES: usize = 15;
 
-/// The minimum memory of a longer string: the library grows strings by doubling.
+/// The minimum memory for a longer string: the library's strings grow by doubling.
 const GROWN_BYTES: usize = 31;
 
-/// The allocator's overhead per allocation, with its rounding.
+/// The allocator's overhead per allocation, including rounding.
 const ALLOCATION_BYTES: usize = 24;
 
-/// An upper bound on a string's memory per byte of its tensor, reached by an empty string, which
-/// takes four bytes there.
+/// An upper bound on a string's memory per byte of its tensor. An empty string, which takes four
+/// bytes in the tensor, reaches this bound.
 const FACTOR_MAX: usize = STRING_BYTES / size_of::<u32>();
 
-/// The charge for a run's strings, made before they are created; no charge for a few strings.
+/// The charge for a run's strings, which is made before they are created. Small numbers of strings
+/// are not charged.
 pub(super) struct StringCharge<'a> {
     account: &'a Arc<Account>,
     charge: Option<Charge>,
@@ -33,8 +34,8 @@ pub(super) struct StringCharge<'a> {
 }
 
 impl<'a> StringCharge<'a> {
-    /// Charges the inputs, and the same amount for the outputs: models pass strings through or turn
-    /// them into numbers.
+    /// Charges the inputs, and the same amount for the outputs, because models either pass strings
+    /// through or convert them to numbers.
     pub(super) fn of_inputs(
         signature: &ModelSignature,
         requests: &[PendingRequest],
@@ -60,7 +61,7 @@ impl<'a> StringCharge<'a> {
         Ok(charge)
     }
 
-    /// Charges the outputs in addition to the existing charge, before they are read.
+    /// Charges the outputs, in addition to the existing charge, before they are read.
     pub(super) fn add_outputs(&mut self, outputs: &impl Outputs) -> Result<(), Status> {
         if !self.has_outputs {
             return Ok(());
@@ -70,7 +71,7 @@ impl<'a> StringCharge<'a> {
         self.reach(inputs.saturating_add(bytes))
     }
 
-    /// Releases the charge, because the library's objects are gone.
+    /// Releases the charge, because the library's objects have been freed.
     pub(super) fn converted(self) {
         drop(self.charge);
     }
@@ -85,8 +86,8 @@ impl<'a> StringCharge<'a> {
     }
 }
 
-/// The memory of the library's objects for framed strings. Short tensors are not read for this
-/// estimate, nor are those in unreadable memory.
+/// The memory that the library's objects for framed strings take. Short tensors and tensors in
+/// unreadable memory are not read for this estimate.
 fn memory_of(framed: &[u8], length: usize) -> usize {
     let most = length.saturating_mul(FACTOR_MAX);
     if most <= Account::SMALL_BYTES_MAX || framed.is_empty() {
@@ -103,7 +104,7 @@ fn object_bytes(length: usize) -> usize {
     length.max(GROWN_BYTES).saturating_add(ALLOCATION_BYTES).saturating_add(STRING_BYTES)
 }
 
-/// The strings of a response, charged until it has been written.
+/// A response's strings. They are charged until the response has been written.
 pub(super) fn charged(framed: Vec<u8>, account: &Arc<Account>) -> Result<Buffer, Status> {
     if framed.len() <= Account::SMALL_BYTES_MAX {
         return Ok(Buffer::from_vec(framed));

@@ -1,4 +1,4 @@
-//! The parts that all comparisons of a configuration with its model share.
+//! The parts that are common to all comparisons of a configuration with its model.
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -12,10 +12,10 @@ pub(super) struct SignatureCheck<'a> {
     pub(super) interface: &'a Interface,
 }
 
-/// The sizes that the configuration may give where the model's size is variable.
+/// The sizes that a configuration may specify for a variable size in the model.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum VariableSize {
-    /// The configuration may fix the size.
+    /// The configuration may specify a fixed size.
     MayBeFixed,
     /// The configuration must leave the size variable, because clients rely on it.
     MustStayVariable,
@@ -33,7 +33,7 @@ impl SignatureCheck<'_> {
         self.spec.max_batch_size > 0
     }
 
-    /// Checks that the configuration has every input without a default.
+    /// Checks that the configuration lists every input without a default.
     pub(super) fn input_count(&self) -> Result<(), Status> {
         let configured = self.spec.inputs.iter().filter(|input| !input.optional).count();
         let targets = self.spec.batch_inputs.iter().map(|input| input.target_names.len());
@@ -53,7 +53,7 @@ impl SignatureCheck<'_> {
         self.interface.required().iter()
     }
 
-    /// Finds an input of requests, with or without a default.
+    /// Finds a request input, with or without a default.
     pub(super) fn find_input(&self, name: &str) -> Result<(usize, &TensorInfo), Status> {
         let tensors = &self.interface.inputs;
         find(tensors.iter(), name).ok_or_else(|| {
@@ -64,7 +64,7 @@ impl SignatureCheck<'_> {
         })
     }
 
-    /// Finds an input that the server supplies and that has no default. `role` names its purpose in
+    /// Finds an input without a default that the server supplies. `role` describes its purpose in
     /// the error.
     pub(super) fn find_added_input(
         &self,

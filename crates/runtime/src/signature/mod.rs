@@ -1,4 +1,4 @@
-//! Compares a configuration with its model, and assigns the tensors to each other.
+//! Compares a configuration with its model, and maps their tensors to each other.
 
 mod check;
 mod plans;
@@ -63,7 +63,7 @@ impl SignatureCheck<'_> {
         Ok(InputPlan { name, datatype: input.datatype, index, layout, is_state: false })
     }
 
-    /// The configured outputs, and those that are only states.
+    /// The configured outputs, and the outputs that are only states.
     fn outputs(&self) -> Result<Vec<OutputPlan>, Status> {
         let outputs = self.spec.outputs.iter().map(|output| self.output(output));
         let mut outputs: Vec<OutputPlan> = outputs.collect::<Result<_, _>>()?;

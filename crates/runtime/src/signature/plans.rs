@@ -1,4 +1,4 @@
-//! A model's tensors in the form that its instances use.
+//! A model's tensors, in the form that its instances use.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use galatea_tensor::{DataType, Shape};
 #[derive(Debug)]
 pub(crate) struct ModelSignature {
     pub(crate) model_name: Arc<str>,
-    /// True if the first dimension is a batch.
+    /// True if the first dimension is the batch dimension.
     pub(crate) batched: bool,
-    /// The inputs of requests: the configured inputs in order, then the controls and states of the
-    /// sequence batcher.
+    /// The request inputs: the configured inputs in order, followed by the controls and states of
+    /// the sequence batcher.
     pub(crate) inputs: Vec<InputPlan>,
     /// The inputs that the server computes from a batch.
     pub(crate) batch_inputs: Vec<BatchInputPlan>,
-    /// The outputs, sorted by name, as Triton orders the outputs of a response.
+    /// The outputs, sorted by name, which is Triton's order for the outputs of a response.
     pub(crate) outputs: Vec<OutputPlan>,
 }
 
-/// An input of requests, and the model's input for it.
+/// A request input and the corresponding input of the model.
 #[derive(Debug)]
 pub(crate) struct InputPlan {
     pub(crate) name: String,
@@ -29,18 +29,18 @@ pub(crate) struct InputPlan {
     /// The input's index in the session.
     pub(crate) index: usize,
     pub(crate) layout: InputLayout,
-    /// True if the input is a sequence's state.
+    /// True if the input is a sequence state.
     pub(crate) is_state: bool,
 }
 
-/// The way in which the tensors of a batch's requests are joined into the model's.
+/// The way in which the requests' tensors are joined into the model's input.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InputLayout {
     /// Joined as rows of one tensor.
     Rows,
-    /// The model takes a scalar; requests have a shape of ones.
+    /// The model expects a scalar. Requests have a shape of ones.
     Scalar,
-    /// Ragged: all elements in one dimension.
+    /// Ragged: all elements are in one dimension.
     Flat,
 }
 
@@ -51,42 +51,42 @@ pub(crate) struct BatchInputPlan {
     pub(crate) datatype: DataType,
     /// The input whose shapes the tensor describes.
     pub(crate) source_input: String,
-    /// The tensor's first target, for messages.
+    /// The tensor's first target, for error messages.
     pub(crate) name: String,
     /// The session's indices of the inputs that receive the tensor.
     pub(crate) indices: Vec<usize>,
 }
 
-/// An output that requests or states use, and the model's output behind it.
+/// An output that requests or states use, and the corresponding output of the model.
 #[derive(Debug)]
 pub(crate) struct OutputPlan {
     pub(crate) name: Arc<str>,
     pub(crate) datatype: DataType,
     /// The output's index in the session.
     pub(crate) index: usize,
-    /// The shape of ones that replaces the model's scalar.
+    /// The shape of ones that replaces the model's scalar shape.
     pub(crate) scalar_shape: Option<Shape>,
     /// True if requests may ask for the output.
     pub(crate) is_visible: bool,
-    /// True if the next request of the sequence gets the output as its state.
+    /// True if the sequence's next request receives the output as its state.
     pub(crate) is_state: bool,
-    /// The input that the output overwrites in place, if the output is a state that may grow.
+    /// The input that the output overwrites in place, if the output is a growable state.
     pub(crate) grows_in: Option<Arc<str>>,
-    /// The way to find each request's part, unless the part is its rows.
+    /// The plan for splitting the output into the requests' parts, unless the parts are rows.
     pub(crate) scatter: Option<ScatterPlan>,
 }
 
-/// The split of an output by the shapes of an input.
+/// The plan for splitting an output by the shapes of an input.
 #[derive(Debug)]
 pub(crate) struct ScatterPlan {
     pub(crate) source_input: String,
-    /// The shape of each part, with the batch dimension. A size of -1 is replaced by the input's
-    /// size in the same position.
+    /// The shape of each part, including the batch dimension. A size of -1 is replaced by the
+    /// input's size in the same position.
     pub(crate) dims: Vec<i64>,
 }
 
 impl OutputPlan {
-    /// Returns true if the response to a request has this output.
+    /// Returns true if the response to a request contains this output.
     pub(crate) fn is_wanted_by(&self, pending: &PendingRequest) -> bool {
         self.is_visible && !pending.is_padding() && pending.request().wants_output(&self.name)
     }
@@ -99,9 +99,9 @@ impl InputLayout {
     }
 }
 
-/// The shape of ones that stands for a scalar.
+/// The shape of ones that represents a scalar.
 pub(super) fn scalar_shape(dims: &[i64]) -> Result<Shape, Status> {
-    // Variable dimensions of a state have size 1 too.
+    // A state's variable dimensions also have size 1.
     let ones: Vec<i64> = dims.iter().map(|_| 1).collect();
     Shape::new(&ones).map_err(|error| Status::invalid_argument(error.to_string()))
 }

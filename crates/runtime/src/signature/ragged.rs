@@ -1,4 +1,4 @@
-//! Inputs and outputs of batches whose requests differ in shape.
+//! Inputs and outputs for batches whose requests differ in shape.
 
 use galatea_config::{BatchInputKind, BatchInputSpec, InputSpec};
 use galatea_infer::Status;
@@ -8,7 +8,7 @@ use super::plans::{BatchInputPlan, InputLayout, ScatterPlan};
 use crate::interface::TensorInfo;
 
 impl SignatureCheck<'_> {
-    /// Checks an input whose model must take all elements of a batch in one dimension.
+    /// Checks a ragged input: the model must accept all of a batch's elements in one dimension.
     pub(super) fn ragged_input(
         &self,
         input: &InputSpec,
@@ -33,7 +33,7 @@ impl SignatureCheck<'_> {
         let expected = match kind {
             BatchInputKind::ItemShape => {
                 let source = self.spec.input(source_input);
-                // The rank does not include the batch dimension.
+                // The rank excludes the batch dimension.
                 let rank = source.map(|input| input.reshape.as_ref().unwrap_or(&input.dims).len());
                 vec![-1, rank.and_then(|rank| i64::try_from(rank).ok()).unwrap_or(-1)]
             }
@@ -59,8 +59,8 @@ impl SignatureCheck<'_> {
         })
     }
 
-    /// Checks the dimensions of a batch input. A fixed size in the model may be right for some
-    /// batches; the library checks each batch.
+    /// Checks a batch input's dimensions. A fixed size in the model may be valid for some batches,
+    /// so the library checks each batch.
     fn batch_input_dims(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Inputs and outputs of the sequence batcher: controls and states.
+//! Inputs and outputs for the sequence batcher: controls and states.
 
 use std::sync::Arc;
 
@@ -43,8 +43,7 @@ impl SignatureCheck<'_> {
         Ok(InputPlan { name: name.clone(), datatype: *datatype, index, layout, is_state: true })
     }
 
-    /// The output that a state comes from, in the form of an output that the configuration does not
-    /// list.
+    /// The output that a state comes from, as an output that the configuration doesn't list.
     pub(super) fn state_output(&self, state: &StateSpec) -> Result<OutputPlan, Status> {
         let StateSpec { output_name: name, datatype, dims, .. } = state;
         let (index, tensor) = self.find_output(name)?;

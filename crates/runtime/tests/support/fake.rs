@@ -1,4 +1,4 @@
-//! A runtime in Rust: its models are functions.
+//! A runtime in Rust, whose models are functions.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use galatea_runtime::{
 use galatea_tensor::elements::BytesElements;
 use galatea_tensor::{DataType, Shape};
 
-/// A tensor by value.
+/// An owned tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) datatype: DataType,
@@ -51,15 +51,16 @@ impl Value {
     }
 }
 
-/// Computes all outputs of all inputs, in the order of the interface. A missing input was left out.
+/// Computes all outputs from all inputs, in the interface's order. `None` stands for an omitted
+/// input.
 pub(crate) type Compute = fn(&[Option<Value>]) -> Result<Vec<Value>, Status>;
 
-/// The events that tests look at, shared by all sessions of a model.
+/// The events that tests examine. All sessions of a model share the journal.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    /// The models that were loaded.
+    /// The number of models that were loaded.
     pub(crate) loads: AtomicUsize,
-    /// For each run, the address and size of each input of fixed-size elements.
+    /// The address and size of each input with fixed-size elements, for each run.
     pub(crate) runs: Mutex<Vec<Vec<(usize, usize)>>>,
     /// The outputs that each run was asked for.
     pub(crate) requested: Mutex<Vec<Vec<usize>>>,
@@ -181,8 +182,8 @@ impl FakeTensor<'_> {
             Content::InPlace(region) => {
                 let mut bytes = vec![0_u8; region.byte_size()];
                 #[allow(unsafe_code, reason = "a library reads a region by its address")]
-                // SAFETY: a region's bytes are borrowed for `'data`, which contains this call. They
-                // may be of several allocations, so no slice is made over them.
+                // SAFETY: a region's bytes are borrowed for `'data`, which outlasts this call. They
+                // may belong to several allocations, so no slice is created over them.
                 unsafe {
                     std::ptr::copy_nonoverlapping(region.start(), bytes.as_mut_ptr(), bytes.len());
                 }

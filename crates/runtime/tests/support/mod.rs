@@ -23,7 +23,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use fake::{Compute, FakeSource, Journal};
 
-/// The configuration `text` of the model `m`.
+/// Parses `text` as the configuration of the model `m`.
 pub(crate) fn spec(text: &str) -> ModelSpec {
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
@@ -109,7 +109,7 @@ impl TestModel {
         self.execute_pending(requests.into_iter().map(|one| pending(one, &host)).collect())
     }
 
-    /// Executes requests of sequences, which are numbered.
+    /// Executes requests of numbered sequences.
     pub(crate) fn step(
         &mut self,
         store: &Arc<States>,
@@ -129,7 +129,7 @@ impl TestModel {
         replies.iter().map(only_reply).collect()
     }
 
-    /// The addresses and sizes of the inputs of the latest run.
+    /// The addresses and sizes of the latest run's inputs.
     pub(crate) fn places(&self) -> Vec<(usize, usize)> {
         self.journal.runs.lock().unwrap().last().cloned().unwrap_or_default()
     }
@@ -144,7 +144,7 @@ fn only_reply(replies: &Receiver) -> Result<InferenceResponse, Status> {
     }
 }
 
-/// The states of sequences by their numbers. Each sequence begins with `initial`.
+/// The states of sequences, indexed by number. Each sequence starts with the state `initial`.
 #[derive(Debug)]
 pub(crate) struct States {
     initial: StateTensor,
@@ -152,7 +152,8 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// Sequences with one state, from the output `STATE_OUT` to the input `STATE_IN`.
+    /// Creates sequences with one state, which is passed from the output `STATE_OUT` to the input
+    /// `STATE_IN`.
     pub(crate) fn new(datatype: DataType, dims: &[i64], data: Vec<u8>) -> Arc<Self> {
         let initial = StateTensor {
             input_name: Arc::from("STATE_IN"),
@@ -211,7 +212,7 @@ pub(crate) fn tensor(name: &str, datatype: DataType, dims: &[i64], data: Vec<u8>
     InputTensor { name: name.to_owned(), datatype, shape, data: Buffer::from_vec(data) }
 }
 
-/// A request whose input `X` has these numbers.
+/// A request whose input `X` contains these numbers.
 pub(crate) fn numbers(dims: &[i64], values: &[i32]) -> InferenceRequest {
     request(vec![tensor("X", DataType::Int32, dims, int32s(values))])
 }
@@ -220,7 +221,7 @@ pub(crate) fn int32s(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Strings in the form of requests.
+/// Frames strings as in requests.
 pub(crate) fn framed(texts: &[&str]) -> Vec<u8> {
     let frame = |text: &&str| {
         let length = u32::try_from(text.len()).unwrap().to_le_bytes();
@@ -235,7 +236,7 @@ pub(crate) fn output<'a>(response: &'a InferenceResponse, name: &str) -> (&'a [i
     (output.shape.dims(), output.data.host().unwrap())
 }
 
-/// The message of a failure.
+/// The error message of a failed result.
 pub(crate) fn failure<T>(result: Result<T, Status>) -> String {
     match result {
         Ok(_) => panic!("this must fail"),
