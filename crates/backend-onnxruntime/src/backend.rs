@@ -28,21 +28,21 @@ const MODEL_FILE: &str = "model.onnx";
 /// The backend's options.
 pub struct BackendOptions {
     /// The number of processors that the process may use, which is the size of the pool that
-    /// sessions share. Values below 1 count as 1.
+    /// sessions share. Values below 1 are treated as 1.
     pub processors: usize,
-    /// The backend's settings from the command line: `enable-global-threadpool`,
-    /// `intra_op_thread_count` and `inter_op_thread_count` for that pool, and
-    /// `default-max-batch-size`. Other settings are ignored.
+    /// The backend's command-line settings: `enable-global-threadpool`, `intra_op_thread_count` and
+    /// `inter_op_thread_count` for the shared pool, and `default-max-batch-size`. Other settings
+    /// are ignored.
     pub backend_config: BTreeMap<String, String>,
     /// Receives the library's warnings and errors.
     pub log: LogFunction,
     /// The GPUs that models may use.
     pub devices: Devices,
-    /// The account for the memory of strings, which the library holds as objects.
+    /// The account for string memory; the library stores strings as objects.
     pub account: Arc<Account>,
 }
 
-/// The backend `onnxruntime`.
+/// The `onnxruntime` backend.
 pub struct OnnxRuntimeBackend {
     environment: Arc<OrtEnvironment>,
     machine: Machine,
@@ -55,12 +55,12 @@ pub struct OnnxRuntimeBackend {
 impl OnnxRuntimeBackend {
     /// Creates the backend from an open library.
     ///
-    /// The library has one environment per process: all backends use the log and the thread pools
-    /// of the first one.
+    /// The library has only one environment per process, so all backends use the first backend's
+    /// log and thread pools.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a wrong value in `backend_config`, or the library's error.
+    /// `InvalidArgument` for an invalid value in `backend_config`, or the library's error.
     pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
         let BackendOptions { processors, backend_config, log, devices, account } = options;
         let processors = processors.max(1);
@@ -97,7 +97,7 @@ fn fingerprint(
     Some(BackendFingerprint { version: library.version().to_owned(), settings, files })
 }
 
-/// The source of threads, and the environment's pools for that source.
+/// The source of the sessions' threads, and the corresponding pools of the environment.
 fn thread_pools(
     config: &BTreeMap<String, String>,
     processors: usize,
@@ -112,8 +112,8 @@ fn thread_pools(
         }
         None => {
             let intra_op = i32::try_from(processors).unwrap_or(i32::MAX);
-            // Threads that spin while they wait would take processors from other models. With one
-            // inter-op thread, different operators execute on the caller's thread.
+            // Threads that spin while they wait would take processors from other models. With a
+            // single inter-op thread, different operators execute on the caller's thread.
             let pools = GlobalThreads { intra_op, inter_op: 1, spinning: Switch::Off };
             Ok((ThreadSource::Shared { processors }, Some(pools)))
         }
@@ -138,7 +138,7 @@ impl Backend for OnnxRuntimeBackend {
         if auto_complete::is_complete(draft) {
             return Ok(());
         }
-        // This session is inspected and never run, so it need not be optimized.
+        // This session is only inspected and never run, so it doesn't need to be optimized.
         let mut options = SessionOptions::new(&self.environment)?;
         options.set_graph_level(GraphLevel::None)?;
         match self.threads {

@@ -1,16 +1,16 @@
-//! Errors of the library that mean that a GPU can't be used any more.
+//! Library errors after which a GPU can't be used any more.
 //!
-//! The library uses one code for all of them. Its message names the CUDA function and its result:
-//! `CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; …`.
+//! The library uses the same code for all of them. The message contains the CUDA function and its
+//! result: `CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; …`.
 
-/// Returns true if an error of a run means that the GPU's context is gone, along with everything on
-/// the device: every later call would fail too. Other errors, such as exhausted memory, concern one
-/// request only.
+/// Returns true if a run's error means that the GPU's context is lost, along with everything on the
+/// device, so that every later call would also fail. Other errors, such as exhausted memory, affect
+/// only one request.
 pub(crate) fn is_of_device(message: &str) -> bool {
     codes(message).any(is_final)
 }
 
-/// The CUDA results that a message names.
+/// The CUDA results that a message contains.
 fn codes(message: &str) -> impl Iterator<Item = u32> {
     const WORDS: [&str; 2] = ["CUDA failure ", "CUDA error "];
     let behind = WORDS.iter().flat_map(|word| {
@@ -22,7 +22,8 @@ fn codes(message: &str) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Results after which a process can't use the device, as CUDA documents them.
+/// Returns true for results after which, according to CUDA's documentation, the process can no
+/// longer use the device.
 const fn is_final(code: u32) -> bool {
     matches!(
         code,

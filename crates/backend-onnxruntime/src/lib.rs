@@ -1,27 +1,28 @@
-//! The backend `onnxruntime`: executes ONNX models with ONNX Runtime's shared library, which
-//! is opened at run time and called through its C API.
+//! The `onnxruntime` backend, which executes ONNX models with ONNX Runtime's shared library. The
+//! library is opened at run time and called through its C API.
 //!
-//! - [`Library`] opens the library at a path. The server finds the path; no library is linked
-//!   or shipped.
+//! - [`Library`] opens the library at a path that the server has found. No library is linked or
+//!   shipped.
 //! - [`OnnxRuntimeBackend`] loads models, completes configurations from them, and refuses
-//!   configurations that contradict their model. Start reading in `backend` and `source`.
-//! - `source` opens the sessions of a model, and `session` executes one for an instance. What
-//!   every runtime does with them is in the crate `runtime`: joining requests, states of sequences,
-//!   ragged inputs, splitting outputs.
-//! - Libraries with operators (`op_libraries`) are registered with each session of the models that
-//!   name them. They are never closed.
+//!   configurations that contradict their model. `backend` and `source` are the best places to
+//!   start reading.
+//! - `source` opens a model's sessions, and `session` executes one for an instance. The crate
+//!   `runtime` implements the parts that all runtimes share: joining requests, sequence states,
+//!   ragged inputs and splitting outputs.
+//! - Operator libraries (`op_libraries`) are registered with each session of the models that
+//!   specify them. They are never closed.
 //! - `graph` decides whether a model may execute inline.
 //!
 //! # What it is not
 //!
-//! The backend forms no batches, holds no queue and starts no threads; the library starts threads,
-//! and the settings determine how many.
+//! The backend doesn't form batches, keep a queue or start threads. The library starts threads,
+//! whose number the settings determine.
 //!
 //! # GPUs
 //!
-//! An instance on a GPU has a session and a stream of its own, as in Triton (`api::device`). The
-//! execution providers and their options (`accelerators`), the library's descriptions of a GPU's
-//! memory (`api::memory`) and bindings to it (`api::binding`) are here. `failure` recognizes the
+//! As in Triton, each GPU instance has its own session and stream (`api::device`). This crate also
+//! contains the execution providers and their options (`accelerators`), the library's descriptions
+//! of GPU memory (`api::memory`) and bindings to it (`api::binding`). `failure` recognizes the
 //! errors after which a GPU is lost.
 //!
 //! All `unsafe` code is in the module `api`.

@@ -1,9 +1,10 @@
 //! Libraries with custom operators: `model_operations` of a configuration.
 //!
-//! A path is relative to the server's working directory, as in Triton. If no file exists there, it
-//! is relative to the model's directory, so that repositories can be moved. A name without a path
-//! is searched for in the model's directory, next to ONNX Runtime's library, and then, as in
-//! Triton, by the system's loader. The server refuses names from clients before they get here.
+//! As in Triton, a path is relative to the server's working directory. If there is no such file,
+//! the path is relative to the model's directory, so that repositories can be moved. A name without
+//! a directory is searched for in the model's directory, then next to ONNX Runtime's library, and
+//! then, as in Triton, by the system's loader. The server rejects names from clients before they
+//! reach this module.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +17,11 @@ use galatea_stdx::Lock;
 
 use crate::api::{EntryPoint, OrtEnvironment, SessionOptions, open_op_library};
 
-/// The field that holds the names.
+/// The field that contains the names.
 const FIELD: &str = "model_operations.op_library_filename";
 
 /// The open libraries. They are never closed, because their operators, threads and static objects
-/// would not survive it. Triton doesn't close them either.
+/// wouldn't survive that. Triton doesn't close them either.
 #[derive(Default)]
 pub(crate) struct OpLibraries {
     open: Lock<BTreeMap<PathBuf, OpenLibrary>>,
@@ -29,34 +30,34 @@ pub(crate) struct OpLibraries {
 /// An open library.
 #[derive(Clone)]
 struct OpenLibrary {
-    /// The fingerprint of the file before it was opened.
+    /// The fingerprint that the file had before it was opened.
     fingerprint: Option<FileFingerprint>,
     entry_point: EntryPoint,
 }
 
-/// The open libraries of a model.
+/// A model's open libraries.
 pub(crate) struct ModelLibraries(Vec<OpLibrary>);
 
-/// A library of a model.
+/// One of a model's libraries.
 struct OpLibrary {
     /// The name in the configuration.
     name: String,
-    /// The path for the loader.
+    /// The path that is passed to the loader.
     path: PathBuf,
-    /// The fingerprint of the file before it was opened; `None` if it is unknown or the loader
-    /// chose the file.
+    /// The fingerprint that the file had before it was opened; `None` if it is unknown or if the
+    /// loader chose the file.
     fingerprint: Option<FileFingerprint>,
     /// True if the file has changed since it was opened.
     is_stale: bool,
 }
 
 impl OpLibraries {
-    /// Opens the libraries of a configuration. `runtime_directory` is the directory of ONNX
+    /// Opens the libraries in a configuration. `runtime_directory` is the directory of ONNX
     /// Runtime's library.
     ///
     /// # Errors
     ///
-    /// A status that names the field and the library: the library does not exist, is outside the
+    /// A status with the field and the library, if the library doesn't exist, is outside the
     /// model's directory, or contains no operators.
     pub(crate) fn open(
         &self,
@@ -106,14 +107,15 @@ impl OpLibraries {
         self.open.lock("find a library").get(path).cloned()
     }
 
-    /// Adds a library. If another thread has added it in the meantime, that thread's file counts.
+    /// Adds a library. If another thread has added it in the meantime, the other thread's entry is
+    /// used.
     fn insert(&self, path: &Path, library: OpenLibrary) -> OpenLibrary {
         let mut open = self.open.lock("add a library");
         open.entry(path.to_owned()).or_insert(library).clone()
     }
 }
 
-/// The loader keeps the file that it opened first, even when another one replaces it.
+/// The loader keeps using the file that it opened first, even after the file has been replaced.
 const REOPEN_HINT: &str =
     "; its file changed since it was opened, and is opened again when the server is started anew";
 
@@ -126,7 +128,7 @@ impl ModelLibraries {
     ///
     /// # Errors
     ///
-    /// A status that names the field and the library that fails.
+    /// A status with the field and the library that failed.
     pub(crate) fn register(
         &self,
         options: &mut SessionOptions,
@@ -148,14 +150,14 @@ impl ModelLibraries {
         stale.map(|library| format!("{}it is used as it was{REOPEN_HINT}", library.field()))
     }
 
-    /// The fingerprints of the files before they were opened; `None` unless all are known.
+    /// The fingerprints that the files had before they were opened; `None` unless all are known.
     pub(crate) fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         self.0.iter().map(|library| library.fingerprint.clone()).collect()
     }
 }
 
 impl OpLibrary {
-    /// The beginning of a message about the library.
+    /// The start of a message about the library.
     fn field(&self) -> String {
         field(&self.name)
     }
@@ -165,7 +167,7 @@ fn field(name: &str) -> String {
     format!("{FIELD} '{}': ", name.escape_debug())
 }
 
-/// The path of the library, or a name without a path if the loader has to search for it.
+/// The library's path, or a name without a directory if the loader has to search for it.
 fn find(
     name: &str,
     files: &dyn ModelFiles,
@@ -190,7 +192,7 @@ fn find(
     Ok(sibling.unwrap_or_else(|| PathBuf::from(name)))
 }
 
-/// The name as a path without `..` and without a root; `None` if it is not such a path.
+/// The name as a path without `..` and without a root; `None` if it isn't such a path.
 fn descending_path(name: &str) -> Option<String> {
     let mut inside = PathBuf::new();
     for component in Path::new(name).components() {
@@ -208,8 +210,8 @@ fn absolute(path: &Path) -> Result<PathBuf, Status> {
         .map_err(|error| Status::internal(format!("can't tell where it is: {error}")))
 }
 
-/// Checks the file: the loader would wait forever for a named pipe, and crash on a truncated
-/// file.
+/// Checks the file, because the loader would wait forever for a named pipe and would crash on a
+/// truncated file.
 fn check_file(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf, Status> {
     match fs::metadata(&path) {
         Ok(found) if found.is_file() && is_library_truncated(&path) => {

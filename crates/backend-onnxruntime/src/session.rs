@@ -1,5 +1,5 @@
-//! The session of an instance: one that is shared with other instances, or one on a GPU with a
-//! stream of its own.
+//! An instance's session, which is either shared with other instances or on a GPU with its own
+//! stream.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::api::{DeviceSession, ModelSession, OrtEnvironment, OrtTensor, RunOpti
 use crate::failure;
 use crate::settings::ModelSettings;
 
-/// A session with the options of one instance's runs.
+/// A session with the run options of one instance.
 pub(crate) struct OnnxSession {
     session: AnySession,
-    /// Shared with the terminators of a run.
+    /// Shared with the run's terminators.
     run_options: Arc<RunOptions>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct OnnxSession {
 pub(crate) enum AnySession {
     /// On the CPU, shared with other instances.
     Shared(Arc<ModelSession>),
-    /// On a GPU, used by this instance alone.
+    /// On a GPU, used only by this instance.
     OnDevice(Box<DeviceSession>),
 }
 
@@ -126,7 +126,7 @@ fn run_on_device<'data>(
     }
 }
 
-/// Ends the run that an instance makes with its options. Only that instance uses them.
+/// Ends the run that an instance started with its options. No other instance uses these options.
 impl ExecutionTerminator for RunOptions {
     fn terminate(&self) {
         Self::terminate(self);

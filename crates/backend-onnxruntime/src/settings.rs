@@ -1,7 +1,7 @@
-//! A model's settings for its sessions.
+//! A model's session settings.
 //!
-//! Unlisted parameters are ignored: a configuration's parameters are free-form, and others may read
-//! them.
+//! Unlisted parameters are ignored, because a configuration's parameters are free-form and may be
+//! intended for other readers.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -26,9 +26,9 @@ const INTER_OP_SPINNING: &str = "session.inter_op.allow_spinning";
 pub(crate) struct ModelSettings {
     graph_level: GraphLevel,
     execution_mode: ExecutionMode,
-    /// The number of threads per execution; `None` leaves it to the server.
+    /// The number of threads per execution; `None` leaves the decision to the server.
     intra_op_threads: Option<i32>,
-    /// The number of threads per execution; `None` leaves it to the library.
+    /// The number of threads per execution; `None` leaves the decision to the library.
     inter_op_threads: Option<i32>,
     memory_arena: Option<Switch>,
     memory_pattern: Option<Switch>,
@@ -39,13 +39,13 @@ pub(crate) struct ModelSettings {
 }
 
 impl ModelSettings {
-    /// Parses the parameters and the optimization settings of a model.
+    /// Parses a model's parameters and optimization settings.
     pub(crate) fn parse(spec: &ModelSpec) -> Result<Self, Status> {
         let values = &spec.parameters;
         let memory_arena = switch(values, "enable_mem_arena")?;
         let arena_shrinkage = arena_shrinkage(spec, memory_arena)?;
-        // The arena would keep the largest tensor of strings forever: an object of 32 bytes or more
-        // for each string, whose contents are outside the arena anyway.
+        // The arena would keep the largest tensor of strings forever. It stores an object of at
+        // least 32 bytes for each string, and the contents are outside the arena anyway.
         let of_strings = arena_shrinkage.is_none() && has_strings(spec);
         Ok(Self {
             graph_level: graph_level(spec.optimization.graph_level),
@@ -104,8 +104,8 @@ impl ModelSettings {
     }
 
     fn entries(&self, instances: u32) -> Vec<(&'static str, &'static str)> {
-        // Threads that spin while they wait for work take processors from other instances. With one
-        // instance the library's default stays in force, which is to spin.
+        // Threads that spin while they wait for work take processors from other instances. With a
+        // single instance, the library's default remains in effect, which is to spin.
         let spinning = (instances > 1).then_some(Switch::Off);
         let entries = [
             (DEVICE_ALLOCATOR, self.device_allocator),
@@ -121,14 +121,14 @@ impl ModelSettings {
             let key = c_string(ARENA_SHRINKAGE, "an option's name")?;
             options.set_entry(&key, devices)?;
         }
-        // No run is recorded as a CUDA graph, nor a recorded one repeated: it would read the inputs
-        // of the recorded run.
+        // Runs are not recorded or replayed as CUDA graphs, because a replayed graph would read the
+        // inputs of the recorded run.
         options.set_entry(GRAPH_ANNOTATION, c"-1")?;
         Ok(())
     }
 }
 
-/// The levels of a configuration are relative to its default, which is all optimizations.
+/// The levels in a configuration are relative to its default, which enables all optimizations.
 /// Triton defines these four numbers and treats all others as the default.
 const fn graph_level(level: i32) -> GraphLevel {
     match level {
@@ -150,7 +150,7 @@ fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, St
     }
 }
 
-/// A number of threads; values below 1 mean the default, as in Triton.
+/// A number of threads. Values below 1 mean the default, as in Triton.
 fn threads(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     Ok(integer(values, key)?.filter(|&threads| threads > 0))
 }
@@ -164,8 +164,8 @@ fn has_strings(spec: &ModelSpec) -> bool {
 
 /// The devices whose arenas shrink after each run, such as `cpu:0;gpu:0`.
 ///
-/// The library checks them at each run and fails the run. Checked here, a wrong device fails the
-/// load.
+/// The library validates them at each run, and the run fails if they are invalid. Because they are
+/// also validated here, an invalid device makes the load fail instead.
 fn arena_shrinkage(
     spec: &ModelSpec,
     memory_arena: Option<Switch>,

@@ -1,4 +1,4 @@
-//! The sessions of a model.
+//! A model's sessions.
 
 use std::any::Any;
 use std::num::NonZero;
@@ -19,7 +19,7 @@ use crate::op_libraries::ModelLibraries;
 use crate::session::{AnySession, OnnxSession};
 use crate::settings::ModelSettings;
 
-/// Opens the sessions of a version of a model.
+/// Opens the sessions of one model version.
 pub(crate) struct OnnxSource {
     pub(crate) environment: Arc<OrtEnvironment>,
     pub(crate) devices: Devices,
@@ -51,11 +51,11 @@ impl SessionSource for OnnxSource {
 
     fn open_on_gpu(&self, gpu: u32) -> Result<Opened<OnnxSession>, Status> {
         let processor = Processor::Gpu(gpu);
-        // The check comes before anything is made on the GPU.
+        // The check precedes any allocation on the GPU.
         Providers::of(&self.spec, processor)?.require(self.environment.library())?;
         let number = i32::try_from(gpu).unwrap_or(i32::MAX);
-        // The stream has the usual priority: as in Triton, the model's priority is for its TensorRT
-        // backend.
+        // The stream has normal priority: as in Triton, the model's priority only applies to the
+        // TensorRT backend.
         let stream = self.devices.device(number).and_then(galatea_devices::Device::stream);
         let stream = stream
             .map_err(|error| Status::internal(format!("unable to create stream: {error}")))?;
@@ -68,14 +68,14 @@ impl SessionSource for OnnxSource {
         Ok(Opened { session, interface, guarantee: self.guarantee(processor, path) })
     }
 
-    /// The libraries with operators, on which responses also depend.
+    /// The operator libraries, on which responses also depend.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.op_libraries.clone())
     }
 }
 
 impl OnnxSource {
-    /// The options of a session on a processor; on a GPU it executes on the stream.
+    /// The options for a session on a processor. A session on a GPU executes on the stream.
     fn session_options(
         &self,
         processor: Processor,
@@ -92,7 +92,8 @@ impl OnnxSource {
             );
             self.host.log(LogLevel::Warning, &line);
         }
-        // A host policy binds the thread that loads the model, and thereby the session's threads.
+        // A host policy binds the thread that loads the model, and therefore also the session's
+        // threads.
         let bound_to = std::thread::available_parallelism().map_or(usize::MAX, NonZero::get);
         let pool = self.threads.pool(demand, bound_to);
         let mut options = self.settings.session_options(environment, instances, pool)?;
@@ -105,8 +106,8 @@ impl OnnxSource {
         Ok(options)
     }
 
-    /// Only plain CPU execution is predictable: other providers may depend on the calling thread. A
-    /// library with operators may do anything, including waiting for another model.
+    /// Only plain CPU execution is predictable. Other providers may depend on the calling thread,
+    /// and an operator library may do anything, including waiting for another model.
     fn guarantee(&self, processor: Processor, path: &Path) -> ExecutionGuarantee {
         if !self.op_libraries.is_empty() {
             return ExecutionGuarantee::Unspecified;

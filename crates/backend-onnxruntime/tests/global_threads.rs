@@ -32,7 +32,7 @@ fn sessions_use_the_pools_of_the_environment() {
         ("intra_op_thread_count", "2"),
         ("inter_op_thread_count", "1"),
     ]);
-    // Expects one thread besides the caller, and none for telemetry.
+    // Expects one thread in addition to the caller, and none for telemetry.
     check_thread_count(threads + 1);
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let host = Arc::new(RecordingHost::default());
@@ -48,12 +48,12 @@ fn sessions_use_the_pools_of_the_environment() {
     check_the_librarys_log(&backend);
 }
 
-/// The number of this process's threads.
+/// The number of threads in this process.
 fn thread_count() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// A joined thread may still be listed for a moment.
+/// A joined thread may remain listed for a moment.
 #[track_caller]
 fn check_thread_count(expected: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -63,7 +63,7 @@ fn check_thread_count(expected: usize) {
     assert_eq!(thread_count(), expected);
 }
 
-/// Checks that the library's messages arrive in the backend's log.
+/// Checks that the library's messages reach the backend's log.
 fn check_the_librarys_log(backend: &OnnxRuntimeBackend) {
     let graph = Graph::default()
         .input("INDEX", INT64, &[1])

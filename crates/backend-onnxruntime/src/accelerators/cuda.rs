@@ -1,4 +1,4 @@
-//! Options of the CUDA provider.
+//! Options for the CUDA provider.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use galatea_infer::Status;
 use super::ProviderOptions;
 use galatea_runtime::parameters::{integer, parse_switch};
 
-/// The options from an accelerator's parameters. The library checks most of them and reports the
+/// The options from an accelerator's parameters. The library validates most of them and reports
 /// unknown ones.
 pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
@@ -23,7 +23,7 @@ pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderO
     Ok(options)
 }
 
-/// The options from a model's parameters, an older way to specify them.
+/// The options from a model's parameters, which is an older way to specify them.
 pub(super) fn parameter_options(
     values: &BTreeMap<String, String>,
 ) -> Result<ProviderOptions, Status> {

@@ -1,4 +1,4 @@
-//! Execution providers, which execute a graph's operators in place of the CPU's.
+//! Execution providers, which execute a graph's operators instead of the CPU provider.
 
 mod cuda;
 mod tensorrt;
@@ -18,26 +18,26 @@ const TENSORRT: &str = "TensorrtExecutionProvider";
 const CUDA_GRAPHS: &str = "enable_cuda_graph";
 const TENSORRT_GRAPHS: &str = "trt_cuda_graph_enable";
 
-/// The options of an execution provider, keyed by name.
+/// An execution provider's options, keyed by name.
 pub(crate) type ProviderOptions = BTreeMap<String, String>;
 
-/// The providers of a session, in order of preference, with their options.
+/// A session's providers and their options, in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Providers {
     tensorrt: Vec<ProviderOptions>,
     cuda: Option<ProviderOptions>,
     openvino: Vec<ProviderOptions>,
-    /// The setting that requests the first GPU provider, in the words of an error.
+    /// The setting that requests the first GPU provider, for error messages.
     asked_by: String,
-    /// Accelerators that the session does not use.
+    /// Accelerators that the session doesn't use.
     not_used: Vec<String>,
 }
 
 impl Providers {
     /// The providers that the configuration requests and the processor needs.
     ///
-    /// Every session on a GPU has the CUDA provider, as in Triton; the configuration can put the
-    /// TensorRT provider before it and add options.
+    /// As in Triton, every session on a GPU has the CUDA provider. The configuration can add
+    /// options and place the TensorRT provider before it.
     pub(crate) fn of(spec: &ModelSpec, processor: Processor) -> Result<Self, Status> {
         let mut providers = Self::default();
         let mut cuda_options = ProviderOptions::new();
@@ -70,7 +70,7 @@ impl Providers {
         Ok(providers)
     }
 
-    /// The options that ask the library to record executions as CUDA graphs.
+    /// The options that make the library record executions as CUDA graphs.
     fn recording_options(&self) -> Vec<&'static str> {
         let is_on = |options: &ProviderOptions, name: &str| {
             let value = options.get(name);
@@ -86,7 +86,7 @@ impl Providers {
         found
     }
 
-    /// Checks that the library has the providers.
+    /// Checks that the library includes the providers.
     pub(crate) fn require(&self, library: &Library) -> Result<(), Status> {
         if !self.tensorrt.is_empty() {
             require(library, TENSORRT, "execution accelerator 'tensorrt'")?;
@@ -102,7 +102,7 @@ impl Providers {
 
     /// Warnings for the operator about settings that the session doesn't use.
     pub(crate) fn warnings(&self, model: &str) -> Vec<String> {
-        // Triton ignores them silently.
+        // Triton ignores these settings silently.
         let unused = self.not_used.iter().map(|accelerator| {
             format!(
                 "model '{model}' has instances on the CPU, which don't use the execution \
@@ -139,7 +139,7 @@ impl Providers {
     }
 }
 
-/// The reason why a library can't execute models on GPUs, if it can't.
+/// The reason why the library can't execute models on GPUs, if that is the case.
 pub(crate) fn gpus_refused(library: &Library) -> Option<String> {
     require(library, CUDA, "it").err().map(|status| String::from(status.message()))
 }

@@ -1,4 +1,4 @@
-//! Options of the TensorRT provider.
+//! Options for the TensorRT provider.
 
 use galatea_config::Accelerator;
 use galatea_infer::Status;
@@ -15,7 +15,7 @@ enum ParameterType {
     Text,
 }
 
-/// The parameters that a configuration may give, and their types.
+/// The parameters that a configuration may specify, and their types.
 const PARAMETERS: [(&str, ParameterType); 31] = [
     ("int8_calibration_table_name", ParameterType::Text),
     ("int8_use_native_calibration_table", ParameterType::Boolean),
@@ -50,8 +50,8 @@ const PARAMETERS: [(&str, ParameterType); 31] = [
     ("trt_timing_cache_path", ParameterType::Text),
 ];
 
-/// The options from an accelerator's parameters, under the library's names. Their values are
-/// checked as in Triton and passed on as written.
+/// The options from an accelerator's parameters, under the library's names. The values are
+/// validated as in Triton and passed on unchanged.
 pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {
@@ -89,7 +89,7 @@ fn check(parameter_type: ParameterType, key: &str, value: &str) -> Result<(), St
     if is_number { Ok(()) } else { Err(not_convertible(key, value, to)) }
 }
 
-/// The library's name of a parameter, which begins with `trt_`.
+/// The library's name for a parameter, which starts with `trt_`.
 fn library_name(parameter: &str) -> String {
     match parameter {
         "max_workspace_size_bytes" => String::from("trt_max_workspace_size"),

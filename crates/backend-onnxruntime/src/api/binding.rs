@@ -1,4 +1,4 @@
-//! Runs whose inputs and outputs are bound to memory.
+//! Runs with inputs and outputs that are bound to memory.
 
 use std::ptr;
 
@@ -14,8 +14,8 @@ use super::session::ModelSession;
 use super::value::{OrtTensor, PlacedOutput, RunOutputs};
 
 impl ModelSession {
-    /// Computes the outputs with the given indices and writes them to their places. Each input
-    /// comes with its index. Inputs may be in `memory`, that of the session's GPU.
+    /// Computes the outputs with the given indices and writes them to their places. Each input is
+    /// given with its index. Inputs may be in `memory`, the memory of the session's GPU.
     ///
     /// When the call returns without an error, all work on the session's stream is complete.
     pub(crate) fn run_bound<'data>(
@@ -28,8 +28,9 @@ impl ModelSession {
         let api = self.environment().api();
         let table = api.table();
         let unknown = |index: &usize| OrtError::invalid(format!("there is no tensor {index}"));
-        // SAFETY: the session is alive; the constructor stores a binding, which the named
-        // function releases. It does not outlive this function, nor thereby the inputs.
+        // SAFETY: the session is alive; the constructor stores a binding, which the given function
+        // releases. The binding doesn't outlive this function, and therefore doesn't outlive the
+        // inputs.
         let binding = unsafe {
             OrtHandle::create(api, table.ReleaseIoBinding, "binding", |out| {
                 (table.CreateIoBinding)(self.raw.as_ptr(), out)
@@ -37,7 +38,7 @@ impl ModelSession {
         };
         for (index, value) in inputs {
             let name = self.input_names.get(*index).ok_or_else(|| unknown(index))?.as_ptr();
-            // SAFETY: binding and value are alive, the name lives during the call.
+            // SAFETY: the binding and the value are alive, and the name lives during the call.
             unsafe { api.check((table.BindInput)(binding.as_ptr(), name, value.as_ptr()))? };
         }
         for (index, place) in outputs {
@@ -63,8 +64,8 @@ impl ModelSession {
         Ok(RunOutputs::new(values, input_regions))
     }
 
-    /// The outputs of a run, in the order in which they were bound, each with the GPU whose memory
-    /// it is in.
+    /// A run's outputs, in the order in which they were bound, each with the GPU whose memory it is
+    /// in.
     fn bound_values<'data>(
         &self,
         binding: &OrtHandle<OrtIoBinding>,
@@ -74,7 +75,8 @@ impl ModelSession {
         let allocator = api.default_allocator()?;
         let mut raw: *mut *mut OrtValue = ptr::null_mut();
         let mut count = 0;
-        // SAFETY: the binding is alive, the allocator the library's own, the out pointers valid.
+        // SAFETY: the binding is alive, the allocator is the library's own, and the out pointers
+        // are valid.
         unsafe {
             api.check((api.table().GetBoundOutputValues)(
                 binding.as_ptr(),
@@ -85,12 +87,12 @@ impl ModelSession {
         }
         let mut values: SmallVec<[Option<OrtTensor<'data>>; 4]> = SmallVec::new();
         for index in 0..count {
-            // SAFETY: the library stored `count` values, null or ours now; each may refer to
-            // memory of the inputs, which live as long as `'data`.
+            // SAFETY: the library stored `count` values, each of which is null or now owned by us;
+            // each may refer to the inputs' memory, which lives as long as `'data`.
             values.push(unsafe { OrtTensor::output(*raw.add(index), api) });
         }
         if !raw.is_null() {
-            // SAFETY: the array is freed by the allocator that made it.
+            // SAFETY: the array is freed by the allocator that allocated it.
             unsafe { api.check((api.table().AllocatorFree)(allocator, raw.cast()))? };
         }
         if values.len() != devices.len() {

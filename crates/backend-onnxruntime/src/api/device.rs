@@ -14,16 +14,16 @@ use super::options::{RunOptions, SessionOptions};
 use super::session::ModelSession;
 use super::value::{OrtTensor, RunOutputs};
 
-/// A session on a GPU, with the stream that it executes on and shares with no other session.
+/// A session on a GPU, with the stream that it executes on. No other session shares the stream.
 pub(crate) struct DeviceSession {
-    /// Released before the stream.
+    /// Dropped before the stream.
     session: ModelSession,
     stream: Stream,
     memory: DeviceMemory,
 }
 
 impl DeviceSession {
-    /// Loads the model at `path`, with options whose providers have been given this stream.
+    /// Loads the model at `path`. The providers in the options must already use this stream.
     pub(crate) fn open(
         environment: Arc<OrtEnvironment>,
         path: &Path,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::error::OrtError;
 use super::table::ApiTable;
 
-/// An element type's ONNX number.
+/// The ONNX number of an element type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ElementType(pub(crate) i32);
 
@@ -40,12 +40,12 @@ impl ElementType {
         DATATYPES.iter().find(|(_, onnx)| *onnx as i32 == self.0).map(|(datatype, _)| *datatype)
     }
 
-    /// The type in the form that configurations are compared with.
+    /// The type in the form that is compared with configurations.
     pub(super) fn kind(self) -> ElementKind {
         self.datatype().map_or_else(|| ElementKind::Unknown(self.words()), ElementKind::Known)
     }
 
-    /// A type without a counterpart, in words for an error.
+    /// A description of a type without a counterpart, for an error.
     pub(super) fn words(self) -> String {
         format!("ONNX element type {}, which has no counterpart", self.0)
     }
@@ -71,8 +71,8 @@ pub(super) unsafe fn element_and_dims(
     let table = api.table();
     let mut element: i32 = 0;
     let mut rank: usize = 0;
-    // SAFETY: the out pointers are valid; the enumeration is stored in an integer of its
-    // size, the dimensions in an array of their number.
+    // SAFETY: the out pointers are valid; the enumeration is stored in an integer of the same size,
+    // and the dimensions are stored in an array of the right length.
     unsafe {
         let element_out = (&raw mut element).cast::<ONNXTensorElementDataType>();
         api.check((table.GetTensorElementType)(tensor, element_out))?;
@@ -83,7 +83,7 @@ pub(super) unsafe fn element_and_dims(
     }
 }
 
-/// The kind of an input or output that is not a tensor, refused in Triton's words.
+/// The kind of an input or output that is not a tensor, with a refusal in Triton's words.
 pub(super) fn not_a_tensor(name: &str, onnx_type: i32) -> ElementKind {
     const KINDS: [(ONNXType, &str); 5] = [
         (ONNXType::ONNX_TYPE_SEQUENCE, "ONNX_TYPE_SEQUENCE"),

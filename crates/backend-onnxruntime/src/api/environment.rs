@@ -16,26 +16,26 @@ use super::handle::OrtHandle;
 use super::library::Library;
 use super::table::ApiTable;
 
-/// Receives the library's lines for the server's log.
+/// Receives the library's log messages for the server's log.
 pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
-/// The sizes of the thread pools that all sessions share; 0 leaves them to the library.
+/// The sizes of the thread pools that all sessions share. 0 leaves the size to the library.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GlobalThreads {
-    /// Threads that execute one operator together.
+    /// Threads that execute a single operator together.
     pub(crate) intra_op: c_int,
     /// Threads that execute different operators concurrently.
     pub(crate) inter_op: c_int,
-    /// Enables spinning of idle threads.
+    /// Makes idle threads spin.
     pub(crate) spinning: Switch,
 }
 
-/// The library's environment. A process has only one: the log function and the threads of the first
-/// call remain in force.
+/// The library's environment. A process has only one: the log function and the threads from the
+/// first call remain in effect.
 ///
 /// The environment is never released. The library counts its users and destroys it with the last
-/// release, but can't create another one at the same time: two threads that did so were seen to
-/// fail.
+/// release, but can't create another one concurrently. In tests, this failed when two threads did
+/// it.
 pub(crate) struct OrtEnvironment {
     memory: OrtHandle<OrtMemoryInfo>,
     raw: NonNull<OrtEnv>,
@@ -58,8 +58,7 @@ impl OrtEnvironment {
     ) -> Result<Arc<Self>, Status> {
         let api = library.api();
         let raw = create(api, log, threads)?;
-        // SAFETY: the constructor stores a memory description, which the named function
-        // releases.
+        // SAFETY: the constructor stores a memory description, which the given function releases.
         let memory = unsafe {
             OrtHandle::create(api, api.table().ReleaseMemoryInfo, "memory description", |out| {
                 (api.table().CreateCpuMemoryInfo)(
@@ -72,13 +71,13 @@ impl OrtEnvironment {
         Ok(Arc::new(Self { memory, raw, library, creation: Lock::new(()) }))
     }
 
-    /// The library of the environment.
+    /// The environment's library.
     pub(crate) fn library(&self) -> &Library {
         &self.library
     }
 
-    /// Locks the creation of sessions whose options need it: some execution providers change
-    /// process-wide state without a lock.
+    /// Locks session creation for sessions whose options require it. Some execution providers
+    /// change process-wide state without a lock.
     pub(super) fn lock_creation(&self) -> Guard<'_, ()> {
         self.creation.lock("create a session")
     }
@@ -104,15 +103,15 @@ fn create(
 ) -> Result<NonNull<OrtEnv>, OrtError> {
     // Never freed, just like the environment that refers to it.
     let param = Box::into_raw(Box::new(log)).cast::<c_void>();
-    // SAFETY: the enumeration is represented as an i32, so that the signatures agree, and
-    // every number that the library passes is an i32.
+    // SAFETY: the enumeration is represented as an i32, so the signatures are compatible, and every
+    // number that the library passes is a valid i32.
     let function =
         unsafe { std::mem::transmute::<WriteLog, OrtLoggingFunction>(write_log as WriteLog) };
     let level = OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
     let name = c"galatea".as_ptr();
     let mut raw = ptr::null_mut();
-    // SAFETY: function and parameter live forever, the name during the call; the threading
-    // options are alive and copied.
+    // SAFETY: the function and its parameter live forever, and the name lives during the call; the
+    // threading options are alive and copied.
     unsafe {
         match threads {
             None => {
@@ -128,7 +127,7 @@ fn create(
         }
     }
     let raw = NonNull::new(raw).ok_or_else(|| OrtError::missing("environment"))?;
-    // For builds that don't know the environment variable.
+    // For builds that don't support the environment variable.
     // SAFETY: the environment is alive.
     unsafe { api.check((api.table().DisableTelemetryEvents)(raw.as_ptr()))? };
     Ok(raw)
@@ -139,8 +138,8 @@ fn threading_options(
     threads: GlobalThreads,
 ) -> Result<OrtHandle<OrtThreadingOptions>, OrtError> {
     let table = api.table();
-    // SAFETY: the constructor stores options, which the named function releases; they are
-    // alive while they are changed.
+    // SAFETY: the constructor stores options, which the given function releases; they are alive
+    // while they are modified.
     unsafe {
         let options =
             OrtHandle::create(api, table.ReleaseThreadingOptions, "threading options", |out| {
@@ -160,7 +159,7 @@ fn threading_options(
     }
 }
 
-/// The type of [`write_log`]: that of the library, with the severity as a number.
+/// The type of [`write_log`]. It is the library's type, except that the severity is a number.
 type WriteLog = unsafe extern "system" fn(
     *mut c_void,
     i32,
@@ -170,7 +169,7 @@ type WriteLog = unsafe extern "system" fn(
     *const c_char,
 );
 
-/// Receives the library's log lines.
+/// Receives the library's log messages.
 unsafe extern "system" fn write_log(
     param: *mut c_void,
     severity: i32,

@@ -34,18 +34,18 @@ impl OrtError {
         &self.message
     }
 
-    /// The error for a null result where the library promised one.
+    /// The error for an unexpected null result from the library.
     pub(super) fn missing(what: &str) -> Self {
         Self { code: OrtErrorCode::ORT_FAIL as i32, message: format!("no {what} was returned") }
     }
 
-    /// An error that this crate finds before it calls the library.
+    /// An error that this crate detects before it calls the library.
     pub(super) fn invalid(message: String) -> Self {
         Self { code: OrtErrorCode::ORT_INVALID_ARGUMENT as i32, message }
     }
 }
 
-/// Copies a string of the library; null becomes the empty string.
+/// Copies a string from the library. Null becomes an empty string.
 ///
 /// # Safety
 ///
@@ -54,11 +54,11 @@ pub(super) unsafe fn text(text: *const std::ffi::c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: as this function's own contract.
+    // SAFETY: required by this function's own contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// A string for the library; `what` describes it in the error.
+/// Creates a string for the library. `what` describes the string in the error.
 pub(crate) fn c_string(text: &str, what: &str) -> Result<CString, Status> {
     CString::new(text).map_err(|_| Status::invalid_argument(format!("{what} has a NUL byte")))
 }

@@ -1,11 +1,11 @@
-//! Handles of the library's objects.
+//! Handles for the library's objects.
 
 use std::ptr::NonNull;
 
 use super::error::OrtError;
 use super::table::ApiTable;
 
-/// An object of the library that is released when the handle is dropped.
+/// An object from the library. It is released when the handle is dropped.
 pub(super) struct OrtHandle<T> {
     raw: NonNull<T>,
     release: unsafe extern "system" fn(*mut T),
@@ -26,7 +26,7 @@ impl<T> OrtHandle<T> {
         Ok(Self { raw, release })
     }
 
-    /// Creates an object with a constructor of the library.
+    /// Creates an object with one of the library's constructors.
     ///
     /// # Safety
     ///
@@ -38,8 +38,8 @@ impl<T> OrtHandle<T> {
         create: impl FnOnce(*mut *mut T) -> ort_sys::OrtStatusPtr,
     ) -> Result<Self, OrtError> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the status and the object are the constructor's, by this function's own
-        // contract.
+        // SAFETY: the status and the object come from the constructor, as this function's own
+        // contract requires.
         unsafe {
             api.check(create(&raw mut raw))?;
             Self::new(raw, release, what)

@@ -12,9 +12,9 @@ use ort_sys::{ORT_API_VERSION, OrtApiBase};
 use super::error::{OrtError, text};
 use super::table::ApiTable;
 
-/// ONNX Runtime's shared library, open for the rest of the process's life.
+/// ONNX Runtime's shared library. It stays open for the rest of the process's lifetime.
 ///
-/// Never unloaded, because its threads and static objects would not survive it.
+/// The library is never unloaded, because its threads and static objects wouldn't survive that.
 pub struct Library {
     api: ApiTable,
     version: String,
@@ -24,7 +24,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// The words in which the library is searched for.
+    /// The names that are used to search for the library.
     pub const NAME: LibraryName = LibraryName {
         framework: "ONNX Runtime",
         file: "libonnxruntime.so",
@@ -34,15 +34,15 @@ impl Library {
         variable: "GALATEA_ONNXRUNTIME_LIBRARY",
     };
 
-    /// Opens the library at `path` and turns its telemetry off.
+    /// Opens the library at `path` and disables its telemetry.
     ///
-    /// Call this while the process starts: it sets an environment variable, which C code may read
-    /// in another thread.
+    /// Call this function during process startup: it sets an environment variable, which C code in
+    /// another thread might read.
     ///
     /// # Errors
     ///
-    /// The reason why the library can't be used: it does not exist, it is not ONNX Runtime, or it
-    /// is older than 1.17.
+    /// The reason why the library can't be used: it doesn't exist, it isn't ONNX Runtime, or it is
+    /// older than 1.17.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
             Status::unavailable(format!(
@@ -54,7 +54,7 @@ impl Library {
             return Err(unusable(String::from("the file is cut short")));
         }
         let fingerprint = FileFingerprint::of(path);
-        // SAFETY: the operator named this file as ONNX Runtime's library, whose initialisers
+        // SAFETY: the operator specified this file as ONNX Runtime's library, whose initializers
         // are meant to run.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|error| unusable(with_causes(&error)))?;
@@ -62,11 +62,11 @@ impl Library {
         // SAFETY: this is the signature of the library's entry point.
         let entry = unsafe { library.get::<GetApiBase>(c"OrtGetApiBase") }
             .map_err(|error| unusable(with_causes(&error)))?;
-        // SAFETY: the entry point takes nothing and returns a static.
+        // SAFETY: the entry point takes no arguments and returns a static.
         let base =
             unsafe { entry().as_ref() }.ok_or_else(|| unusable(String::from("it has no API")))?;
-        // SAFETY: the version is a static string; the table is null if the
-        // library is older than it, and a static otherwise.
+        // SAFETY: the version is a static string; the table is a static, or null if the library is
+        // older than the API version.
         let (version, table) =
             unsafe { (text((base.GetVersionString)()), (base.GetApi)(ORT_API_VERSION).as_ref()) };
         let table = table.ok_or_else(|| {
@@ -74,7 +74,7 @@ impl Library {
                 "its version is {version}, and at least 1.{ORT_API_VERSION} is needed"
             ))
         })?;
-        // `table` refers to the library, which must stay open.
+        // `table` refers to the library, so the library must stay open.
         std::mem::forget(library);
         disable_telemetry();
         let api = ApiTable::new(table);
@@ -88,19 +88,19 @@ impl Library {
         &self.version
     }
 
-    /// The path that the library was opened with.
+    /// The path from which the library was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The fingerprint of the file before it was opened; `None` if it is unknown.
+    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
     #[must_use]
     pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
         self.fingerprint.as_ref()
     }
 
-    /// The execution providers that the library was built with, in order of preference.
+    /// The execution providers that the library includes, in order of preference.
     #[must_use]
     pub fn providers(&self) -> &[String] {
         &self.providers
@@ -117,17 +117,17 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// Disables telemetry. Official builds send reports to the library's maker, keep an identifier of
-/// the machine on disk, and start threads for these tasks, which were seen to read freed memory
-/// while the process was ending. Only this variable prevents all of it: the API's function to
-/// disable telemetry comes too late for the first report.
+/// Disables telemetry. Official builds send reports to the vendor, store a machine identifier on
+/// disk, and start threads for these tasks. These threads were seen to read freed memory while the
+/// process was exiting. Only this variable prevents all of it: the API function that disables
+/// telemetry can only be called after the first report.
 fn disable_telemetry() {
-    // SAFETY: a server opens the library before it starts the threads that serve. A lock
-    // keeps Rust's own readers of the environment out.
+    // SAFETY: a server opens the library before it starts the threads that serve requests. A lock
+    // keeps out Rust's own readers of the environment.
     unsafe { std::env::set_var("ORT_DISABLE_TELEMETRY", "1") };
 }
 
-/// The error's message, followed by those of its causes, which hold the loader's message.
+/// The error's message, followed by its causes' messages, which include the loader's message.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -149,12 +149,12 @@ fn providers(api: ApiTable) -> Result<Vec<String>, OrtError> {
     let length = usize::try_from(count).unwrap_or(0);
     let mut providers = Vec::with_capacity(length);
     for index in 0..length {
-        // SAFETY: the library stored `count` NUL-terminated names, which live until they
-        // are released below.
+        // SAFETY: the library stored `count` NUL-terminated names, which live until they are
+        // released below.
         let name = unsafe { CStr::from_ptr(*names.add(index)) };
         providers.push(name.to_string_lossy().into_owned());
     }
-    // SAFETY: the matching function allocated the names.
+    // SAFETY: the names were allocated by the matching function.
     unsafe { api.check((api.table().ReleaseAvailableProviders)(names, count))? };
     Ok(providers)
 }

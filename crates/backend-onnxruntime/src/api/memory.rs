@@ -1,4 +1,4 @@
-//! GPU memory in the form that the library takes.
+//! GPU memory, as the library describes it.
 
 use ort_sys::{OrtAllocatorType, OrtMemType, OrtMemoryInfo};
 
@@ -6,14 +6,14 @@ use super::environment::OrtEnvironment;
 use super::error::OrtError;
 use super::handle::OrtHandle;
 
-/// The description of a GPU's memory.
+/// The library's description of a GPU's memory.
 pub(crate) struct DeviceMemory {
     raw: OrtHandle<OrtMemoryInfo>,
     device: u32,
 }
 
-// SAFETY: the library documents that any thread may use its memory descriptions, and nothing
-// here changes after construction.
+// SAFETY: the library documents that any thread may use its memory descriptions, and nothing here
+// changes after construction.
 unsafe impl Send for DeviceMemory {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceMemory {}
@@ -24,8 +24,8 @@ impl DeviceMemory {
         let api = environment.api();
         let number = i32::try_from(device)
             .map_err(|_| OrtError::invalid(format!("GPU {device} has too large a number")))?;
-        // SAFETY: the name is a string that lives during the call; the constructor stores a
-        // memory description, which the named function releases.
+        // SAFETY: the name is a string that lives during the call; the constructor stores a memory
+        // description, which the given function releases.
         let raw = unsafe {
             OrtHandle::create(api, api.table().ReleaseMemoryInfo, "memory description", |out| {
                 (api.table().CreateMemoryInfo)(

@@ -1,13 +1,13 @@
-//! A thin safe layer over ONNX Runtime's C API.
+//! A thin, safe layer over ONNX Runtime's C API.
 //!
-//! All of the crate's `unsafe` is here. The blocks rely on these rules:
+//! This module contains all of the crate's `unsafe` code, which relies on these rules:
 //!
 //! - The library is never unloaded, so its function table lives forever.
-//! - Every [`OrtHandle`](handle::OrtHandle) holds a pointer that the table's own constructor
-//!   returned, and releases it once, with the function that the API names for it.
-//! - The environment is never released, so it outlives everything made in it.
-//! - Enumerations that the library returns are read as plain integers, because a newer
-//!   library may know values that this crate does not.
+//! - Every [`OrtHandle`](handle::OrtHandle) owns a pointer that one of the table's constructors
+//!   returned. It releases the pointer once, with the function that the API specifies for it.
+//! - The environment is never released, so it outlives everything that is created in it.
+//! - Enumerations that the library returns are read as plain integers, because a newer library may
+//!   know values that this crate does not.
 //! - Names that the library reads are NUL-terminated and live during the call.
 
 #![allow(unsafe_code, reason = "a C API is called here; each block says why it is sound")]

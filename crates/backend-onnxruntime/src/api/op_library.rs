@@ -19,19 +19,19 @@ pub(crate) enum EntryPoint {
     Missing,
 }
 
-/// Opens the library at `path` for the rest of the process's life.
+/// Opens the library at `path` for the rest of the process's lifetime.
 ///
 /// # Errors
 ///
 /// The loader's message.
 pub(crate) fn open_op_library(path: &Path) -> Result<EntryPoint, String> {
-    // SAFETY: the configuration names this file as a library with operators, whose
-    // initialisers are meant to run.
+    // SAFETY: the configuration specifies this file as a library of operators, whose initializers
+    // are meant to run.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| format!("it can't be opened as a library: {}", with_causes(&error)))?;
-    // SAFETY: the function is looked up, and not called.
+    // SAFETY: the function is only looked up, not called.
     let found = unsafe { library.get::<*const c_void>(b"RegisterCustomOps\0") }.is_ok();
-    // The library's initialisers may have started something that would not survive closing it.
+    // The library's initializers may have started something that wouldn't survive closing it.
     std::mem::forget(library);
     Ok(if found { EntryPoint::Present } else { EntryPoint::Missing })
 }
@@ -45,17 +45,16 @@ impl SessionOptions {
     ) -> Result<(), Status> {
         let api = environment.api();
         let path = path_string(path)?;
-        // Such libraries often keep unprotected lists of their registrations, and models are loaded
-        // concurrently.
+        // Such libraries often keep unsynchronized lists of their registrations, and models are
+        // loaded concurrently.
         let _lock = environment.lock_creation();
-        // SAFETY: the options are alive and borrowed exclusively; the path lives during the
-        // call. The library that it names is never closed, so its operators live as long
-        // as any session.
+        // SAFETY: the options are alive and borrowed exclusively, and the path lives during the
+        // call. The library at the path is never closed, so its operators outlive all sessions.
         unsafe {
             api.check((api.table().RegisterCustomOpsLibrary_V2)(self.as_mut_ptr(), path.as_ptr()))?;
         }
         // Sessions register operator domains for the whole process, and fail if another session
-        // does so at the same time.
+        // does so concurrently.
         self.require_exclusive_creation();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The options of sessions and of runs.
+//! Options for sessions and runs.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -36,15 +36,15 @@ pub(crate) enum ExecutionMode {
     Parallel,
 }
 
-/// The name of the option that passes a stream of the caller's.
+/// The name of the option that makes a provider use the caller's stream.
 const USER_COMPUTE_STREAM: &CStr = c"user_compute_stream";
 
-/// The options of a session.
+/// The options for a session.
 pub(crate) struct SessionOptions {
     raw: OrtHandle<OrtSessionOptions>,
     api: ApiTable,
     needs_exclusive_creation: bool,
-    /// The stream that was given to a provider.
+    /// The stream that was passed to a provider.
     stream: Option<*mut c_void>,
 }
 
@@ -53,7 +53,7 @@ impl SessionOptions {
     pub(crate) fn new(environment: &OrtEnvironment) -> Result<Self, OrtError> {
         let api = environment.api();
         let table = api.table();
-        // SAFETY: the constructor stores options, which the named function releases.
+        // SAFETY: the constructor stores options, which the given function releases.
         let raw = unsafe {
             OrtHandle::create(api, table.ReleaseSessionOptions, "session options", |out| {
                 (table.CreateSessionOptions)(out)
@@ -62,7 +62,7 @@ impl SessionOptions {
         Ok(Self { raw, api, needs_exclusive_creation: false, stream: None })
     }
 
-    /// Calls a setter that takes the options and one plain value.
+    /// Calls a setter that takes the options and a single plain value.
     fn set<T>(
         &mut self,
         setter: unsafe extern "system" fn(*mut OrtSessionOptions, T) -> OrtStatusPtr,
@@ -77,7 +77,7 @@ impl SessionOptions {
         &mut self,
         setter: unsafe extern "system" fn(*mut OrtSessionOptions) -> OrtStatusPtr,
     ) -> Result<(), OrtError> {
-        // SAFETY: as for `set`.
+        // SAFETY: the same as for `set`.
         unsafe { self.api.check(setter(self.raw.as_ptr())) }
     }
 
@@ -147,9 +147,9 @@ impl SessionOptions {
     ) -> Result<(), Status> {
         let table = self.api.table();
         let pairs = KeyValueArrays::new(options)?;
-        // SAFETY: the constructor stores options, which the named function releases; keys
-        // and values are arrays of `pairs.len()` strings that live during the calls; the
-        // session options copy them. The stream is kept below.
+        // SAFETY: the constructor stores options, which the given function releases; the keys and
+        // values are arrays of `pairs.len()` strings that live during the calls; the session
+        // options copy them. The stream is recorded below.
         unsafe {
             let provider = OrtHandle::create(
                 self.api,
@@ -190,7 +190,7 @@ impl SessionOptions {
         let mut options = options.clone();
         options.insert(String::from("has_user_compute_stream"), has_stream.to_owned());
         let pairs = KeyValueArrays::new(&options)?;
-        // SAFETY: as for TensorRT.
+        // SAFETY: the same as for TensorRT.
         unsafe {
             let provider = OrtHandle::create(
                 self.api,
@@ -226,7 +226,7 @@ impl SessionOptions {
         options: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
         let pairs = KeyValueArrays::new(options)?;
-        // SAFETY: the options are alive; keys and values are arrays of `pairs.len()` strings
+        // SAFETY: the options are alive; the keys and values are arrays of `pairs.len()` strings
         // that live during the call.
         unsafe {
             self.api.check(
@@ -242,7 +242,7 @@ impl SessionOptions {
         Ok(())
     }
 
-    /// The stream on which a session with these options executes, if one was given.
+    /// The stream on which a session with these options executes, if one was specified.
     pub(super) const fn stream(&self) -> Option<*mut c_void> {
         self.stream
     }
@@ -260,14 +260,14 @@ impl SessionOptions {
         self.needs_exclusive_creation = true;
     }
 
-    /// Returns true if the session must be created under [`OrtEnvironment::lock_creation`], as with
-    /// the OpenVINO provider and with libraries of operators.
+    /// Returns true if the session must be created under [`OrtEnvironment::lock_creation`]. This is
+    /// the case for the OpenVINO provider and for operator libraries.
     pub(super) const fn needs_exclusive_creation(&self) -> bool {
         self.needs_exclusive_creation
     }
 }
 
-/// Keys and values in the form that the library takes.
+/// Keys and values in the form that the library expects.
 struct KeyValueArrays {
     keys: Vec<*const c_char>,
     values: Vec<*const c_char>,
@@ -293,7 +293,7 @@ impl KeyValueArrays {
     }
 }
 
-/// The options of a run. An instance reuses them for all its runs.
+/// The options for a run. An instance reuses them for all of its runs.
 pub(crate) struct RunOptions {
     raw: OrtHandle<OrtRunOptions>,
     api: ApiTable,
@@ -301,15 +301,15 @@ pub(crate) struct RunOptions {
 
 // SAFETY: the options are not bound to a thread.
 unsafe impl Send for RunOptions {}
-// SAFETY: behind a shared reference, runs read the options, and the only other access is to a flag
-// that the library documents as settable by other threads during a run.
+// SAFETY: through a shared reference, runs only read the options. The only other access is to a
+// flag that, according to the library's documentation, other threads may set during a run.
 unsafe impl Sync for RunOptions {}
 
 impl RunOptions {
     /// Creates options with the library's defaults.
     pub(crate) fn new(environment: &OrtEnvironment) -> Result<Self, OrtError> {
         let api = environment.api();
-        // SAFETY: the constructor stores options, which the named function releases.
+        // SAFETY: the constructor stores options, which the given function releases.
         let raw = unsafe {
             OrtHandle::create(api, api.table().ReleaseRunOptions, "run options", |out| {
                 (api.table().CreateRunOptions)(out)
@@ -332,17 +332,16 @@ impl RunOptions {
         }
     }
 
-    /// Makes runs with these options fail soon, both current and later ones.
+    /// Makes current and later runs with these options fail soon.
     pub(crate) fn terminate(&self) {
         // SAFETY: the options are alive, and any thread may set the flag.
         let set =
             unsafe { self.api.check((self.api.table().RunOptionsSetTerminate)(self.raw.as_ptr())) };
-        // The library never fails to set a flag. If it did, the run would continue as if the flag
-        // were not set.
+        // The library never fails to set a flag. If it did, the run would simply continue.
         drop(set);
     }
 
-    /// Lets later runs continue to their ends.
+    /// Lets later runs complete again.
     pub(crate) fn reset_terminate(&self) {
         // SAFETY: as above.
         let reset = unsafe {
@@ -356,7 +355,7 @@ impl RunOptions {
     }
 }
 
-/// A path in the form that the library takes.
+/// A path in the form that the library expects.
 pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
     use std::os::unix::ffi::OsStrExt as _;
     CString::new(path.as_os_str().as_bytes()).map_err(|_| {

@@ -21,7 +21,7 @@ use super::options::{RunOptions, SessionOptions, path_string};
 use super::table::ApiTable;
 use super::value::{OrtTensor, RunOutputs};
 
-/// A loaded model. Any number of threads may run it at the same time.
+/// A loaded model. Any number of threads may run it concurrently.
 pub(crate) struct ModelSession {
     pub(super) raw: OrtHandle<OrtSession>,
     environment: Arc<OrtEnvironment>,
@@ -31,14 +31,15 @@ pub(crate) struct ModelSession {
     pub(super) output_names: Vec<CString>,
 }
 
-// SAFETY: the library documents that several threads may run a session at the same time;
-// sessions are not bound to a thread.
+// SAFETY: the library documents that several threads may run a session concurrently; sessions are
+// not bound to a thread.
 unsafe impl Send for ModelSession {}
-// SAFETY: as above; after construction a session is only run.
+// SAFETY: as above; after construction, a session is only run.
 unsafe impl Sync for ModelSession {}
 
 impl ModelSession {
-    /// Loads the model at `path`, whose inputs are the required ones, then those with a default.
+    /// Loads the model at `path`. Its inputs are the required ones, followed by those with
+    /// defaults.
     pub(crate) fn open(
         environment: Arc<OrtEnvironment>,
         path: &Path,
@@ -50,8 +51,8 @@ impl ModelSession {
         Self::open_with_stream(environment, path, options)
     }
 
-    /// Like [`Self::open`]; the caller must keep the stream that the options name alive for longer
-    /// than the session.
+    /// Like [`Self::open`], but the caller must keep the stream in the options alive longer than
+    /// the session.
     pub(super) fn open_with_stream(
         environment: Arc<OrtEnvironment>,
         path: &Path,
@@ -61,8 +62,8 @@ impl ModelSession {
         let table = api.table();
         let c_path = path_string(path)?;
         let lock = options.needs_exclusive_creation().then(|| environment.lock_creation());
-        // SAFETY: environment and options are alive, the path lives during the call, and the
-        // named function releases the session.
+        // SAFETY: the environment and options are alive, the path lives during the call, and the
+        // given function releases the session.
         let raw = unsafe {
             OrtHandle::create(api, table.ReleaseSession, "session", |out| {
                 (table.CreateSession)(environment.as_ptr(), c_path.as_ptr(), options.as_ptr(), out)
@@ -81,12 +82,12 @@ impl ModelSession {
         Ok((session, Interface { inputs, required_inputs, outputs }))
     }
 
-    /// The environment of the session.
+    /// The session's environment.
     pub(crate) const fn environment(&self) -> &Arc<OrtEnvironment> {
         &self.environment
     }
 
-    /// Computes the outputs with the given indices, in the host's memory. Each input comes with its
+    /// Computes the outputs with the given indices in host memory. Each input is given with its
     /// index.
     pub(crate) fn run<'data>(
         &self,
@@ -110,9 +111,9 @@ impl ModelSession {
         }
         let mut raw: SmallVec<[*mut OrtValue; 8]> =
             SmallVec::from_elem(ptr::null_mut(), outputs.len());
-        // SAFETY: any thread may run the session. Names and values are arrays of the given
-        // lengths, all alive during the call; the inputs are only read. For outputs that
-        // are null the library allocates values.
+        // SAFETY: any thread may run the session. The names and values are arrays of the given
+        // lengths, all of which live during the call; the inputs are only read. For null outputs,
+        // the library allocates values.
         let status = unsafe {
             (api.table().Run)(
                 self.raw.as_ptr(),
@@ -125,11 +126,11 @@ impl ModelSession {
                 raw.as_mut_ptr(),
             )
         };
-        // SAFETY: the run stored null or values that are ours now, even if it failed; each may
-        // refer to memory of the inputs, which live as long as `'data`.
+        // SAFETY: the run stored null or values that we now own, even if it failed; each may refer
+        // to the inputs' memory, which lives as long as `'data`.
         let values = raw.into_iter().map(|value| unsafe { OrtTensor::output(value, api) });
         let values: SmallVec<[Option<OrtTensor<'data>>; 4]> = values.collect();
-        // SAFETY: the status is the run's.
+        // SAFETY: the status comes from the run.
         unsafe { api.check(status)? };
         let input_regions = inputs.iter().map(|(_, value)| value.region()).collect();
         Ok(RunOutputs::new(values.into_iter().map(|value| (value, None)).collect(), input_regions))
@@ -171,7 +172,7 @@ const OUTPUTS: TensorListFunctions = TensorListFunctions {
     type_info: |api| api.table().SessionGetOutputTypeInfo,
 };
 
-/// Reads a session's inputs and outputs. The session outlives it.
+/// Reads a session's inputs and outputs. The session outlives the reader.
 struct SessionReader {
     api: ApiTable,
     session: *const OrtSession,
@@ -184,7 +185,7 @@ impl SessionReader {
         functions: &TensorListFunctions,
     ) -> Result<(Vec<CString>, Vec<TensorInfo>), OrtError> {
         let mut count = 0;
-        // SAFETY: the session is alive, the out pointer valid.
+        // SAFETY: the session is alive, and the out pointer is valid.
         unsafe { self.api.check((functions.count)(self.api)(self.session, &raw mut count))? };
         (0..count).map(|index| self.info(functions, index)).collect()
     }
@@ -197,8 +198,8 @@ impl SessionReader {
         let c_name = self.name((functions.name)(self.api), index)?;
         let name = c_name.to_string_lossy().into_owned();
         let get_type_info = (functions.type_info)(self.api);
-        // SAFETY: the session is alive, the index within the count; the function stores a
-        // description, which the named function releases.
+        // SAFETY: the session is alive, and the index is less than the count; the function stores a
+        // description, which the given function releases.
         let info = unsafe {
             OrtHandle::create(self.api, self.api.table().ReleaseTypeInfo, "type", |out| {
                 get_type_info(self.session, index, out)
@@ -210,14 +211,14 @@ impl SessionReader {
 
     fn name(&self, get_name: GetName, index: usize) -> Result<CString, OrtError> {
         let mut raw: *mut c_char = ptr::null_mut();
-        // SAFETY: the session is alive, the index within the count, and the allocator the
+        // SAFETY: the session is alive, the index is less than the count, and the allocator is the
         // library's own.
         unsafe { self.api.check(get_name(self.session, index, self.allocator, &raw mut raw))? };
         if raw.is_null() {
             return Err(OrtError::missing("tensor name"));
         }
-        // SAFETY: the library stored a NUL-terminated string, which the caller frees with
-        // the same allocator.
+        // SAFETY: the library stored a NUL-terminated string, which the caller frees with the same
+        // allocator.
         unsafe {
             let name = std::ffi::CStr::from_ptr(raw).to_owned();
             self.api.check((self.api.table().AllocatorFree)(self.allocator, raw.cast()))?;
@@ -233,8 +234,8 @@ impl SessionReader {
         let table = self.api.table();
         let mut kind: i32 = 0;
         let mut tensor: *const OrtTensorTypeAndShapeInfo = ptr::null();
-        // SAFETY: the description is alive, the out pointer valid; the enumeration is stored
-        // in an integer of its size.
+        // SAFETY: the description is alive, and the out pointer is valid; the enumeration is stored
+        // in an integer of the same size.
         unsafe {
             let kind = (&raw mut kind).cast::<ONNXType>();
             self.api.check((table.GetOnnxTypeFromTypeInfo)(info.as_ptr(), kind))?;
@@ -242,8 +243,8 @@ impl SessionReader {
         if kind != ONNXType::ONNX_TYPE_TENSOR as i32 {
             return Ok((not_a_tensor(name, kind), Vec::new()));
         }
-        // SAFETY: the description is alive and that of a tensor, the out pointer valid. The
-        // tensor's description belongs to `info`.
+        // SAFETY: the description is alive and describes a tensor, and the out pointer is valid.
+        // The tensor's description belongs to `info`.
         unsafe {
             self.api.check((table.CastTypeInfoToTensorInfo)(info.as_ptr(), &raw mut tensor))?;
         }

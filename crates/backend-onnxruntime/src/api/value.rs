@@ -1,4 +1,4 @@
-//! The tensors of a run.
+//! A run's tensors.
 
 use std::any::Any;
 use std::ffi::{c_char, c_void};
@@ -25,8 +25,8 @@ use super::handle::OrtHandle;
 use super::memory::DeviceMemory;
 use super::table::ApiTable;
 
-/// A tensor of the library. An input refers to memory of the caller, which lives at least as
-/// long as `'data`; an output may refer to the inputs of its run.
+/// One of the library's tensors. An input refers to memory of the caller, which lives at least as
+/// long as `'data`. An output may refer to its run's inputs.
 pub(crate) struct OrtTensor<'data> {
     raw: OrtHandle<OrtValue>,
     api: ApiTable,
@@ -36,7 +36,7 @@ pub(crate) struct OrtTensor<'data> {
 }
 
 impl<'data> OrtTensor<'data> {
-    /// Creates a tensor whose elements are `data`. They are not copied.
+    /// Creates a tensor with the elements in `data`, which are not copied.
     pub(crate) fn borrowed(
         environment: &OrtEnvironment,
         datatype: DataType,
@@ -52,16 +52,15 @@ impl<'data> OrtTensor<'data> {
             )));
         }
         let api = environment.api();
-        // An empty slice may have any address, even an unaligned one.
+        // An empty slice may have any address, even a misaligned one.
         let address = if byte_size == 0 {
             ptr::dangling_mut::<u64>().cast::<c_void>()
         } else {
             data.start().cast_mut().cast::<c_void>()
         };
-        // SAFETY: the memory holds exactly the elements of the shape, is aligned for them
-        // and outlives the value by its lifetime. The library takes a pointer to mutable
-        // memory but never writes to a run's inputs. Memory description and dimensions are
-        // copied.
+        // SAFETY: the memory contains exactly the shape's elements, is aligned for them, and
+        // outlives the value because of its lifetime. The library takes a mutable pointer but never
+        // writes to a run's inputs. The memory description and the dimensions are copied.
         let raw = unsafe {
             OrtHandle::create(api, api.table().ReleaseValue, "tensor", |out| {
                 (api.table().CreateTensorWithDataAsOrtValue)(
@@ -78,7 +77,7 @@ impl<'data> OrtTensor<'data> {
         Ok(Self { raw, api, region: data.addresses(), data: PhantomData })
     }
 
-    /// Creates a tensor whose elements are in a GPU's memory. They are not copied.
+    /// Creates a tensor with elements in GPU memory, which are not copied.
     pub(crate) fn on_device(
         environment: &OrtEnvironment,
         memory: &DeviceMemory,
@@ -95,9 +94,9 @@ impl<'data> OrtTensor<'data> {
             )));
         };
         let api = environment.api();
-        // SAFETY: the memory holds exactly the elements of the shape and outlives the value by
-        // its lifetime. The library never writes to a run's inputs. Memory description and
-        // dimensions are copied.
+        // SAFETY: the memory contains exactly the shape's elements and outlives the value because
+        // of its lifetime. The library never writes to a run's inputs. The memory description and
+        // the dimensions are copied.
         let raw = unsafe {
             OrtHandle::create(api, api.table().ReleaseValue, "tensor", |out| {
                 (api.table().CreateTensorWithDataAsOrtValue)(
@@ -116,7 +115,7 @@ impl<'data> OrtTensor<'data> {
         Ok(Self { raw, api, region, data: PhantomData })
     }
 
-    /// Creates a tensor of strings, with copies of the elements of all `parts`.
+    /// Creates a tensor of strings with copies of the elements in all `parts`.
     pub(crate) fn strings(
         environment: &OrtEnvironment,
         shape: &Shape,
@@ -124,8 +123,7 @@ impl<'data> OrtTensor<'data> {
     ) -> Result<Self, OrtError> {
         let api = environment.api();
         let allocator = api.default_allocator()?;
-        // SAFETY: the allocator is the library's own and lives forever; the dimensions are
-        // copied.
+        // SAFETY: the allocator is the library's own and lives forever; the dimensions are copied.
         let raw = unsafe {
             OrtHandle::create(api, api.table().ReleaseValue, "tensor", |out| {
                 (api.table().CreateTensorAsOrtValue)(
@@ -155,13 +153,13 @@ impl<'data> OrtTensor<'data> {
         Ok(value)
     }
 
-    /// Sets one string. It may hold NUL bytes, at which the functions for C strings would
-    /// cut it.
+    /// Sets one string. The string may contain NUL bytes, at which functions for C strings would
+    /// truncate it.
     fn fill_string(&self, index: usize, element: &[u8]) -> Result<(), OrtError> {
         let api = self.api;
         let mut buffer: *mut c_char = ptr::null_mut();
-        // SAFETY: the value is a tensor of strings with more than `index` elements, and is
-        // not shared yet; the library stores the address of a buffer of the given length.
+        // SAFETY: the value is a tensor of strings with more than `index` elements and isn't shared
+        // yet; the library stores the address of a buffer of the given length.
         unsafe {
             api.check((api.table().GetResizedStringTensorElementBuffer)(
                 self.raw.as_ptr(),
@@ -173,7 +171,7 @@ impl<'data> OrtTensor<'data> {
         if buffer.is_null() {
             return Err(OrtError::missing("string buffer"));
         }
-        // SAFETY: the buffer has this length; it is another allocation than the element.
+        // SAFETY: the buffer has this length and doesn't overlap with the element.
         unsafe { ptr::copy_nonoverlapping(element.as_ptr(), buffer.cast::<u8>(), element.len()) };
         Ok(())
     }
@@ -182,11 +180,11 @@ impl<'data> OrtTensor<'data> {
     ///
     /// # Safety
     ///
-    /// `raw` is null or the caller owns it, and the memory that it refers to lives as long
-    /// as `'data`.
+    /// `raw` is null, or the caller owns it and the memory that it refers to lives as long as
+    /// `'data`.
     pub(super) unsafe fn output(raw: *mut OrtValue, api: ApiTable) -> Option<Self> {
         let release = api.table().ReleaseValue;
-        // SAFETY: as this function's own contract.
+        // SAFETY: required by this function's own contract.
         let raw = unsafe { OrtHandle::new(raw, release, "output") }.ok()?;
         Some(Self { raw, api, region: 0..0, data: PhantomData })
     }
@@ -200,10 +198,10 @@ impl<'data> OrtTensor<'data> {
     }
 }
 
-/// An output of a run, and the GPU whose memory it is in.
+/// A run's output, and the GPU whose memory it is in.
 pub(super) type PlacedOutput<'data> = (Option<OrtTensor<'data>>, Option<u32>);
 
-/// The outputs of a run, which may refer to its inputs.
+/// A run's outputs, which may refer to its inputs.
 pub(crate) struct RunOutputs<'data> {
     values: SmallVec<[PlacedOutput<'data>; 4]>,
     /// The memory of the run's inputs.
@@ -264,8 +262,8 @@ fn read(
 fn element_and_shape(value: &OrtTensor<'_>) -> Result<(ElementType, Shape), OrtError> {
     let api = value.api;
     let table = api.table();
-    // SAFETY: the value is alive; the function stores a description, which the named
-    // function releases, or fails if the value is no tensor.
+    // SAFETY: the value is alive; the function stores a description, which the given function
+    // releases, or fails if the value isn't a tensor.
     let (element, dims) = unsafe {
         let info =
             OrtHandle::create(api, table.ReleaseTensorTypeAndShapeInfo, "description", |out| {
@@ -277,7 +275,7 @@ fn element_and_shape(value: &OrtTensor<'_>) -> Result<(ElementType, Shape), OrtE
     Ok((element, shape))
 }
 
-/// The bytes of a tensor whose elements have a fixed size.
+/// The bytes of a tensor with fixed-size elements.
 fn fixed(
     value: OrtTensor<'_>,
     byte_size: usize,
@@ -289,18 +287,18 @@ fn fixed(
     let address = address_of(&value)?;
     let start = address.addr();
     if is_of_input(&(start..start.saturating_add(byte_size)), input_regions) {
-        // A graph may return an input as an output. The memory is then the request's, which may
-        // free it first.
+        // A graph may return an input as an output. The memory then belongs to the request, which
+        // may free it first.
         let mut copy = vec![0_u8; byte_size];
-        // SAFETY: the input's memory lives as long as the value, and the tensor has this
-        // many bytes. They may be of several allocations, so no slice is made over them.
+        // SAFETY: the input's memory lives as long as the value, and the tensor has this many
+        // bytes. They may belong to several allocations, so no slice is created over them.
         unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), copy.as_mut_ptr(), byte_size) };
         return Ok(Bytes::from(copy));
     }
     Ok(Bytes::from_owner(TensorMemory { address: address.cast(), byte_size, _value: value.raw }))
 }
 
-/// A tensor in a GPU's memory, once the run that made it has waited for its stream.
+/// A tensor in GPU memory. The run that produced it must already have waited for its stream.
 fn on_device(
     value: OrtTensor<'_>,
     device: u32,
@@ -321,8 +319,8 @@ struct OwnedValue(
     OrtHandle<OrtValue>,
 );
 
-// SAFETY: values are not bound to a thread; any thread may release them. A value keeps the
-// allocator of its memory alive, so it may outlive its session.
+// SAFETY: values are not bound to a thread, and any thread may release them. A value keeps its
+// memory's allocator alive, so it may outlive its session.
 unsafe impl Send for OwnedValue {}
 // SAFETY: nothing reads it.
 unsafe impl Sync for OwnedValue {}
@@ -330,33 +328,33 @@ unsafe impl Sync for OwnedValue {}
 fn address_of(value: &OrtTensor<'_>) -> Result<*mut c_void, OrtError> {
     let api = value.api;
     let mut address: *mut c_void = ptr::null_mut();
-    // SAFETY: the value is alive and a tensor, the out pointer valid.
+    // SAFETY: the value is alive and a tensor, and the out pointer is valid.
     unsafe {
         api.check((api.table().GetTensorMutableData)(value.as_ptr(), &raw mut address))?;
     }
     if address.is_null() { Err(OrtError::missing("tensor data")) } else { Ok(address) }
 }
 
-/// The memory of a tensor, which the library owns.
+/// A tensor's memory, which the library owns.
 struct TensorMemory {
     address: *const u8,
     byte_size: usize,
     _value: OrtHandle<OrtValue>,
 }
 
-// SAFETY: values are not bound to a thread; any thread may release them. A value keeps the
-// allocator of its memory alive, so it may outlive its session.
+// SAFETY: values are not bound to a thread, and any thread may release them. A value keeps its
+// memory's allocator alive, so it may outlive its session.
 unsafe impl Send for TensorMemory {}
 
 impl AsRef<[u8]> for TensorMemory {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the value owns this many initialised bytes at the address, they don't
-        // change after the run, and the value lives as long as `self`.
+        // SAFETY: the value owns this many initialized bytes at the address. They don't change
+        // after the run, and the value lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.address, self.byte_size) }
     }
 }
 
-/// The memory of a tensor of strings and of the resulting [`Strings`]; 0 for other types.
+/// The memory that a tensor of strings and the resulting [`Strings`] take; 0 for other types.
 fn string_bytes(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     let (element, shape) = element_and_shape(value)?;
     let count = usize::try_from(shape.element_count()).unwrap_or(usize::MAX);
@@ -365,15 +363,15 @@ fn string_bytes(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     }
     let length = string_length(value)?;
     let objects = count.saturating_mul(STRING_BYTES + size_of::<usize>());
-    // The strings themselves, if they are too long for the objects, and their copies.
+    // The strings themselves, in case they are too long for the objects, and their copies.
     Ok(length.saturating_mul(2).saturating_add(objects))
 }
 
-/// The total length of all strings of a tensor.
+/// The total length of all strings in a tensor.
 fn string_length(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     let api = value.api;
     let mut length = 0;
-    // SAFETY: the value is alive and a tensor of strings, the out pointer valid.
+    // SAFETY: the value is alive and a tensor of strings, and the out pointer is valid.
     unsafe {
         api.check((api.table().GetStringTensorDataLength)(value.as_ptr(), &raw mut length))?;
     }
@@ -390,8 +388,7 @@ fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
     let length = string_length(value)?;
     let mut content = vec![0_u8; length];
     let mut starts = vec![0_usize; count];
-    // SAFETY: the value is alive and a tensor of strings; both buffers have the given
-    // lengths.
+    // SAFETY: the value is alive and a tensor of strings; both buffers have the given lengths.
     unsafe {
         api.check((api.table().GetStringTensorContent)(
             value.as_ptr(),

@@ -1,13 +1,14 @@
-//! Models whose work depends only on the shapes of their inputs.
+//! Detects models whose work depends only on the shapes of their inputs.
 //!
-//! Inline execution needs models whose duration can be predicted from earlier requests with
-//! the same shapes. The work of most operators does not depend on values. Exceptions are
-//! `Loop`, which runs as often as an input determines, and `Range` and `Expand`, which make tensors
-//! of any size out of small ones.
+//! Inline execution needs models whose duration can be predicted from earlier requests with the
+//! same shapes. The work of most operators doesn't depend on values. Exceptions are `Loop`, whose
+//! iteration count an input determines, and `Range` and `Expand`, which create tensors of any size
+//! from small ones.
 //!
-//! Some operators have an input whose values determine a shape or axes: `Reshape` turns the same
-//! elements into a row or a column, and a later addition with broadcasting then yields a vector or
-//! a matrix. Such an operator is predictable if that input is the same for every request.
+//! Some operators have an input whose values determine a shape or axes. For example, `Reshape`
+//! turns the same elements into a row or a column, and a later addition with broadcasting then
+//! produces a vector or a matrix. Such an operator is predictable if that input is the same for
+//! every request.
 
 mod operators;
 mod protobuf;
@@ -24,17 +25,17 @@ use prost::Message;
 use self::operators::{has_shape_inputs, is_predictable};
 use self::protobuf::FieldReader;
 
-/// The size beyond which files are not read: models that are fast enough for inline execution are
+/// The maximum size of files that are read. Models that are fast enough for inline execution are
 /// small.
 const FILE_SIZE_MAX: u64 = 4 << 20;
 
-/// Fields of ONNX' `ModelProto` and `GraphProto`.
+/// Fields of ONNX's `ModelProto` and `GraphProto`.
 const GRAPH: u64 = 7;
 const FUNCTIONS: u64 = 25;
 const NODE: u64 = 1;
 const INITIALIZER: u64 = 5;
 const INPUT: u64 = 11;
-/// The fields of `TensorProto` and `ValueInfoProto` that hold names.
+/// The fields of `TensorProto` and `ValueInfoProto` that contain names.
 const TENSOR_NAME: u64 = 8;
 const VALUE_NAME: u64 = 1;
 
@@ -50,19 +51,19 @@ struct NodeProto {
     domain: String,
 }
 
-/// The tensors of a graph, by name.
+/// A graph's tensors, by name.
 #[derive(Default)]
 struct GraphTensors {
     /// Tensors that must be the same for every request.
     shape_inputs: Vec<String>,
-    /// Tensors with a value in the file.
+    /// Tensors that have a value in the file.
     constants: HashSet<String>,
-    /// Inputs of the graph. Requests may replace an input's value from the file, too.
+    /// The graph's inputs. Requests may also replace an input's value from the file.
     inputs: HashSet<String>,
 }
 
 impl GraphTensors {
-    /// Adds the tensors of a node; `None` if the node isn't predictable.
+    /// Adds a node's tensors; `None` if the node isn't predictable.
     fn add(&mut self, node: NodeProto) -> Option<()> {
         is_predictable(&node.domain, &node.op_type).then_some(())?;
         let op_type = node.op_type.as_str();
@@ -82,12 +83,12 @@ impl GraphTensors {
 }
 
 /// Returns true if the work of the model in this file depends only on the shapes of its inputs.
-/// Returns false if that is unknown.
+/// Returns false if this is unknown.
 pub(crate) fn is_model_predictable(path: &Path) -> bool {
     is_file_predictable(path) == Some(true)
 }
 
-/// `None` if the file is not a model with a graph, or if a node isn't predictable.
+/// Returns `None` if the file doesn't contain a model with a graph, or if a node isn't predictable.
 fn is_file_predictable(path: &Path) -> Option<bool> {
     let file = File::open(path).ok()?;
     let size = file.metadata().ok()?.len();
@@ -108,7 +109,8 @@ fn is_file_predictable(path: &Path) -> Option<bool> {
     found.map(|graph| graph.is_predictable())
 }
 
-/// Reads a graph of `length` bytes; `None` if it isn't one, or if a node isn't predictable.
+/// Reads a graph of `length` bytes; `None` if the bytes aren't a graph, or if a node isn't
+/// predictable.
 fn read_graph(fields: &mut FieldReader, length: u64, graph: &mut GraphTensors) -> Option<()> {
     let end = fields.remaining().checked_sub(length)?;
     while fields.remaining() > end {

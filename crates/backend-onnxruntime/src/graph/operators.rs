@@ -1,8 +1,7 @@
 //! The list of predictable operators.
 
-/// The operators of ONNX' own domain whose work and output shapes depend only on the shapes
-/// of their inputs, and for some also on the values of [shape inputs](has_shape_inputs).
-/// Sorted.
+/// The operators in ONNX's own domain whose work and output shapes depend only on the shapes of
+/// their inputs and, for some operators, on the values of [shape inputs](has_shape_inputs). Sorted.
 const PREDICTABLE: [&str; 133] = [
     "Abs",
     "Acos",
@@ -145,7 +144,7 @@ pub(super) fn is_predictable(domain: &str, op_type: &str) -> bool {
     matches!(domain, "" | "ai.onnx") && PREDICTABLE.binary_search(&op_type).is_ok()
 }
 
-/// Returns true if the values of an operator's inputs after the first give a shape or axes.
+/// Returns true if the values of an operator's second and later inputs determine a shape or axes.
 pub(super) fn has_shape_inputs(op_type: &str) -> bool {
     matches!(op_type, "Reshape" | "Slice" | "Split" | "Squeeze" | "Unsqueeze")
         || op_type.starts_with("Reduce")

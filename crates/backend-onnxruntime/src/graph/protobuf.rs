@@ -1,11 +1,11 @@
 //! Reads protobuf messages from a file.
 //!
-//! Every function returns `None` if the file is not such a message.
+//! All functions return `None` if the file doesn't contain such a message.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-/// Reads a message field by field. Unneeded fields are skipped, because most of a model consists of
+/// Reads a message field by field. Unneeded fields are skipped, because a model consists mostly of
 /// weights.
 pub(super) struct FieldReader {
     file: BufReader<File>,
@@ -23,8 +23,8 @@ impl FieldReader {
         self.remaining
     }
 
-    /// The number of the next field, and the length of its value if that is a string, bytes
-    /// or a message; other values are skipped.
+    /// The number of the next field, and the length of its value if the value is a string, bytes or
+    /// a message. Other values are skipped.
     pub(super) fn next(&mut self) -> Option<(u64, Option<u64>)> {
         let key = self.varint()?;
         let length = match key & 7 {
@@ -37,7 +37,7 @@ impl FieldReader {
         Some((key >> 3, length))
     }
 
-    /// Reads a message of `length` bytes; returns its string field `number`.
+    /// Reads a message of `length` bytes and returns its string field `number`.
     pub(super) fn string_field(&mut self, number: u64, length: u64) -> Option<Option<String>> {
         let end = self.remaining.checked_sub(length)?;
         let mut value = None;

@@ -43,7 +43,7 @@ struct GraphProto {
     fixed_64: u64,
 }
 
-/// A model of these operators, given as domain and type.
+/// A model with these operators, which are given as pairs of domain and type.
 fn model(operators: &[(&str, &str)], functions: usize) -> ModelProto {
     let node = |&(domain, op_type): &(&str, &str)| NodeProto {
         op_type: String::from(op_type),
@@ -68,8 +68,8 @@ fn tensor(name: &str, size: usize) -> TensorProto {
     TensorProto { name: String::from(name), raw_data: vec![0xff; size] }
 }
 
-/// A model in which the second input of an operator is the tensor `source`, which comes from a
-/// client, the file, another operator or nowhere.
+/// A model with an operator whose second input is the tensor `source`, which comes from a client,
+/// the file, another operator or nowhere.
 fn model_with_shape_input(op_type: &str, source: &str) -> Vec<u8> {
     let mut model = model(&[("", "Constant"), ("", "Shape"), ("", op_type)], 0);
     let graph = model.graph.as_mut().unwrap();

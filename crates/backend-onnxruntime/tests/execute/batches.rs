@@ -53,7 +53,7 @@ fn each_request_gets_its_rows_and_its_wanted_outputs() {
     };
     assert_eq!(names(0), ["SUM"]);
     assert_eq!(names(1), ["DIFFERENCE", "SUM"]);
-    // The part keeps the memory of all four rows alive.
+    // The part keeps all four rows' memory alive.
     let part = &results[1].outputs[1].data;
     assert_eq!((part.len(), part.retained_bytes()), (8, 32));
     let first = &results[0];

@@ -1,4 +1,4 @@
-//! Completes configurations from models.
+//! Tests that complete configurations from models.
 
 use galatea_backend::Backend;
 use galatea_config::{ConfigDraft, SupportedFeatures};

@@ -1,4 +1,4 @@
-//! Elements of every type pass through a model unchanged.
+//! Tests that elements of every type pass through a model unchanged.
 
 use galatea_tensor::DataType;
 use galatea_tensor::elements::push_bytes_element;
@@ -6,7 +6,7 @@ use galatea_tensor::elements::push_bytes_element;
 use crate::support::onnx::{Element, STRING, identity};
 use crate::support::{load, output, request, tensor};
 
-/// ONNX' numbers of the server's datatypes.
+/// The ONNX numbers of the server's data types.
 const FIXED_SIZE: [(DataType, u64); 13] = [
     (DataType::Bool, 9),
     (DataType::Uint8, 2),

@@ -1,4 +1,4 @@
-//! Runs that fail, and inconsistent batches.
+//! Failing runs and inconsistent batches.
 
 use galatea_infer::{Code, InferenceRequest};
 use galatea_tensor::DataType;
@@ -70,7 +70,7 @@ fn an_output_of_another_batch_size_is_an_error() {
     assert_eq!(output(results[0].as_ref().unwrap(), "OUTPUT0").1, floats(&[1., 2.]));
 }
 
-/// Admission and the scheduler never let such batches through.
+/// Such batches never get past admission and the scheduler.
 #[test]
 fn inconsistent_batches_are_refused_before_the_run() {
     let check = |requests: Vec<InferenceRequest>, expected: &str| {
@@ -88,7 +88,7 @@ fn inconsistent_batches_are_refused_before_the_run() {
     };
     let short = with(|request| request.inputs[1].data = galatea_tensor::Buffer::empty());
     check(vec![good(), short.clone()], "input 'INPUT1' has another size than its shape says");
-    // Only the sum of their sizes is right.
+    // The sizes are wrong, but their sum is correct.
     let long = with(|request| {
         request.inputs[1].data = galatea_tensor::Buffer::from_vec(int32s(&[1, 2, 3, 4]));
     });

@@ -1,4 +1,4 @@
-//! Models that ONNX Runtime executes.
+//! Tests of models that ONNX Runtime executes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and its helpers too")]
 

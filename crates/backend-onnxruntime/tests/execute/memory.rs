@@ -49,7 +49,7 @@ fn inputs_may_begin_at_any_address() {
     assert_eq!(output(results[1].as_ref().unwrap(), "OUTPUT0").1, floats(&[1.5, 2.5]));
 }
 
-/// The library returns the memory of the input, which is freed with the request.
+/// The library returns the input's memory, which is freed with the request.
 #[test]
 fn a_graph_may_return_its_input() {
     let graph = Graph::default().input("SAME", FLOAT, &[-1, 2]).output("SAME", FLOAT, &[-1, 2]);

@@ -1,4 +1,4 @@
-//! Libraries with operators, compiled from C.
+//! Operator libraries that are compiled from C.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const BASE: &str = "
     input [ { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
     output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
 
-/// A model with an operator of the library.
+/// A model with one of the library's operators.
 fn scaling() -> Files {
     let dims = [-1, 2];
     let graph = Graph::default().input("INPUT0", FLOAT, &dims).output("OUTPUT0", FLOAT, &dims);
@@ -81,8 +81,8 @@ fn a_configuration_is_completed_with_custom_operators() {
     assert_eq!((draft.inputs()[0].name.as_str(), draft.outputs().len()), ("INPUT0", 1));
 }
 
-/// An operator may call another model and wait for it; it may also replace an operator of
-/// ONNX Runtime.
+/// An operator may call another model and wait for it. It may also replace one of ONNX Runtime's
+/// operators.
 #[test]
 fn a_model_with_an_operator_library_guarantees_nothing() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
@@ -115,7 +115,7 @@ fn files_that_are_no_operator_libraries_are_refused_by_name() {
         (".", Code::InvalidArgument, ""),
         ("", Code::InvalidArgument, "it is not a path"),
     ] {
-        // The loader searches for a name without a path.
+        // The loader searches for a name without a directory.
         let name = if name == "none.so" { "./none.so" } else { name };
         let (found, message) = failure(try_load(&files, &naming(&[name])));
         assert_eq!(found, code, "{name}: {message}");
@@ -129,7 +129,7 @@ fn files_that_are_no_operator_libraries_are_refused_by_name() {
     assert!(message.contains("not today"), "{message}");
 }
 
-/// Loads and executes the model; returns the output, the log and the fingerprint.
+/// Loads and executes the model. Returns the output, the log and the fingerprint.
 fn load(
     backend: &impl Backend,
     files: &Files,

@@ -1,7 +1,6 @@
 //! Ragged inputs, batch inputs, and outputs that are split by shapes.
 //!
-//! The expected values of `every_kind_of_batch_input_is_computed` were compared with
-//! Triton's.
+//! The expected values in `every_kind_of_batch_input_is_computed` were compared with Triton's.
 
 use galatea_infer::{Code, InferenceRequest, InferenceResponse};
 use galatea_tensor::DataType;
@@ -9,7 +8,7 @@ use galatea_tensor::DataType;
 use crate::support::onnx::{Data, Element, FLOAT, Graph, INT32, INT64, STRING};
 use crate::support::{failure, floats, load, output, request, tensor};
 
-/// The kinds whose tensors have one dimension.
+/// The batch input kinds whose tensors have one dimension.
 const KINDS: [&str; 5] = [
     "BATCH_ELEMENT_COUNT",
     "BATCH_ACCUMULATED_ELEMENT_COUNT",
@@ -19,13 +18,13 @@ const KINDS: [&str; 5] = [
 ];
 const ITEM_SHAPE: &str = "BATCH_ITEM_SHAPE";
 
-/// The names of the input and the output for a kind.
+/// The input and output names for a kind.
 fn names(kind: &str) -> [String; 2] {
     ["IN", "OUT"].map(|side| format!("{kind}_{side}"))
 }
 
-/// Returns all elements of `RAGGED` and, for every batch element, of each batch input; for a tensor
-/// that is only a shape, returns its size.
+/// A graph that returns, for every batch element, all elements of `RAGGED` and of each batch input.
+/// If only a tensor's shape matters, the graph returns its size instead.
 fn shapes_graph(element: Element) -> Graph {
     let numbers = |values: &[i64]| -> Vec<u8> {
         values.iter().flat_map(|value| value.to_le_bytes()).collect()
@@ -81,7 +80,7 @@ fn shapes_config(datatype: &str) -> String {
     config
 }
 
-/// Consecutive numbers starting at `first`, in this shape.
+/// A request with consecutive numbers from `first` in this shape.
 fn ragged(dims: &[i64], first: i32) -> InferenceRequest {
     let count = i32::try_from(dims.iter().product::<i64>()).unwrap();
     let values: Vec<f32> = (first..first + count).map(|value| value as f32).collect();
@@ -126,7 +125,7 @@ fn every_kind_of_batch_input_is_computed() {
             assert_eq!(numbers(result, "BATCH_ITEM_SHAPE_OUT"), (dims, item.to_vec()));
         }
         assert_eq!(*loaded.host.batches.lock().unwrap(), [4]);
-        // A smaller batch must not see values of the larger one that preceded it.
+        // A smaller batch must not see values from the larger batch before it.
         let result = loaded.execute_one(ragged(&[1, 1, 1], 3)).unwrap();
         assert_eq!(numbers(&result, "FLAT"), (vec![1, 1], vec![3]));
         let counts = numbers(&result, "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO_OUT");
@@ -201,7 +200,7 @@ fn an_output_is_split_by_the_shapes_of_an_input() {
 
 #[test]
 fn a_split_output_keeps_its_configured_dimensions() {
-    // The model reduces each pair to one number.
+    // The model reduces each pair to a single number.
     let graph = Graph::default()
         .input("RAGGED", FLOAT, &[-1])
         .output("OUTPUT", FLOAT, &[-1])

@@ -87,7 +87,7 @@ fn dimensions_that_the_model_contradicts() {
         "unable to load model 'm', scalar tensor 'INPUT0', should only provide 1 in the model \
          configuration when the model doesn't support batching. Model configuration provided: [2].",
     );
-    // An input may be narrower than the model's, an output may not.
+    // An input may be narrower than the model's input, but an output may not.
     check(
         identity(FLOAT, &[-1]),
         &pair(0, INPUT, OUTPUT),
@@ -132,7 +132,7 @@ fn an_onnx_sequence_is_no_output() {
         &pair(4, INPUT, list),
         "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'LIST', expected 'ONNX_TYPE_TENSOR'.",
     );
-    // The model can be loaded if the configuration doesn't name it.
+    // The model can be loaded if the configuration doesn't mention the tensor.
     try_load(&Files::model(graph()), &pair(4, INPUT, OUTPUT)).unwrap();
 }
 

@@ -11,7 +11,7 @@ use crate::support::onnx::{Data, Element, FLOAT, Graph, INT32, INT64, STRING, UI
 use crate::support::sequence::{StateStore, named_state, state};
 use crate::support::{TestModel, failure, floats, int32s, load, output, request, tensor};
 
-/// Combines the state with `INPUT`; the result is the new state and `OUTPUT`.
+/// Combines the state with `INPUT`. The result is both the new state and `OUTPUT`.
 fn accumulator(operator: &str, element: Element, dims: &[i64]) -> Graph {
     Graph::default()
         .input("INPUT", element, dims)
@@ -49,7 +49,7 @@ fn framed(texts: &[&str]) -> Vec<u8> {
     data
 }
 
-/// An accumulator of pairs of integers whose sequences begin at 100 and 200.
+/// An accumulator for pairs of integers. Its sequences start at 100 and 200.
 fn pairs() -> (TestModel, Arc<StateStore>) {
     let loaded = load(accumulator("Add", INT32, &[-1, 2]), &config(8, "TYPE_INT32", "2"));
     let initial = state(DataType::Int32, &[1, 2], int32s(&[100, 200]));
@@ -64,7 +64,7 @@ fn integer_states_accumulate_in_batches() {
     let results = loaded.steps(rows);
     assert_eq!(output(&results[0], "OUTPUT"), (&[1, 2][..], &int32s(&[101, 202])[..]));
     assert_eq!(output(&results[1], "OUTPUT").1, int32s(&[110, 220]));
-    // Batches of other orders and sizes, and a sequence that begins.
+    // Batches with other orders and sizes, and a sequence that is just starting.
     let rows = vec![
         store.row(&loaded, 2, integers(&[1, 1])),
         store.row(&loaded, 3, integers(&[5, 6])),
@@ -127,7 +127,7 @@ fn string_states_accumulate() {
     assert_eq!(store.state(1), (vec![1, 2], framed(&["acc", "\u{e4}b"])));
 }
 
-/// `A_OUT` is hidden; `B_OUT` is an output too.
+/// `A_OUT` is hidden, but `B_OUT` is also an output.
 #[test]
 fn states_may_be_visible_or_hidden() {
     let graph = Graph::default()
@@ -206,7 +206,7 @@ fn a_batch_with_states_of_different_shapes_executes_in_several_runs() {
     let (mut loaded, store) = history();
     let row = store.row(&loaded, 1, integers(&[10]));
     loaded.steps(vec![row]);
-    // The state of the first sequence now has two elements, the others have one.
+    // The first sequence's state now has two elements, while the others have one.
     let rows = vec![
         store.row(&loaded, 1, integers(&[20])),
         store.padding(integers(&[0])),
@@ -220,7 +220,7 @@ fn a_batch_with_states_of_different_shapes_executes_in_several_runs() {
     assert_eq!(store.state(1), (vec![1, 3], int32s(&[0, 10, 20])));
     assert_eq!(store.state(2), (vec![1, 2], int32s(&[0, 5])));
     assert_eq!(store.state(3), (vec![1, 2], int32s(&[0, 7])));
-    // Padding whose shape matches no other row is not executed.
+    // Padding is not executed if its shape matches no other row.
     let rows = vec![
         store.padding(integers(&[0])),
         store.row(&loaded, 1, integers(&[1])),
@@ -284,7 +284,7 @@ fn a_failed_response_leaves_its_state_unchanged() {
     let rows = vec![store.padding(integers(&[7, 7])), store.row(&loaded, 1, sum_only)];
     let results = loaded.execute_rows(rows);
     assert_eq!(output(results[1].as_ref().unwrap().as_ref().unwrap(), "OUTPUT").1, int32s(&[1, 2]));
-    // A request that wants it gets an error, and its sequence keeps its state.
+    // A request that wants the output gets an error, and its sequence keeps its state.
     let row = store.row(&loaded, 1, integers(&[3, 4]));
     let (code, message) = failure(loaded.execute_rows(vec![row]).remove(0).unwrap());
     assert_eq!(code, Code::Unsupported);
@@ -335,7 +335,7 @@ fn controls_are_inputs() {
     }
 }
 
-/// The state is an index into a table; an index that is out of range fails the run.
+/// The state is an index into a table. An index that is out of range makes the run fail.
 #[test]
 fn a_failed_run_leaves_all_states_unchanged() {
     let graph = Graph::default()
@@ -384,7 +384,7 @@ fn a_batch_of_cancelled_requests_and_padding_is_not_run() {
     assert_eq!(store.state(1), (vec![1, 2], int32s(&[100, 200])));
 }
 
-/// The states are slices of the library's tensor, in batch order. Unit tests of `instance::inputs`
+/// The states are slices of the library's tensor, in batch order. Unit tests in `instance::inputs`
 /// check that the next batch reads them in place.
 #[test]
 fn states_are_not_copied_out_of_a_batch() {
@@ -407,7 +407,7 @@ fn states_are_not_copied_out_of_a_batch() {
     assert_eq!(store.state(2).1, int32s(&[3, 6]));
 }
 
-/// Bytes that count down when they are dropped.
+/// Bytes that decrement a counter when they are dropped.
 struct DropCounter(Vec<u8>, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for DropCounter {
@@ -443,7 +443,7 @@ fn a_new_state_replaces_and_frees_the_old_one() {
     assert_eq!(store.state(1).1, int32s(&[2, 3]));
 }
 
-/// The library then returns the memory of its input, which here consists of two adjacent rows.
+/// The library then returns its input's memory, which consists of two adjacent rows here.
 #[test]
 fn a_graph_may_return_its_state_unchanged() {
     let graph = Graph::default()

@@ -113,7 +113,7 @@ fn invalid_values_are_refused() {
     refused(key, "x", "failed to convert 'x' to boolean");
 }
 
-/// The library checks the option at each run, so an error shows that it is passed on.
+/// The library checks the option at each run, so the error shows that the option is passed on.
 #[test]
 // row: ONNX-05
 fn shrinking_an_absent_arena_fails_the_run() {
@@ -138,7 +138,7 @@ fn accelerators_must_be_known_and_available() {
     refuses(&accelerator("gpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
     refuses(&accelerator("cpu", "cuda"), "unknown Execution Accelerator 'cuda' is requested");
     let library = library();
-    // A CPU-only library lacks the provider.
+    // CPU-only libraries lack the provider.
     if !library.providers().iter().any(|name| name == "OpenVINOExecutionProvider") {
         let expected = format!(
             "execution accelerator 'openvino' needs OpenVINOExecutionProvider, which ONNX Runtime \

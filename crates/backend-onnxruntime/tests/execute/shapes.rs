@@ -15,7 +15,7 @@ fn numbers(dims: &[i64], values: &[f32]) -> InferenceRequest {
     request(vec![tensor("INPUT0", DataType::Fp32, dims, floats(values))])
 }
 
-/// A configuration of `INPUT0` and `OUTPUT0` with these dimensions.
+/// A configuration with `INPUT0` and `OUTPUT0`, which have these dimensions.
 fn config(max_batch_size: u32, input: &str, output: &str) -> String {
     format!(
         "max_batch_size: {max_batch_size}
@@ -58,7 +58,7 @@ fn a_graph_may_return_a_scalar() {
 fn a_batch_element_may_be_one_number() {
     let config =
         config(4, "dims: [ 1 ] reshape: { shape: [ ] }", "dims: [ 1 ] reshape: { shape: [ ] }");
-    // The engine removes the client's dimension beforehand and adds it again afterwards.
+    // The engine removes the client's dimension beforehand and restores it afterwards.
     check(identity(FLOAT, &[-1]), &config, numbers(&[3], &[1., 2., 3.]), &[3], &[1., 2., 3.]);
 }
 

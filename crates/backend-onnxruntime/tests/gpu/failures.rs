@@ -1,4 +1,4 @@
-//! Errors of the library on a GPU, and lost devices.
+//! Library errors on a GPU, and lost devices.
 
 use galatea_tensor::DataType;
 
@@ -46,10 +46,10 @@ fn an_error_of_cuda_that_does_not_go_away_loses_the_device() {
         assert!(gpus.devices.device(0).unwrap().is_lost());
         let (_, message) = failure(loaded.execute_one(one()));
         assert!(message.contains("GPU 0 is lost"), "{message}");
-        // The other device continues to work.
+        // The other device still works.
         let mut other = on_gpu(loaded.model.as_ref(), 1).unwrap();
         execute_one(other.as_mut(), &loaded.host, one()).unwrap();
-        // The memory of a device that is lost only to this process stays allocated.
+        // If a device is lost only to this process, its memory stays allocated.
         lose(0);
     });
 }

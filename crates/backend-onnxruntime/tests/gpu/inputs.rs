@@ -1,4 +1,4 @@
-//! Inputs from the memory of the host and of GPUs.
+//! Inputs in host and GPU memory.
 
 use galatea_tensor::DataType;
 
@@ -26,7 +26,7 @@ fn inputs_of_any_memory_are_joined_on_the_gpu() {
         let row = |value: f32| floats(&[value, -value]);
         let host = |value| tensor("INPUT0", DataType::Fp32, &[1, 2], row(value));
         let on = |gpu, value| gpus.tensor_on(gpu, "INPUT0", DataType::Fp32, &[1, 2], row(value));
-        // Executed twice, because memory is reused and then holds the last batch.
+        // Executed twice, because the memory is reused and then contains the previous batch.
         for start in [1., 10.] {
             let inputs = [
                 host(start),

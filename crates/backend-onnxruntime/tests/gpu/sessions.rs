@@ -1,4 +1,4 @@
-//! The sessions of instances on GPUs: their devices, streams and options.
+//! The sessions of GPU instances: their devices, streams and options.
 
 use galatea_tensor::DataType;
 
@@ -18,7 +18,7 @@ fn accelerators(text: &str) -> String {
     )
 }
 
-/// The part of a line that follows `key=`.
+/// The part of a line after `key=`.
 fn value<'a>(line: &'a str, key: &str) -> &'a str {
     let (_, rest) = line.split_once(&format!(" {key}=")).unwrap();
     rest.split_whitespace().next().unwrap()
@@ -96,7 +96,7 @@ fn graphs_of_cuda_are_not_recorded() {
              { name: 'tensorrt' parameters { key: 'trt_cuda_graph_enable' value: 'true' } }",
         );
         let loaded = gpus.load(&files, &config);
-        // The library gets the options, and checks the model as it does in Triton.
+        // The library receives the options and, as in Triton, checks the model.
         let lines = report("onnxruntime");
         for option in [" trt_cuda_graph_enable=true ", " enable_cuda_graph=1 "] {
             assert!(lines[0].contains(option), "{lines:?}");
@@ -137,7 +137,7 @@ fn wrong_options_are_refused() {
         ] {
             assert_eq!(refused(text), expected);
         }
-        // Nothing that was made on a GPU is left behind, as the stand-in verifies.
+        // Nothing is leaked on the GPU, as the stand-in verifies.
         assert_eq!(report("onnxruntime"), [""; 0]);
     });
 }

@@ -1,5 +1,4 @@
-//! Runs a test in a process that finds the stand-ins, and loads models onto the GPUs that they
-//! simulate.
+//! Runs a test in a process that finds the stand-ins, and loads models on the simulated GPUs.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ use crate::support::{
     Files, LOG, RecordingHost, TestModel, execute, library_path, tensor, unlimited,
 };
 
-/// The variable that names the test's directory, in the test's process.
+/// The variable that contains the test's directory. It is set in the test's process.
 const DIRECTORY: &str = "STAND_IN_DIRECTORY";
 
 /// Runs `body` in a process with the stand-ins and these variables.
@@ -42,7 +41,7 @@ pub(crate) fn with_stand_ins(test: &str, variables: &[(&str, &str)], body: impl 
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// The folder of the compiled stand-ins. The first test of a run compiles them for all.
+/// The folder with the compiled stand-ins. The first test in a run compiles them for all tests.
 fn libraries() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-stand-ins");
     fs::create_dir_all(&folder).unwrap();
@@ -76,7 +75,7 @@ pub(crate) fn report(name: &str) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
 }
 
-/// Makes a device count as lost from now on.
+/// Makes a device appear lost from now on.
 pub(crate) fn lose(number: u32) {
     let directory = std::env::var_os(DIRECTORY).unwrap();
     fs::write(Path::new(&directory).join(format!("lost-{number}")), "").unwrap();
@@ -139,7 +138,7 @@ impl Gpus {
         draft.finish(&support).unwrap()
     }
 
-    /// A tensor in the memory of a GPU.
+    /// A tensor in GPU memory.
     pub(crate) fn tensor_on(
         &self,
         gpu: i32,
@@ -162,13 +161,13 @@ impl Gpus {
         memory
     }
 
-    /// The contents of a GPU's memory.
+    /// Returns the contents of GPU memory.
     #[allow(unsafe_code, reason = "a region is an address")]
     pub(crate) fn download(&self, buffer: &Buffer) -> Vec<u8> {
         let region = buffer.device().unwrap();
         let gpu = i32::try_from(region.device).unwrap();
         let device = self.devices.device(gpu).unwrap();
-        // SAFETY: the region's owner keeps the memory.
+        // SAFETY: the region's owner keeps the memory allocated.
         let memory = unsafe {
             device.foreign(region.address, region.byte_size, Box::new(region.owner.clone()))
         };
@@ -178,17 +177,17 @@ impl Gpus {
     }
 }
 
-/// The current contents of a GPU's memory, regardless of queued work. Needs `STAND_IN_READABLE`.
+/// The current contents of GPU memory, regardless of queued work. Requires `STAND_IN_READABLE`.
 #[allow(unsafe_code, reason = "a region is an address, here of this process")]
 pub(crate) fn peek(buffer: &Buffer) -> Vec<u8> {
     let region = buffer.device().unwrap();
     let address = std::ptr::with_exposed_provenance::<u8>(usize::try_from(region.address).unwrap());
-    // SAFETY: the stand-in has the memory in this process, where it may be read; the region's
-    // owner keeps it.
+    // SAFETY: the stand-in allocates the memory in this process, which may read it; the region's
+    // owner keeps the memory allocated.
     unsafe { std::slice::from_raw_parts(address, region.byte_size) }.to_vec()
 }
 
-/// A buffer over a GPU's memory.
+/// A buffer in GPU memory.
 pub(crate) fn buffer(memory: &DeviceBuffer) -> Buffer {
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory.clone());
     Buffer::from_device(DeviceRegion {

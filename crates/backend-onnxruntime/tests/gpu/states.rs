@@ -1,4 +1,4 @@
-//! States of sequences, which stay in the memory of the GPU that made them.
+//! Sequence states, which stay in the memory of the GPU that produced them.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn states_stay_on_the_gpu() {
             report("onnxruntime").pop().unwrap(),
             "run 1 inputs 2 of 2 on device, outputs hd"
         );
-        // The rows are in another order, with a sequence that begins.
+        // The rows are in a different order and include a sequence that is just starting.
         let rows = vec![
             store.row(&loaded, 2, integers(&[1, 1])),
             store.row(&loaded, 3, integers(&[5, 6])),
@@ -105,7 +105,7 @@ fn a_sequence_that_moves_takes_its_state_along() {
         loaded.steps(rows);
         let first =
             std::mem::replace(&mut loaded.instance, on_gpu(loaded.model.as_ref(), 1).unwrap());
-        // The state outlives the session that made it.
+        // The state outlives the session that produced it.
         drop(first);
         let rows = vec![store.row(&loaded, 1, integers(&[1, 1]))];
         let results = loaded.steps(rows);
@@ -114,7 +114,7 @@ fn a_sequence_that_moves_takes_its_state_along() {
     });
 }
 
-/// The graph returns its input as its state.
+/// The graph returns its input as the new state.
 #[test]
 fn a_state_that_is_an_input_is_copied() {
     with_stand_ins("states::a_state_that_is_an_input_is_copied", &[], || {
@@ -138,7 +138,7 @@ fn a_state_that_is_an_input_is_copied() {
 
 const BLOCK: usize = 2 << 20;
 
-/// The new state is the old one with the input appended.
+/// The new state is the old state with the input appended.
 fn growing_list() -> Graph {
     Graph::default()
         .input("INPUT", INT32, &[-1, -1])
@@ -191,7 +191,7 @@ fn a_state_grows_in_place() {
         assert_eq!(places[0..2], places[2..4], "the address stays");
         assert_eq!(places[0..2], places[4..6]);
         assert_ne!(places[0], places[1]);
-        // Three blocks exceed the two that were chosen.
+        // Three blocks exceed the configured two.
         let rows = vec![
             store.row(&loaded, 0, list_of(1_000_000, 9)),
             store.row(&loaded, 1, list_of(1_000_000, 9)),
@@ -232,7 +232,7 @@ fn a_growing_state_moves_to_another_gpu() {
     });
 }
 
-/// The second state has no room, so the first one also stays as it was.
+/// There is no room for the second state, so the first one also stays unchanged.
 #[test]
 // row: IMP-09
 fn a_request_without_room_changes_no_state() {

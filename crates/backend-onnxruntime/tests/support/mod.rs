@@ -57,22 +57,22 @@ fn find_library(folder: &Path) -> Option<PathBuf> {
         .or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| find_library(path)))
 }
 
-/// The library. It is opened once, because opening it changes the environment, which other threads
-/// read.
+/// The library. It is opened only once, because opening it changes the environment, which other
+/// threads read.
 pub(crate) fn library() -> Arc<Library> {
     static LIBRARY: LazyLock<Arc<Library>> =
         LazyLock::new(|| Library::open(&library_path()).unwrap());
     LIBRARY.clone()
 }
 
-/// The library's log lines. All backends of the process share the first one's log.
+/// The library's log lines. All backends in the process share the first backend's log.
 pub(crate) static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 pub(crate) fn backend() -> OnnxRuntimeBackend {
     backend_with(&[])
 }
 
-/// A backend with command-line settings.
+/// A backend with these command-line settings.
 pub(crate) fn backend_with(config: &[(&str, &str)]) -> OnnxRuntimeBackend {
     try_backend(config).unwrap()
 }
@@ -184,7 +184,7 @@ impl RequestObserver for RecordingHost {
     }
 }
 
-/// The configuration `text` of the model `m`.
+/// Parses `text` as the configuration of the model `m`.
 pub(crate) fn spec(text: &str) -> ModelSpec {
     let mut draft = read_config("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
@@ -212,7 +212,7 @@ pub(crate) fn try_load(files: &Files, config: &str) -> Result<TestModel, Status>
     Ok(TestModel { instance: model.create_instance(&cpu())?, model, host })
 }
 
-/// Loads a model; panics with the error.
+/// Loads a model. Panics with the error if loading fails.
 pub(crate) fn load(graph: onnx::Graph, config: &str) -> TestModel {
     try_load(&Files::model(graph), config).unwrap()
 }
@@ -294,7 +294,7 @@ pub(crate) fn output<'a>(response: &'a InferenceResponse, name: &str) -> (&'a [i
     (output.shape.dims(), output.data.host().unwrap())
 }
 
-/// The code and message of a failure.
+/// The code and message of an error.
 pub(crate) fn failure<T>(result: Result<T, Status>) -> (Code, String) {
     match result {
         Ok(_) => panic!("this must fail"),

@@ -1,4 +1,4 @@
-//! Writes small ONNX models in the format's protobuf encoding.
+//! Writes small ONNX models in ONNX's protobuf encoding.
 
 /// An ONNX element type.
 #[derive(Copy, Clone, Debug)]
@@ -58,9 +58,9 @@ pub(crate) struct Graph {
 /// The location of an initializer's bytes.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Data<'a> {
-    /// In the model's file.
+    /// In the model file.
     Here(&'a [u8]),
-    /// In another file next to it.
+    /// In another file next to the model file.
     File(&'a str),
 }
 
@@ -91,7 +91,7 @@ impl Graph {
         self.node_with(operator, inputs, outputs, &[])
     }
 
-    /// A node with integer attributes.
+    /// Adds a node with integer attributes.
     pub(crate) fn node_with(
         self,
         operator: &str,
@@ -137,7 +137,7 @@ impl Graph {
         Self { message: self.message.message(5, &tensor), ..self }
     }
 
-    /// A node with an operator of `domain`.
+    /// Adds a node with an operator from `domain`.
     pub(crate) fn node_of(
         self,
         domain: &'static str,
@@ -156,7 +156,7 @@ impl Graph {
         Self { message: self.message.message(1, &node), domain }
     }
 
-    /// The model's file.
+    /// The contents of the model file.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let opset = |domain, version| Message::default().text(1, domain).number(2, version);
         let graph = self.message.text(2, "graph");

@@ -1,4 +1,4 @@
-//! A stand-in for the engine, for models with the sequence batcher.
+//! A stand-in for the engine, for models that use the sequence batcher.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,7 +11,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::{TestModel, only_reply, pending};
 
-/// Stores the states of sequences by their number.
+/// Stores sequences' states by sequence number.
 #[derive(Debug, Default)]
 pub(crate) struct StateStore {
     initial: Vec<StateTensor>,
@@ -35,12 +35,12 @@ impl SequenceOwner for StateStore {
 }
 
 impl StateStore {
-    /// Creates a store whose sequences begin with these states.
+    /// Creates a store whose sequences start with these states.
     pub(crate) fn new(initial: Vec<StateTensor>) -> Arc<Self> {
         Arc::new(Self { initial, ..Self::default() })
     }
 
-    /// The states of a sequence.
+    /// A sequence's states.
     pub(crate) fn states(&self, sequence: u64) -> Vec<StateTensor> {
         let states = self.states.lock().unwrap();
         states.get(&sequence).unwrap_or(&self.initial).clone()
@@ -80,7 +80,7 @@ impl StateStore {
         Row { pending, replies: Some(replies) }
     }
 
-    /// A row of padding, with inputs like those of `request`.
+    /// A padding row with inputs like those of `request`.
     pub(crate) fn padding(&self, mut request: InferenceRequest) -> Row {
         request.inputs.extend(self.initial.iter().map(input));
         Row { pending: PendingRequest::padding(request), replies: None }
@@ -104,13 +104,13 @@ impl TestModel {
         replies.iter().map(|replies| replies.as_ref().map(only_reply)).collect()
     }
 
-    /// Executes a batch without padding, in which all requests succeed.
+    /// Executes a batch without padding. All requests must succeed.
     pub(crate) fn steps(&mut self, rows: Vec<Row>) -> Vec<InferenceResponse> {
         self.execute_rows(rows).into_iter().map(|result| result.unwrap().unwrap()).collect()
     }
 }
 
-/// A state `STATE_IN`, `STATE_OUT`.
+/// A state that is passed from `STATE_OUT` to `STATE_IN`.
 pub(crate) fn state(datatype: DataType, dims: &[i64], data: Vec<u8>) -> StateTensor {
     named_state(("STATE_IN", "STATE_OUT"), datatype, dims, data)
 }
