@@ -15,16 +15,16 @@ use crate::plan::{PlannedStep, StepOutput};
 use crate::tensor::{SequencePosition, StepTensor};
 use crate::times::StepTimes;
 
-/// The tensors of a call's inputs; `None` for an omitted input.
+/// The tensors for a call's inputs; `None` for an omitted input.
 pub(crate) type CallInputs = Vec<Option<Arc<StepTensor>>>;
 
-/// The parts of the ensemble's request that the calls of a run take over.
+/// The parts of the ensemble's request that a run's calls inherit.
 pub(crate) struct CallTemplate {
     /// The ensemble's request, without its inputs.
     pub(crate) request: InferenceRequest,
     pub(crate) sequence: Arc<SequencePosition>,
     pub(crate) times: Arc<StepTimes>,
-    /// The trace of the ensemble's request; dropped after the last call.
+    /// The trace of the ensemble's request. It is dropped after the last call.
     pub(crate) trace: Option<Arc<Trace>>,
 }
 
@@ -37,9 +37,10 @@ pub(crate) struct NewCall<'a> {
 }
 
 impl CallTemplate {
-    /// The sequence position of a call: that of the inputs which steps made, or else the request's.
-    /// `Err` if the inputs disagree, which is a mistake in the ensemble; it holds the position of
-    /// the first input, which takes precedence, as in Triton.
+    /// The sequence position for a call. It comes from the inputs that steps produced or, if there
+    /// are none, from the ensemble's request. Returns `Err` if the inputs disagree, which is a
+    /// mistake in the ensemble. As in Triton, the first input's position then takes precedence, and
+    /// the error contains it.
     pub(crate) fn sequence_of(
         &self,
         inputs: &[Option<Arc<StepTensor>>],
@@ -50,7 +51,7 @@ impl CallTemplate {
         if agree { Ok(first.clone()) } else { Err(first.clone()) }
     }
 
-    /// The request to the composing model.
+    /// Creates the request to the composing model.
     pub(crate) fn request(
         &self,
         ensemble: &Ensemble,
@@ -64,7 +65,7 @@ impl CallTemplate {
             id: template.id.clone(),
             model_name: step.model.clone(),
             model_version: step.version,
-            // The service is the versions that the ensemble was checked with.
+            // The service uses the versions that the ensemble was checked with.
             found_model: None,
             inputs: inputs(step, call.inputs)?,
             malformed_inputs: Vec::new(),
@@ -86,7 +87,7 @@ impl CallTemplate {
         })
     }
 
-    /// The outputs that may stay in a GPU's memory: those that only other steps use, or all of the
+    /// The outputs that may stay in GPU memory: those that only other steps use, or all of the
     /// step's outputs if the caller accepts the ensemble's outputs there.
     fn device_outputs(&self, ensemble: &Ensemble, step: &PlannedStep) -> DeviceOutputs {
         let taken = &self.request.device_outputs;
@@ -101,8 +102,7 @@ impl CallTemplate {
         }
     }
 
-    /// The backpressure of a decoupled step, which pauses for the caller, for its run, and for
-    /// later steps.
+    /// The backpressure for a decoupled step, which pauses for the caller, its run and later steps.
     fn backpressure(
         &self,
         ensemble: &Ensemble,
@@ -140,7 +140,7 @@ fn inputs(
     Ok(inputs)
 }
 
-/// The batch size of a request to this step; `None` if the step's model does not batch.
+/// The batch size of a request to this step; `None` if the step's model doesn't support batching.
 pub(crate) fn batch_size(step: &PlannedStep, request: &InferenceRequest) -> Option<u32> {
     if !step.batches {
         return None;
@@ -149,7 +149,7 @@ pub(crate) fn batch_size(step: &PlannedStep, request: &InferenceRequest) -> Opti
     Some(first.and_then(|size| u32::try_from(size).ok()).unwrap_or(1))
 }
 
-/// Posts the replies to a call to the call's run.
+/// Posts a call's replies to the call's run.
 pub(crate) struct CallSink {
     pub(crate) run: Arc<dyn RunInbox>,
     pub(crate) call: StepCallKey,

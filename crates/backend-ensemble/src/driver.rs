@@ -1,4 +1,4 @@
-//! Performs the actions of the dataflow machine for one request.
+//! Performs the dataflow machine's actions for one request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,28 +22,28 @@ use crate::times::{StepTimes, batch_times};
 
 type DriverAction = EnsembleAction<Arc<StepTensor>>;
 
-/// The state of a run. One thread at a time owns it.
+/// A run's state. One thread at a time owns it.
 pub(crate) struct RunDriver {
     ensemble: Arc<Ensemble>,
     machine: EnsembleRun<Arc<StepTensor>>,
-    /// Actions of the machine that have not been performed yet.
+    /// Actions of the state machine that have not been performed yet.
     actions: Vec<DriverAction>,
     calls: BTreeMap<StepCallKey, StepCall>,
     template: CallTemplate,
     /// `None` once the request has failed.
     responder: Option<Responder>,
     batch_size: u32,
-    /// The latest response, held back because it may be the last.
+    /// The latest response. It is held back because it may be the last one.
     held_response: Option<InferenceResponse>,
-    /// The error of a call that failed.
+    /// The error of a failed call.
     failure: Option<Status>,
-    /// The step of a call that has ended but still has its place in the gate.
+    /// The step of a call that has ended but still occupies a place in its gate.
     ended_step: Option<StepIndex>,
     start: Instant,
     progress: RunProgress,
 }
 
-/// A run's need for further events.
+/// Indicates if a run needs more events.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RunProgress {
     Ongoing,
@@ -58,9 +58,9 @@ struct StepCall {
 
 /// `AtGate` → `Sent`, or `AtGate` → `Cancelled`.
 enum CallPhase {
-    /// The call is waiting to be admitted.
+    /// The call is waiting for admission.
     AtGate(CallInputs),
-    /// The call was cancelled after its gate admitted it. The event is on its way.
+    /// The call was cancelled after its gate admitted it. The admission event is on its way.
     Cancelled,
     /// The request has been sent.
     Sent(SentCall),
@@ -74,7 +74,7 @@ struct SentCall {
 }
 
 impl RunDriver {
-    /// The driver for a new request; `None` if the request is already cancelled.
+    /// Creates the driver for a new request; `None` if the request has already been cancelled.
     pub(crate) fn new(ensemble: &Arc<Ensemble>, mut pending: PendingRequest) -> Option<Self> {
         let start = Instant::now();
         let responder = pending.take_responder()?;
@@ -123,7 +123,7 @@ impl RunDriver {
         })
     }
 
-    /// Passes an event to the machine and performs its actions.
+    /// Passes an event to the state machine and performs the resulting actions.
     pub(crate) fn handle(&mut self, run: &Arc<dyn RunInbox>, event: RunEvent) -> RunProgress {
         match event {
             RunEvent::Begin => {}
@@ -139,14 +139,14 @@ impl RunDriver {
             }
         }
         self.send_held_response();
-        // The gate is left last: the calls that follow have entered their gates by now, so that the
+        // The gate is left last. By then, the following calls have entered their gates, so that the
         // admission of other calls takes them into account.
         self.leave_gate();
         self.progress
     }
 
-    /// The request's pending work: responses of decoupled steps that wait for other tensors and,
-    /// without gates, calls.
+    /// The request's pending work: responses of decoupled steps that are waiting for other tensors
+    /// and, without gates, calls.
     pub(crate) fn load(&self) -> usize {
         let calls = if self.ensemble.gates.is_some() { 0 } else { self.calls.len() };
         self.machine.pending_waves().saturating_add(calls)
@@ -232,7 +232,7 @@ impl RunDriver {
         }
     }
 
-    /// The outputs of a response that become tensors of the ensemble.
+    /// The outputs in a response that become tensors of the ensemble.
     fn map_outputs(
         &mut self,
         key: StepCallKey,
@@ -277,7 +277,7 @@ impl RunDriver {
         }
     }
 
-    /// Records the first failure, which becomes the request's.
+    /// Records the first failure, which becomes the failure of the request.
     fn record_failure(&mut self, call: StepCallKey, status: Status) {
         if let Some(call) = self.calls.get(&call) {
             let step = call.step.0;
@@ -300,7 +300,7 @@ impl RunDriver {
         self.ended_step.is_some()
     }
 
-    /// Gives back the gate place of the call that has ended.
+    /// Releases the gate place of the call that has ended.
     fn leave_gate(&mut self) {
         if let (Some(gates), Some(step)) = (&self.ensemble.gates, self.ended_step.take()) {
             gates.leave(step);
@@ -356,7 +356,7 @@ impl RunDriver {
         for output in &plan.outputs {
             let found = outputs.iter().find(|(tensor, _)| *tensor == output.tensor);
             let Some((_, tensor)) = found else { continue };
-            // As in Triton, an output that a model omitted is omitted here too.
+            // As in Triton, the ensemble omits an output that a model omitted.
             let Some(tensor) = tensor else {
                 let line = format!("Composing models did not output tensor {}", output.name);
                 self.ensemble.host.log(LogLevel::Verbose(1), &line);
@@ -367,7 +367,7 @@ impl RunDriver {
             }
             let mut data = tensor.data.clone();
             if !self.template.request.device_outputs.include(&output.name) {
-                // The tensor is an input, or a step made it in a GPU's memory for other steps.
+                // The tensor is an input, or a step produced it in GPU memory for other steps.
                 data.own()?;
             }
             response.outputs.push(OutputTensor {
@@ -380,7 +380,7 @@ impl RunDriver {
         Ok(response)
     }
 
-    /// Sends the response that was held back, once it is known not to be the last.
+    /// Sends the held-back response, once it is known not to be the last one.
     fn send_held_response(&mut self) {
         if let (Some(response), Some(responder)) = (self.held_response.take(), &mut self.responder)
         {
@@ -427,13 +427,13 @@ impl RunDriver {
 }
 
 impl Drop for RunDriver {
-    /// A panic leaves calls behind; their gate places are given to other runs.
+    /// A panic leaves calls behind. Their gate places are given to other runs.
     fn drop(&mut self) {
         self.leave_gate();
         let Some(gates) = &self.ensemble.gates else { return };
         for call in self.calls.values() {
             match call.phase {
-                // The run gives back the place when the gate admits the call.
+                // The run releases the place when the gate admits the call.
                 CallPhase::AtGate(_) | CallPhase::Cancelled => {}
                 CallPhase::Sent(_) => gates.leave(call.step),
             }
@@ -446,7 +446,7 @@ fn prefixed(ensemble: &Ensemble, prefix: &str, status: Status) -> Status {
     status.prefixed(format!("in ensemble '{}', {prefix}", ensemble.plan.name))
 }
 
-/// Fails a request. Triton counts an ensemble's failure twice, when the request ends, and when its
+/// Fails a request. Triton counts an ensemble's failure twice: when the request ends and when its
 /// error is sent.
 fn fail_twice(responder: Responder, status: Status) {
     responder.statistics().report_failure(FailureReason::Other);

@@ -12,7 +12,7 @@ use crate::plan::EnsemblePlan;
 pub(crate) struct Ensemble {
     pub(crate) plan: EnsemblePlan,
     pub(crate) models: Arc<dyn ComposingModels>,
-    /// `None` if the number of requests in a step is unlimited.
+    /// `None` if the number of requests in a step is not limited.
     pub(crate) gates: Option<Arc<Gates>>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) executor: Arc<Executor>,

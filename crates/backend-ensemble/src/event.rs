@@ -1,4 +1,4 @@
-//! Events of a run, and the inbox to which they are posted.
+//! A run's events, and the inbox that they are posted to.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ pub(crate) enum RunEvent {
     Cancelled,
 }
 
-/// The inbox of a run, as gates and composing models see it. It is congested while too
-/// many responses, events and calls of the run are pending.
+/// A run's inbox, as gates and composing models see it. It is congested while too many of the run's
+/// responses, events and calls are pending.
 pub(crate) trait RunInbox: ResponseCongestion {
     /// Adds an event. The calling thread handles it, unless another thread is driving the run.
     fn post(self: Arc<Self>, event: RunEvent);

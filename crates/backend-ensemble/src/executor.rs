@@ -1,12 +1,13 @@
 //! Chooses the thread that drives a run.
 //!
-//! The thread that posts an event handles it. Handling may post more events: a composing model
-//! without threads replies before `infer` returns, and its dispatcher may execute requests of other
-//! runs in the same call. If each event were handled on the spot, the stack would overflow. A
-//! thread that is already driving a run therefore queues the next one and drives it afterwards.
+//! The thread that posts an event also handles it. Handling an event may post more events: a
+//! composing model without threads replies before `infer` returns, and its dispatcher may execute
+//! other runs' requests in the same call. If each event were handled immediately, the stack would
+//! overflow. Therefore, a thread that is already driving a run queues the next run and drives it
+//! afterwards.
 //!
-//! A thread handles at most [`EVENTS_MAX`] events in a row. The remaining ones go to the overflow
-//! thread, because no other thread may ever come along.
+//! A thread handles at most [`EVENTS_MAX`] events in a row. The overflow thread handles the
+//! remaining ones, because no other thread is guaranteed to come along.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -15,24 +16,23 @@ use std::thread::{Builder, ThreadId};
 use galatea_infer::Status;
 use galatea_stdx::{Inbox, Lock};
 
-/// The number of events that a thread handles before it leaves the remaining ones to the overflow
-/// thread.
+/// The number of events that a thread handles before it leaves the rest to the overflow thread.
 pub(crate) const EVENTS_MAX: usize = 256;
 
 /// A task that has events to handle.
 pub(crate) trait Task: Send + Sync {
-    /// Handles at most `budget` events and decrements the budget for each. Returns the task if
+    /// Handles at most `budget` events and decrements the budget for each one. Returns the task if
     /// events remain.
     fn run(self: Arc<Self>, budget: &mut usize) -> Option<Arc<dyn Task>>;
 }
 
-/// Runs tasks on the threads that submit them; each thread runs one task at a time.
+/// Runs tasks on the threads that submit them. Each thread runs one task at a time.
 pub(crate) struct Executor {
     queues: Lock<Vec<ThreadQueue>>,
     overflow: Arc<Inbox<Arc<dyn Task>>>,
 }
 
-/// The tasks that are waiting for a thread that is already running one.
+/// The tasks that wait for a thread that is already running another task.
 struct ThreadQueue {
     thread: ThreadId,
     tasks: VecDeque<Arc<dyn Task>>,
@@ -55,7 +55,8 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Runs a task on this thread, either now or after the task that the thread is already running.
+    /// Runs a task on this thread, either immediately or after the task that the thread is already
+    /// running.
     pub(crate) fn submit(&self, task: Arc<dyn Task>) {
         let thread = std::thread::current().id();
         let mut queues = self.queues.lock("queue a task");
@@ -83,7 +84,7 @@ impl Executor {
 }
 
 impl Drop for Executor {
-    /// The overflow thread ends on its own.
+    /// The overflow thread then ends on its own.
     fn drop(&mut self) {
         self.overflow.close();
     }
@@ -96,14 +97,15 @@ fn run_overflow(overflow: &Inbox<Arc<dyn Task>>, executor: &Weak<Executor>) {
     }
 }
 
-/// The thread that runs tasks. If a task panics, the overflow thread takes over the other tasks.
+/// Marks the current thread as running tasks. If a task panics, the overflow thread takes over the
+/// remaining ones.
 struct QueueOwner<'a> {
     executor: &'a Executor,
     thread: ThreadId,
 }
 
 impl QueueOwner<'_> {
-    /// The next task; if there is none, removes the queue.
+    /// Returns the next task. If there is none, removes the queue.
     fn next(&self) -> Option<Arc<dyn Task>> {
         let mut queues = self.executor.queues.lock("take the next task");
         let index = queues.iter().position(|queue| queue.thread == self.thread)?;

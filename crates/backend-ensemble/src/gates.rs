@@ -8,7 +8,7 @@ use galatea_stdx::Lock;
 
 use crate::event::{RunEvent, RunInbox};
 
-/// The gates in front of the steps of one ensemble, shared by all requests to it.
+/// The gates in front of an ensemble's steps. All requests to the ensemble share them.
 pub(crate) struct Gates {
     state: Lock<StepGatesState>,
 }
@@ -19,7 +19,7 @@ struct StepGatesState {
     hooks: Vec<(StepIndex, ResumeHook)>,
 }
 
-/// A call that is waiting at the gate of its step.
+/// A call that is waiting at its step's gate.
 struct WaitingCall {
     run: Arc<dyn RunInbox>,
     step: StepIndex,
@@ -36,24 +36,24 @@ impl WaitingCall {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum WithdrawalResult {
     Withdrawn,
-    /// The gate has already admitted the call; the event is on its way to the run.
+    /// The gate has already admitted the call. The event is on its way to the run.
     AlreadyAdmitted,
 }
 
 impl Gates {
-    /// `None` if the number of requests in a step is unlimited.
+    /// Returns `None` if the number of requests in a step is not limited.
     pub(crate) fn new(graph: &EnsembleGraph, limit: u32) -> Option<Self> {
         let gates = (limit > 0).then(|| StepGates::new(graph, limit))?;
         Some(Self { state: Lock::new(StepGatesState { gates, hooks: Vec::new() }) })
     }
 
-    /// Queues a call; the run receives [`RunEvent::Admitted`] when the call may start.
+    /// Queues a call. The run receives [`RunEvent::Admitted`] when the call may start.
     pub(crate) fn enter(&self, step: StepIndex, run: &Arc<dyn RunInbox>, call: StepCallKey) {
         let waiting = WaitingCall { run: run.clone(), step, call };
         self.update("queue a call", |gates, admitted| gates.enter(step, waiting, admitted));
     }
 
-    /// Gives back the gate place of an admitted call that has ended.
+    /// Releases the gate place of an admitted call that has ended.
     pub(crate) fn leave(&self, step: StepIndex) {
         self.update("end a call", |gates, admitted| gates.leave(step, admitted));
     }
@@ -76,7 +76,7 @@ impl Gates {
         }
     }
 
-    /// Changes the gates, then posts the admissions and runs the hooks without the lock.
+    /// Updates the gates, then posts admissions and runs hooks after releasing the lock.
     fn update(
         &self,
         purpose: &'static str,
@@ -109,7 +109,7 @@ impl StepGatesState {
     }
 }
 
-/// The congestion behind a step: calls that wait at the gates of the next steps.
+/// The congestion behind a step, which consists of calls that wait at the gates of the next steps.
 pub(crate) struct DownstreamCongestion {
     pub(crate) gates: Arc<Gates>,
     pub(crate) step: StepIndex,

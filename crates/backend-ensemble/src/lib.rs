@@ -1,8 +1,8 @@
-//! Ensembles, which are models composed of other models, as a backend.
+//! The backend for ensembles, which are models composed of other models.
 //!
-//! An instance never computes and never waits. It starts a run for each request; the run
-//! sends requests to the composing models, and the threads that bring their replies drive
-//! it. [`galatea_policy::EnsembleRun`] decides which steps run when; this crate performs its
+//! An instance never computes and never blocks. It starts a run for each request. The run sends
+//! requests to the composing models, and the threads that deliver their replies drive it.
+//! [`galatea_policy::EnsembleRun`] decides which steps run when; this crate performs the resulting
 //! actions. Steps pass tensors on as counted references, so nothing is copied.
 //!
 //! | module | what it is |
@@ -18,9 +18,9 @@
 //!
 //! # What it is not
 //!
-//! The crate knows no scheduler, no server and no other backend: composing models come from
-//! [`Host::composing_models`]. `validate_ensemble` in the configuration has already checked that an
-//! ensemble's models fit together.
+//! The crate doesn't depend on the scheduler, the server or other backends. It gets the composing
+//! models from [`Host::composing_models`]. `validate_ensemble` in the configuration has already
+//! checked that an ensemble's models fit together.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
@@ -50,14 +50,14 @@ use galatea_infer::Status;
 use crate::executor::Executor;
 use crate::model::EnsembleModel;
 
-/// The backend of models with the platform `ensemble`.
+/// The backend for models with the platform `ensemble`.
 #[derive(Debug)]
 pub struct EnsembleBackend {
     executor: Arc<Executor>,
 }
 
 impl EnsembleBackend {
-    /// Starts the backend's thread, which continues runs that would occupy other threads for too
+    /// Starts the backend's thread, which takes over runs that would occupy other threads for too
     /// long.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The model of an ensemble and its instances.
+//! An ensemble's model and instances.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl EnsembleModel {
     }
 }
 
-/// The reason why requests to an ensemble would never end, if so. Triton loads such an ensemble and
-/// runs its steps over and over.
+/// The reason why requests to an ensemble would never end, if that is the case. Triton loads such
+/// an ensemble and runs its steps over and over.
 fn endless(spec: &ModelSpec) -> Option<Status> {
     let (tensor, step) = spec.ensemble()?.input_made_by_step(|name| spec.input(name).is_some())?;
     Some(Status::internal(format!(
@@ -55,7 +55,8 @@ impl Model for EnsembleModel {
         })
     }
 
-    /// The ensemble itself reads no tensor. Requests to its steps are admitted like any others.
+    /// The ensemble itself doesn't read tensors. Requests to its steps are admitted like any
+    /// others.
     fn input_memory(&self) -> InputMemory {
         InputMemory::Device
     }

@@ -1,5 +1,5 @@
-//! An ensemble's configuration with all names resolved to numbers. A request compares only the
-//! names of its own tensors.
+//! An ensemble's configuration, with all names resolved to numbers. Processing a request only
+//! requires comparing the names of the request's own tensors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use galatea_config::{EnsembleStep, ModelSpec};
 use galatea_infer::Status;
 use galatea_policy::{EnsembleGraph, EnsembleSpec, StepIndex, StepSpec, TensorIndex};
 
-/// The [`EnsemblePlan::load_max`] of an ensemble that sets no limit.
+/// The [`EnsemblePlan::load_max`] for an ensemble without a limit.
 pub(crate) const LOAD_MAX_WITHOUT_LIMIT: usize = 256;
 
-/// The steps of an ensemble and their dataflow.
+/// An ensemble's steps and their dataflow.
 pub(crate) struct EnsemblePlan {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
@@ -52,7 +52,7 @@ pub(crate) struct PlannedStep {
     pub(crate) inner_outputs: Arc<[String]>,
 }
 
-/// An input of a composing model; its tensor is in the graph.
+/// An input of a composing model. The graph contains the corresponding tensor.
 pub(crate) struct StepInput {
     pub(crate) name: String,
     /// The input's shape without the batch dimension.
@@ -112,7 +112,8 @@ impl EnsemblePlan {
             outputs: outputs.iter().map(|output| output.tensor).collect(),
             steps: steps.iter().map(|(_, step)| step.clone()).collect(),
         });
-        // Unexpected here: the configuration check finds the same errors and words them better.
+        // This is unexpected: the configuration check finds the same errors and has better
+        // messages.
         let graph = graph.map_err(|error| {
             Status::invalid_argument(format!("ensemble '{}' can't run: {error:?}", spec.name))
         })?;
@@ -134,8 +135,8 @@ impl EnsemblePlan {
     }
 
     /// The amount of pending work at which one request's decoupled steps pause. With a limit, it
-    /// equals the number of calls that may be in a step or waiting at its gate; otherwise it is
-    /// enough to keep all steps busy. `None` if no step is decoupled.
+    /// equals the number of calls that may be in a step or waiting at its gate. Otherwise, it is
+    /// large enough to keep all steps busy. `None` if no step is decoupled.
     pub(crate) fn load_max(&self) -> Option<usize> {
         let load_max = match usize::try_from(self.max_inflight_requests) {
             Ok(0) => LOAD_MAX_WITHOUT_LIMIT,

@@ -1,9 +1,10 @@
-//! One request on its way through an ensemble.
+//! Runs, each of which takes one request through an ensemble.
 //!
-//! A run is an inbox and a [`RunDriver`]. A thread that posts an event puts it into the inbox; if
-//! the driver is in its slot, the thread takes it and handles events until none remain. Thus one
-//! thread at a time drives a run, no lock is held meanwhile, and events are handled in the order in
-//! which they were posted. A cancellation is an event too (see `infer/cancel.rs`).
+//! A run consists of an inbox and a [`RunDriver`]. A thread that posts an event puts it into the
+//! inbox. If the driver is in its slot, the thread takes the driver and handles events until none
+//! remain. Thus, only one thread at a time drives a run, no lock is held in the meantime, and
+//! events are handled in the order in which they were posted. A cancellation is also an event (see
+//! `infer/cancel.rs`).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,7 @@ use crate::executor::Task;
 /// A run; see the [module](self).
 pub(crate) struct Run {
     ensemble: Arc<Ensemble>,
-    /// A leaf lock: no event is handled or dropped, and no hook is called, while it is held.
+    /// A leaf lock. While it is held, no event is handled or dropped and no hook is called.
     state: Lock<EnsembleRunState>,
 }
 
@@ -30,7 +31,7 @@ struct EnsembleRunState {
     slot: DriverSlot<Box<RunDriver>>,
     /// The driver's [load](RunDriver::load).
     load: usize,
-    /// The load, including events, at which the run becomes congested. `None` means never.
+    /// The load, including events, at which the run becomes congested; `None` means never.
     load_max: Option<usize>,
     /// Hooks that run when the congestion ends.
     hooks: Vec<ResumeHook>,
@@ -107,8 +108,8 @@ impl Run {
         }
     }
 
-    /// The next event. If there is none, or the budget is used up, the driver goes back into its
-    /// slot.
+    /// Takes the next event. If there is none, or if the budget is used up, returns the driver to
+    /// its slot.
     fn next_event(
         &self,
         driver: Box<RunDriver>,
@@ -142,8 +143,8 @@ impl Run {
         hooks.into_iter().for_each(|hook| hook());
     }
 
-    /// Drops an event after the run has ended. A gate may still admit calls of the run after a
-    /// panic; their places go to other runs.
+    /// Drops an event after the run has ended. After a panic, a gate may still admit the run's
+    /// calls; their places are given to other runs.
     fn discard(&self, event: RunEvent) {
         if let (RunEvent::Admitted(step, _), Some(gates)) = (&event, &self.ensemble.gates) {
             gates.leave(*step);
@@ -180,8 +181,8 @@ impl Task for Run {
     }
 }
 
-/// Reports the run's own pending work: events, responses of decoupled steps that wait for other
-/// tensors, and calls unless gates count them.
+/// Reports the run's own pending work: events, responses of decoupled steps that are waiting for
+/// other tensors, and calls, unless gates count them.
 impl ResponseCongestion for Run {
     fn is_congested(&self) -> bool {
         self.state.lock("read the congestion").is_congested()

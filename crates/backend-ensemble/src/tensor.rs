@@ -1,4 +1,4 @@
-//! Tensors between the steps of an ensemble.
+//! Tensors that are passed between an ensemble's steps.
 
 use std::sync::Arc;
 
@@ -7,21 +7,22 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-/// A tensor that a step made or the caller supplied. The run and the calls that need it share it.
+/// A tensor that a step produced or the caller supplied. The run shares it with the calls that need
+/// it.
 #[derive(Debug)]
 pub(crate) struct StepTensor {
     pub(crate) datatype: DataType,
-    /// The shape in which the step made the tensor, including its batch dimension.
+    /// The shape that the step produced, including its batch dimension.
     pub(crate) shape: Shape,
     pub(crate) data: Buffer,
-    /// The batch size of the request that made the tensor; `None` if the request's model does not
-    /// batch.
+    /// The batch size of the request that produced the tensor; `None` if the request's model
+    /// doesn't support batching.
     pub(crate) batch_size: Option<u32>,
     /// `None` for tensors from the caller.
     pub(crate) sequence: Option<Arc<SequencePosition>>,
 }
 
-/// The sequence that a tensor belongs to, with its flags. Steps that take the tensor continue the
+/// The sequence that a tensor belongs to, with its flags. Steps that use the tensor continue the
 /// sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SequencePosition {
@@ -30,12 +31,12 @@ pub(crate) struct SequencePosition {
 }
 
 impl StepTensor {
-    /// The shape of the tensor for a model, or for the ensemble's response. `dims` are the
+    /// The tensor's shape for a model or for the ensemble's response. `dims` contains the
     /// configured dimensions without the batch dimension, which exists if `batches` is true.
     ///
-    /// As in Triton, a model without batching takes a batch as one tensor if its dimensions allow
-    /// that; otherwise a batch of one loses its batch dimension. Conversely, a tensor becomes a
-    /// batch of one.
+    /// As in Triton, a model without batching takes a batch as a single tensor if its dimensions
+    /// allow that; otherwise, a batch of one loses its batch dimension. Conversely, a tensor
+    /// becomes a batch of one.
     pub(crate) fn shape_for(&self, dims: &[i64], batches: bool) -> Result<Shape, Status> {
         let own = self.shape.dims();
         let changed = match (self.batch_size, batches) {
@@ -54,7 +55,7 @@ impl StepTensor {
     }
 }
 
-/// Returns true if a shape has the configured dimensions, where -1 means any size.
+/// Returns true if a shape matches the configured dimensions, where -1 means any size.
 fn matches_dims(configured: &[i64], dims: &[i64]) -> bool {
     let mut pairs = configured.iter().zip(dims);
     configured.len() == dims.len()
@@ -66,8 +67,8 @@ const SEQUENCE_START: &str = "sequence_start";
 const SEQUENCE_END: &str = "sequence_end";
 
 impl SequencePosition {
-    /// The position of a response's tensors: that of its request, unless the response's parameters
-    /// change it. In that case, flags that the parameters omit are cleared.
+    /// The position for a response's tensors. It is the request's position, unless the response's
+    /// parameters change it, in which case flags that the parameters omit are cleared.
     pub(crate) fn of_response(
         request: &Arc<Self>,
         response: &InferenceResponse,
@@ -114,7 +115,7 @@ impl SequencePosition {
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let id = match &self.correlation_id {
             CorrelationId::None => ParameterValue::Int64(0),
-            // Reinterprets the same bits, because the protocols have no unsigned integer.
+            // Reinterprets the bits as signed, because the protocols have no unsigned integers.
             CorrelationId::Number(number) => ParameterValue::Int64(number.cast_signed()),
             CorrelationId::Text(text) => ParameterValue::String(text.clone()),
         };

@@ -1,12 +1,12 @@
-//! Durations of a request's steps, summed up.
+//! The total durations of a request's steps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_infer::{ExecutionObserver, ExecutionSummary, ExecutionTimes};
 
-/// Sums over all calls of a run. As in Triton, steps that execute concurrently each count in full,
-/// and a batch counts in full for each of its requests.
+/// Totals over all calls of a run. As in Triton, concurrent steps each count in full, and a batch
+/// counts in full for each of its requests.
 #[derive(Debug, Default)]
 pub(crate) struct StepTimes {
     input_ns: AtomicU64,
@@ -41,7 +41,7 @@ impl StepTimes {
     }
 }
 
-/// Lays the durations end to end, for the statistics of batches, which use nothing else.
+/// Places the durations end to end for the batch statistics, which use nothing else.
 pub(crate) fn batch_times(execution: &ExecutionSummary) -> ExecutionTimes {
     let compute_start = execution.start + execution.input;
     let compute_end = compute_start + execution.infer;

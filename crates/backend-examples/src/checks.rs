@@ -1,4 +1,4 @@
-//! Checks that both backends share.
+//! Checks that both backends use.
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -12,7 +12,7 @@ pub(crate) fn integer_parameter(spec: &ModelSpec, key: &str) -> Result<u64, Stri
     })
 }
 
-/// The error of a configuration that the backend can't serve.
+/// The error for a configuration that the backend can't serve.
 pub(crate) fn refused(spec: &ModelSpec, reason: &str) -> Status {
     Status::invalid_argument(format!("model '{}': {reason}", spec.name))
 }

@@ -1,13 +1,13 @@
-//! Two backends without a model framework, as examples of the traits of
-//! `galatea-backend` and as models for tests and measurements.
+//! Two backends without a model framework. They are examples of how to implement the traits in
+//! `galatea-backend`, and provide models for tests and measurements.
 //!
 //! | backend | shows | first file |
 //! |---|---|---|
 //! | `identity` | the smallest backend: outputs share the buffers of the inputs | `identity/mod.rs` |
 //! | `token_counter` | implicit state, decoupled responses, rescheduling | `token_counter/mod.rs` |
 //!
-//! The backends read no files and link no library. They have no queue and no thread: as for every
-//! backend, batches arrive ready-made from the scheduler.
+//! The backends don't read files or link libraries, and have no queues or threads. As for every
+//! backend, the scheduler delivers complete batches.
 //!
 //! ```
 //! use galatea_backend::{Backend, ExecutionPolicy};

@@ -1,4 +1,4 @@
-//! Test doubles for the interfaces that the server gives to a backend.
+//! Test doubles for the interfaces that the server provides to a backend.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl ModelFiles for NoFiles {
 #[derive(Debug, Default)]
 pub(crate) struct RecordingHost {
     pub(crate) batch_sizes: Mutex<Vec<u64>>,
-    /// `success` or the reason of the failure, for each request that ended.
+    /// `success`, or the reason of the failure, for each request that has ended.
     pub(crate) ends: Mutex<Vec<&'static str>>,
 }
 

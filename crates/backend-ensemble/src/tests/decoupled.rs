@@ -1,4 +1,4 @@
-//! Steps with any number of responses.
+//! Decoupled steps, which can have any number of responses.
 
 use galatea_infer::{InferenceRequest, Status};
 
@@ -34,7 +34,7 @@ fn each_response_passes_through_the_later_steps() {
     assert_eq!(client.replies(), ["OUT=11"]);
     stream.complete("Y=30");
     ensemble.complete("net", "Y=31");
-    // The last response and the end are one reply.
+    // The last response and the end arrive in a single reply.
     assert_eq!(client.replies(), ["OUT=31 end"]);
     assert_eq!(ensemble.successes(), 1);
 }

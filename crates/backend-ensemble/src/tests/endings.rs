@@ -8,7 +8,7 @@ use super::{Client, TestEnsemble, request};
 const DEADLOCK: &str = "InvalidArgument: in ensemble 'E', [request id: r] unexpected deadlock, at \
                         least one output is not set while no more ensemble steps can be made end";
 
-/// Two parallel steps, and one that takes the outputs of both.
+/// Two parallel steps, and a step that uses the outputs of both.
 fn fork_join(limit: u32) -> TestEnsemble {
     TestEnsemble::new(
         "4 IN > OUT",
@@ -40,7 +40,7 @@ fn a_failing_step_fails_the_request_at_once_and_cancels_the_others() {
         a.complete("Y=1");
         assert!(ensemble.pending_requests().is_empty() && client.replies().is_empty());
         assert!(ensemble.host.batches.lock().unwrap().is_empty());
-        // The failed request holds no place at a gate.
+        // The failed request doesn't occupy a place at a gate.
         let client = ensemble.send("IN=1");
         ensemble.complete("a", "Y=2");
         ensemble.complete("b", "Y=3");

@@ -1,4 +1,4 @@
-//! The steps that run, their times and their inputs.
+//! The order, times and inputs of steps.
 
 use std::time::{Duration, Instant};
 

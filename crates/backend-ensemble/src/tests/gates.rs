@@ -1,4 +1,4 @@
-//! `max_inflight_requests`, and decoupled steps that pause for later ones.
+//! `max_inflight_requests`, and decoupled steps that pause for later steps.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn a_step_has_at_most_the_limit_of_requests_of_all_clients() {
     ensemble.complete("net", "Y=12");
     assert_eq!(ensemble.pending_requests(), ["head(X=10)", "head(X=11)", "net(X=3)", "net(X=4)"]);
     ensemble.complete("net", "Y=13");
-    // Two calls wait for the slow step now, so the fast one gets no further ones.
+    // Two calls are waiting for the slow step now, so the fast step gets no more calls.
     assert_eq!(ensemble.pending_requests(), ["head(X=10)", "head(X=11)", "net(X=4)"]);
     ensemble.complete("net", "Y=14");
     assert_eq!(ensemble.pending_requests(), ["head(X=10)", "head(X=11)"]);
@@ -65,7 +65,7 @@ fn a_request_cancelled_at_a_gate_gives_up_its_place() {
     assert_eq!(last.replies(), ["OUT=41 end"]);
 }
 
-/// A model that counts up, and pauses when its request is congested.
+/// A model that counts up and pauses while its request is congested.
 struct Producer {
     request: InferenceRequest,
     sender: ResponseSender,
@@ -99,7 +99,7 @@ fn produce(ensemble: &TestEnsemble, count: i32) -> Arc<Mutex<i32>> {
 }
 
 /// Waits until the slow step has a request, because the executor's thread may be just about to send
-/// it.
+/// one.
 fn wait_for_request(ensemble: &TestEnsemble) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while ensemble.pending_requests().is_empty() {
@@ -120,7 +120,7 @@ fn a_fast_decoupled_step_pauses_for_a_slow_one() {
         wait_for_request(&ensemble);
         assert!(ensemble.pending_requests().len() <= 4);
         let ahead = *produced.lock().unwrap() - completed;
-        // Calls in the step and at its gate, and the pending events of both requests.
+        // Counts the calls in the step and at its gate, and both requests' pending events.
         assert!(ahead <= 2 * 4 + 2 * (2 * 4), "{ahead} responses are under way");
         ensemble.complete("net", "Y=1");
     }
@@ -131,7 +131,7 @@ fn a_fast_decoupled_step_pauses_for_a_slow_one() {
     }
 }
 
-/// The pending work of a request is bounded even without a limit.
+/// A request's pending work is bounded even without a limit.
 #[test]
 fn a_fast_decoupled_step_pauses_without_a_limit_too() {
     let models = ["stream* 0 X > Y", "net 0 X > Y"];
@@ -148,7 +148,7 @@ fn a_fast_decoupled_step_pauses_without_a_limit_too() {
     assert_eq!(client.wait().len(), 10_000);
 }
 
-/// Responses that can't be used before another step has completed accumulate in the run.
+/// Responses that can't be used until another step has completed accumulate in the run.
 #[test]
 fn a_decoupled_step_pauses_for_a_parallel_step() {
     let models = ["stream* 0 X > Y", "side 0 X > Y", "pair 0 A B > Y"];
@@ -174,8 +174,7 @@ fn a_paused_step_resumes_when_its_request_fails() {
     assert_eq!(*produced.lock().unwrap(), 2);
     ensemble.take("side").sender.fail(Status::internal("no"));
     assert_eq!(client.replies().len(), 1);
-    // This model ignores its cancellation, so it runs to its end, partly on the overflow
-    // thread.
+    // This model ignores the cancellation, so it runs to completion, partly on the overflow thread.
     while *produced.lock().unwrap() < 1_000 {
         std::thread::yield_now();
     }

@@ -8,7 +8,7 @@ use galatea_infer::{InferenceRequest, ResponseSender};
 use super::{TestEnsemble, number, response};
 use crate::executor::EVENTS_MAX;
 
-/// A chain of steps of one model.
+/// A chain of steps that all use the same model.
 fn long_chain(steps: usize) -> TestEnsemble {
     let name = |n: usize| match n {
         0 => String::from("IN"),
@@ -26,7 +26,7 @@ fn add_one(request: &InferenceRequest, sender: ResponseSender) {
     sender.send_final(Ok(response(request, &format!("Y={sum}"))));
 }
 
-/// The stack would not hold a frame for each step, and the spare thread takes over some of them.
+/// The stack couldn't hold a frame for each step. The overflow thread takes over some of the steps.
 #[test]
 fn a_long_chain_of_models_that_reply_at_once_does_not_overflow_the_stack() {
     let ensemble = long_chain(2_000);
@@ -55,7 +55,7 @@ fn a_thread_leaves_events_beyond_its_budget_to_the_overflow_thread() {
     assert_eq!(here.load(Ordering::Relaxed), EVENTS_MAX);
 }
 
-/// The model replies to other requests while a request is sent to it, as a model without
+/// The model replies to other requests while a request is being sent to it, as a model without
 /// threads does. The reply to each request leads to the reply to the next one.
 #[test]
 fn replies_to_other_requests_do_not_nest_on_the_stack() {
@@ -89,7 +89,7 @@ fn replies_to_other_requests_do_not_nest_on_the_stack() {
     }
 }
 
-/// Models with threads of their own: no reply is lost, in whatever order replies arrive.
+/// Models with their own threads: no reply is lost, whatever the order of the replies.
 #[test]
 fn replies_from_many_threads_are_all_handled() {
     let ensemble = Arc::new(TestEnsemble::new(

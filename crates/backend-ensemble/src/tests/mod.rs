@@ -1,4 +1,4 @@
-//! Composing models that the test controls, and requests to an ensemble of them.
+//! Composing models that the test controls, and requests to an ensemble of these models.
 
 mod decoupled;
 mod endings;
@@ -27,13 +27,13 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::EnsembleBackend;
 
-/// A request that a composing model has not completed.
+/// A request that a composing model has not completed yet.
 pub(super) struct ModelRequest {
     pub(super) request: InferenceRequest,
     pub(super) sender: ResponseSender,
 }
 
-/// Completes requests to a composing model at once.
+/// Completes requests to a composing model immediately.
 type Handler = dyn Fn(InferenceRequest, ResponseSender) + Send + Sync;
 
 /// The composing models. They keep their requests until the test completes them.
@@ -65,7 +65,7 @@ impl ComposingModels for Models {
     }
 }
 
-/// Records the statistics and the log of the ensemble.
+/// Records the ensemble's statistics and log.
 #[derive(Default)]
 pub(super) struct RecordingHost {
     models: Arc<Models>,
@@ -135,8 +135,8 @@ fn spec(text: &str) -> ModelSpec {
     draft.finish(&SupportedFeatures::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
-/// Tensors, written as `NAME` for any size, `NAME:DIMS`, or `NAME:DIMS=>DIMS` for a reshape, with a
-/// trailing `?` for optional ones; all have type INT32.
+/// Tensors, written as `NAME` for any size, `NAME:DIMS`, or `NAME:DIMS=>DIMS` for a reshape.
+/// Optional tensors have a trailing `?`. All tensors have the type INT32.
 fn tensors(side: &str, text: &str) -> String {
     let tensor = |text: &str| {
         let (text, optional) = match text.strip_suffix('?') {
@@ -156,7 +156,8 @@ fn tensors(side: &str, text: &str) -> String {
     text.split_whitespace().map(tensor).collect()
 }
 
-/// A model, written as `name batch inputs > outputs`; a `*` after the name makes it decoupled.
+/// A model, written as `name batch inputs > outputs`. A `*` after the name makes the model
+/// decoupled.
 fn model(text: &str) -> (String, Arc<ModelSpec>) {
     let (head, outputs) = text.split_once(" > ").unwrap();
     let (name, rest) = head.split_once(' ').unwrap();
@@ -194,8 +195,8 @@ pub(super) struct TestEnsemble {
 }
 
 impl TestEnsemble {
-    /// `head` is the ensemble, written as a model, without its steps; `limit` is
-    /// `max_inflight_requests`.
+    /// Creates an ensemble. `head` is the ensemble without its steps, written as a model, and
+    /// `limit` is `max_inflight_requests`.
     pub(super) fn new(head: &str, models: &[&str], steps: &[&str], limit: u32) -> Self {
         let (head, outputs) = head.split_once(" > ").unwrap();
         let (batch, inputs) = head.split_once(' ').unwrap();
@@ -254,8 +255,7 @@ impl TestEnsemble {
         self.models.handlers.lock().unwrap().insert(model.to_owned(), Arc::new(handler));
     }
 
-    /// The requests that composing models have not completed, in order, as
-    /// `model(IN=1,…)`.
+    /// The requests that composing models have not completed yet, in order, as `model(IN=1,…)`.
     pub(super) fn pending_requests(&self) -> Vec<String> {
         self.models
             .pending

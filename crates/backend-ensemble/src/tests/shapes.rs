@@ -1,11 +1,12 @@
-//! Tensors passed between models with batching and models without.
+//! Tensors that are passed between models with and without batching.
 
 use galatea_infer::{InferenceRequest, InputTensor};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::{ModelRequest, TestEnsemble, request, response};
 
-/// A chain of two models. The arguments give `max_batch_size dims` of each.
+/// A chain of two models. The arguments specify `max_batch_size dims` for the ensemble and each
+/// model.
 fn chain(ensemble: &str, first: &str, second: &str) -> TestEnsemble {
     let side = |text: &str, input: &str, output: &str| {
         let (batch, dims) = text.split_once(' ').unwrap();
@@ -36,8 +37,8 @@ fn complete(call: ModelRequest, dims: &[i64]) {
     call.sender.send_final(Ok(response));
 }
 
-/// Checks the shapes of the first model's input, the second model's input, and the output, when the
-/// first model responds with shape `first_output` and the second with `last`.
+/// Checks the shapes of the first model's input, the second model's input, and the output, if the
+/// first model responds with shape `first_output` and the second model with `last`.
 fn check(
     ensemble: &TestEnsemble,
     sent: &[i64],
@@ -83,7 +84,7 @@ fn a_batch_is_one_tensor_if_the_models_dimensions_allow_it() {
     let ensemble = chain("4 3", "0 -1,3", "4 3");
     check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
     check(&ensemble, &[1, 3], &[1, 3], &[1, 3], [&[1, 3], &[1, 3], &[1, 3]]);
-    // A tensor with the batch dimension that the next model expects is a batch.
+    // A tensor with the batch dimension that the next model expects is treated as a batch.
     let ensemble = chain("0 -1,3", "0 -1,3", "4 3");
     check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
 }
@@ -97,7 +98,7 @@ fn an_ensembles_reshape_determines_the_shape_for_its_models() {
 
 #[test]
 fn a_larger_batch_keeps_its_shape() {
-    // The model refuses the shape with an error of its own.
+    // The model refuses the shape with its own error.
     let ensemble = chain("4 3", "0 3", "0 3");
     check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
 }

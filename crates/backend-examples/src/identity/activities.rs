@@ -1,5 +1,4 @@
-//! Activities that a model reports to the traces of its requests, if its configuration asks for
-//! them.
+//! Activities that a model reports to its requests' traces, if its configuration requests this.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,16 +11,16 @@ use crate::checks::integer_parameter;
 /// The duration of each activity, as in Triton's backend.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The activities of a model, by its parameters.
+/// A model's activities, according to its parameters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Activities {
     nested_count: u64,
-    /// One nested activity in this many also reports a single activity.
+    /// One out of this many nested activities also reports a single activity.
     single_frequency: u64,
 }
 
 impl Activities {
-    /// `None` if the model should report no activities.
+    /// Returns `None` if the model shouldn't report activities.
     pub(crate) fn parse(spec: &ModelSpec) -> Result<Option<Self>, String> {
         if spec.parameters.get("enable_custom_tracing").is_none_or(|value| value != "true") {
             return Ok(None);

@@ -6,8 +6,8 @@ use galatea_infer::Status;
 
 /// Creates the counter for each version of a model.
 pub trait InputCounterFactory: Send + Sync {
-    /// Returns the counter for this version of the model. It is published until its last owner
-    /// drops it.
+    /// Returns the counter for this version of the model. The counter is published until its last
+    /// owner drops it.
     ///
     /// # Errors
     ///
@@ -15,7 +15,7 @@ pub trait InputCounterFactory: Send + Sync {
     fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status>;
 }
 
-/// The counter for a version.
+/// A counter for one model version.
 pub trait InputCounter: Send + Sync {
     /// Adds the size of an input.
     fn add(&self, bytes: usize);

@@ -25,7 +25,7 @@ impl Delays {
         })
     }
 
-    /// Returns true if an execution sleeps.
+    /// Returns true if executions sleep.
     pub(crate) const fn delay_execution(&self) -> bool {
         self.execution_ms > 0
     }

@@ -62,8 +62,8 @@ impl Instance for IdentityInstance {
 }
 
 impl IdentityInstance {
-    /// The batch size as Triton's backend counts it: 0 without a batch dimension, and requests that
-    /// it refuses at the start do not count.
+    /// The batch size as Triton's backend counts it. It is 0 without a batch dimension, and
+    /// requests that the backend refuses at the start don't count.
     fn batch_size(&self, requests: &[PendingRequest]) -> u64 {
         let counted = requests.iter().filter(|one| self.batches && check_id(one).is_ok());
         counted.map(|request| u64::from(request.batch_size())).sum()
@@ -96,7 +96,7 @@ impl IdentityInstance {
     }
 }
 
-/// Refuses a correlation ID that is a string: Triton's backend logs the ID as a number.
+/// Refuses string correlation IDs, because Triton's backend logs the ID as a number.
 fn check_id(pending: &PendingRequest) -> Result<(), Status> {
     let request = pending.request();
     match request.correlation_id {
@@ -108,8 +108,8 @@ fn check_id(pending: &PendingRequest) -> Result<(), Status> {
     }
 }
 
-/// The output for an optional input that the request omits, as Triton's backend makes it: zeros,
-/// with each dimension of variable size set to one.
+/// The output for an optional input that the request omits. Like Triton's backend, fills it with
+/// zeros and sets each variable dimension to one.
 fn zeros(pair: &TensorPair, pending: &PendingRequest) -> Result<(Shape, Buffer), Status> {
     let impossible =
         || Status::internal(format!("output '{}' can't be made without its input", pair.output));
@@ -119,14 +119,14 @@ fn zeros(pair: &TensorPair, pending: &PendingRequest) -> Result<(Shape, Buffer),
         .chain(pair.dims.iter().map(|&dim| if dim < 0 { 1 } else { dim }))
         .collect();
     let shape = Shape::new(&dims).map_err(|_| impossible())?;
-    // An empty string is four zero bytes: its length.
+    // An empty string takes four zero bytes for its length.
     let element_size = u64::try_from(pair.datatype.byte_size().unwrap_or(4)).ok();
     let byte_size = element_size
         .and_then(|size| size.checked_mul(shape.element_count()))
         .and_then(|size| usize::try_from(size).ok())
         .ok_or_else(impossible)?;
-    // The configuration chooses the size, and allocating a vector larger than the available memory
-    // aborts the process. A trial reservation turns that into an error.
+    // The configuration determines the size, and allocating a vector that doesn't fit in memory
+    // aborts the process. A trial reservation turns this into an error.
     let reserved = Vec::<u8>::new().try_reserve_exact(byte_size);
     reserved.map_err(|_| {
         let text = format!("there are no {byte_size} bytes for output '{}'", pair.output);

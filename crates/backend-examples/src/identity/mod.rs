@@ -1,10 +1,10 @@
-//! The backend `identity`, which responds to each request with the request's own inputs.
+//! The `identity` backend, which responds to each request with the request's own inputs.
 //!
-//! Output `OUTPUT<i>` is input `INPUT<i>`, of any type and shape. Nothing is copied: the response
-//! shares the request's buffers. The backend serves tests and measurements of everything around a
-//! model.
+//! The output `OUTPUT<i>` equals the input `INPUT<i>`, which may have any type and shape. Nothing
+//! is copied: the response shares the request's buffers. The backend is useful for testing and
+//! measuring everything around a model.
 //!
-//! Model parameters, all but one of them integers in strings:
+//! All but one of the model parameters are integers in strings:
 //!
 //! | parameter | meaning |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | `nested_span_count` | how many of them there are within each other |
 //! | `single_activity_frequency` | of this many nested ones, one reports a single activity too |
 //!
-//! Each response carries four example parameters. Each input that is returned adds its size to the
-//! counter `input_byte_size_counter` of its model and version, as in Triton.
+//! Each response contains four example parameters. As in Triton, the size of each returned input is
+//! added to the counter `input_byte_size_counter` of the model and version.
 //!
 //! A library with this name in the backend directory replaces the backend.
 
@@ -45,14 +45,14 @@ use crate::identity::delays::Delays;
 use crate::identity::instance::{IdentityInstance, example_parameters};
 use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
 
-/// The backend `identity`.
+/// The `identity` backend.
 #[derive(Clone, Default)]
 pub struct IdentityBackend {
     counters: Option<Arc<dyn InputCounterFactory>>,
 }
 
 impl IdentityBackend {
-    /// Creates a backend that counts the bytes of its models' inputs.
+    /// Creates a backend that counts the bytes in its models' inputs.
     #[must_use]
     pub fn counting(counters: Arc<dyn InputCounterFactory>) -> Self {
         Self { counters: Some(counters) }
@@ -67,13 +67,13 @@ impl std::fmt::Debug for IdentityBackend {
 
 impl Backend for IdentityBackend {
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        // Wrong parameters are refused when the model is loaded.
+        // Invalid parameters are refused when the model is loaded.
         let delays = Delays::parse(spec).is_ok_and(|delays| delays.delay_execution());
         let reports = Activities::parse(spec).is_ok_and(|activities| activities.is_some());
         if delays || reports { ExecutionPolicy::Blocking } else { ExecutionPolicy::Inline }
     }
 
-    /// Completes nothing.
+    /// Doesn't complete anything.
     fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
@@ -124,7 +124,7 @@ struct IdentityModel {
     delays: Delays,
     activities: Option<Activities>,
     batches: bool,
-    /// Counts the bytes of its inputs.
+    /// Counts the bytes in the model's inputs.
     counter: Option<Arc<dyn InputCounter>>,
     parameters: ResponseParameters,
     host: Arc<dyn Host>,
@@ -133,7 +133,7 @@ struct IdentityModel {
 }
 
 impl Model for IdentityModel {
-    /// An instance may be on a GPU, because it reads no tensor.
+    /// Instances may be on GPUs, because they don't read tensors.
     fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
         let number = self.next_instance.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(IdentityInstance {

@@ -17,7 +17,7 @@ pub(crate) struct TensorPair {
     pub(crate) batched: bool,
 }
 
-/// The pairs, sorted by the outputs' names, as Triton orders its outputs.
+/// The pairs, sorted by output name, which is Triton's order of outputs.
 pub(crate) fn tensor_pairs(spec: &ModelSpec) -> Result<Vec<TensorPair>, String> {
     if spec.inputs.len() != spec.outputs.len() {
         return Err(String::from("model configuration must have equal input/output pairs"));

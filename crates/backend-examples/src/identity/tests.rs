@@ -1,4 +1,4 @@
-//! Tests of whole models, from configuration to responses.
+//! Tests models end to end, from the configuration to the response.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -113,7 +113,7 @@ fn outputs_share_the_buffers_of_the_inputs() {
     assert_eq!(responses[0].id, "a");
 }
 
-/// Adds the sizes of all models' inputs.
+/// Adds up the input sizes of all models.
 #[derive(Clone, Default)]
 struct Sum(Arc<AtomicUsize>);
 

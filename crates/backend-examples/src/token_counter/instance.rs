@@ -12,7 +12,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::token_counter::interface::{COUNT, Interface, OutputKind};
 use crate::token_counter::token_counts::{TokenCounts, read_scalar};
 
-/// The maximum number of tokens that a request may ask for. They take four mebibytes.
+/// The maximum number of tokens that a request may ask for. This many tokens take four mebibytes.
 const COUNT_MAX: u32 = 1 << 20;
 
 pub(crate) struct TokenCounterInstance {
@@ -21,11 +21,11 @@ pub(crate) struct TokenCounterInstance {
     pub(crate) host: Arc<dyn Host>,
 }
 
-/// A request's progress.
+/// The progress of one request.
 struct Progress {
-    /// The number of tokens that it wants.
+    /// The number of tokens that the request wants.
     count: u32,
-    /// The number of tokens that it has received, including the one from this execution.
+    /// The number of tokens that the request has received, including this execution's token.
     done: u32,
 }
 
@@ -48,7 +48,7 @@ impl Instance for TokenCounterInstance {
 }
 
 impl TokenCounterInstance {
-    /// Makes a request's next token, then ends or reschedules the request.
+    /// Produces a request's next token, then completes or reschedules the request.
     fn produce_token(&mut self, mut request: PendingRequest, live: u32, times: &ExecutionTimes) {
         if request.request().cancel.is_cancelled() {
             self.token_counts.remove(&request);
@@ -85,7 +85,7 @@ impl TokenCounterInstance {
         if let Err(status) = self.token_counts.set(&mut request, done) {
             return self.end(request, Err(status), times);
         }
-        // Waiting here for a congested receiver would hold up the rest of the batch.
+        // Waiting here for a congested receiver would delay the rest of the batch.
         let (backpressure, times) = (request.request().backpressure.clone(), *times);
         backpressure.when_free(move || reschedule_now(request, &times));
     }
@@ -157,9 +157,9 @@ fn requested_count(pending: &PendingRequest) -> Result<u32, Status> {
     })
 }
 
-/// Hands a request back to its scheduler for another execution.
+/// Returns a request to its scheduler for another execution.
 fn reschedule_now(request: PendingRequest, times: &ExecutionTimes) {
-    // Unexpected: models whose sequences are not iterative are not loaded.
+    // This is unexpected: models with non-iterative sequences are not loaded.
     if let Err((request, status)) = request.reschedule() {
         request.complete(Err(status), times);
     }

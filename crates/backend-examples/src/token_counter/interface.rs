@@ -1,4 +1,4 @@
-//! A model's tensors and settings, after validation.
+//! A model's validated tensors and settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use galatea_tensor::DataType;
 
 use crate::checks::integer_parameter;
 
-/// The input that holds the number of tokens to make.
+/// The input that contains the number of tokens to produce.
 pub(crate) const COUNT: &str = "COUNT";
 
 const TOKEN: &str = "TOKEN";
@@ -23,7 +23,7 @@ pub(crate) struct Interface {
     /// True if tensors have a batch dimension.
     pub(crate) batched: bool,
     pub(crate) outputs: Vec<(Arc<str>, OutputKind)>,
-    /// The implicit state that counts the tokens of a request.
+    /// The implicit state that counts a request's tokens.
     pub(crate) state: Option<StateNames>,
     /// The duration of an execution.
     pub(crate) delay: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct StateNames {
 }
 
 impl Interface {
-    /// Checks a configuration; an error names the field.
+    /// Validates a configuration. An error names the invalid field.
     pub(crate) fn new(spec: &ModelSpec) -> Result<Self, String> {
         check_scheduling(spec)?;
         check_inputs(spec)?;

@@ -1,10 +1,10 @@
-//! The backend `token_counter`, which demonstrates iterative sequences and continuous batching in
-//! the way that text-generating models use them, but without a model.
+//! The `token_counter` backend, which demonstrates how text-generating models use iterative
+//! sequences and continuous batching, but without a model.
 //!
-//! The input `COUNT` of a request is the number of tokens that it wants. Each execution makes the
-//! next token of every request in the batch and reschedules the requests that want more: new
-//! requests join at the next execution, and finished ones leave at once. Each token is its own
-//! index.
+//! A request's input `COUNT` is the number of tokens that the request wants. Each execution
+//! produces the next token for every request in the batch and reschedules the requests that want
+//! more. New requests join at the next execution, and finished ones leave immediately. Each token's
+//! value is its index.
 //!
 //! | tensor | | |
 //! |---|---|---|
@@ -12,13 +12,13 @@
 //! | `TOKEN` | output, INT32, `[ -1 ]` | decoupled: this execution's token, from 0; otherwise all tokens |
 //! | `LIVE` | output, INT32, `[ 1 ]`, optional | number of requests in this execution |
 //!
-//! A decoupled model sends a response for each token, or only the final flag if there are none. Any
-//! other model sends one response after the last token.
+//! A decoupled model sends a response for each token, or only the final flag if there are no
+//! tokens. Other models send one response after the last token.
 //!
-//! The backend's only state is the number of tokens that a request has received. It is stored in
-//! the implicit state of the model's sequences if the configuration has one, INT32 of shape `[ 1
-//! ]`, and in the instance otherwise. If the model lists the state's output among its outputs, the
-//! output shows it.
+//! The backend's only state is the number of tokens that a request has received. If the
+//! configuration has an implicit state, which must be INT32 with shape `[ 1 ]`, the number is
+//! stored there; otherwise, it is stored in the instance. If the model's outputs include the
+//! state's output, that output contains the number.
 //!
 //! The parameter `DELAY_MICROSECONDS` is the duration of an execution.
 //!
@@ -44,13 +44,14 @@ use crate::token_counter::instance::TokenCounterInstance;
 use crate::token_counter::interface::Interface;
 use crate::token_counter::token_counts::TokenCounts;
 
-/// The backend `token_counter`.
+/// The `token_counter` backend.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct TokenCounterBackend;
 
 impl Backend for TokenCounterBackend {
     fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
-        // A request executes until it has all of its tokens, which would hold up an I/O thread.
+        // A request executes until it has received all of its tokens, which would block an I/O
+        // thread.
         ExecutionPolicy::Blocking
     }
 
@@ -75,7 +76,7 @@ struct TokenCounterModel {
 }
 
 impl Model for TokenCounterModel {
-    /// An instance may be on a GPU, because the demonstrations run wherever models do.
+    /// Instances may be on GPUs, because the demonstrations run wherever models do.
     fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
         Ok(Box::new(TokenCounterInstance {
             interface: self.interface.clone(),

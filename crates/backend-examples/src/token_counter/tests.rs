@@ -1,4 +1,4 @@
-//! Tests of whole models, from configuration to responses. A stand-in for the scheduler
+//! Tests models end to end, from the configuration to the response. A stand-in for the scheduler
 //! executes rescheduled requests again, together with new ones.
 
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::token_counter::instance::TokenCounterInstance;
 use crate::token_counter::interface::Interface;
 use crate::token_counter::token_counts::TokenCounts;
 
-/// Takes the requests that the backend reschedules.
+/// Collects the requests that the backend reschedules.
 #[derive(Debug, Default)]
 struct TestSequenceOwner {
     rescheduled: Mutex<Vec<(u64, PendingRequest, Vec<StateTensor>)>>,
@@ -60,7 +60,7 @@ fn int32(name: &str, dims: &[i64], value: i32) -> InputTensor {
     }
 }
 
-/// The correlation ID of every request; the backend must not depend on it.
+/// The correlation ID for every request. The backend must not depend on it.
 const SAME_ID: CorrelationId = CorrelationId::Number(7);
 
 /// One instance of a model, and the requests for its next execution.
@@ -73,7 +73,7 @@ struct TestScheduler {
     next_key: u64,
     dims: Vec<i64>,
     has_state: bool,
-    /// The backpressure of the next request.
+    /// The backpressure for the next request.
     backpressure: Backpressure,
 }
 
@@ -198,7 +198,7 @@ fn describe(reply: &Reply) -> String {
     }
 }
 
-/// The three ways in which a model can be configured to store its counts.
+/// The three ways to configure where a model stores its counts.
 fn count_stores() -> [String; 3] {
     let unspecified = "state { input_name: 'HAD_IN' output_name: 'HAD' data_type: TYPE_INT32
                        dims: [ 1 ] }";
@@ -232,7 +232,7 @@ fn requests_join_and_leave_at_every_execution() {
     }
 }
 
-/// The congestion, which the test controls, and the hooks that wait for its end.
+/// Congestion that the test controls, and the hooks that wait for its end.
 #[derive(Default)]
 struct TestCongestion(Mutex<(bool, Vec<ResumeHook>)>);
 
@@ -266,7 +266,7 @@ fn a_congested_request_pauses_and_others_continue() {
             std::mem::take(&mut congestion.1)
         };
         hooks.into_iter().for_each(|hook| hook());
-        // A request that is rescheduled now is queued after the next execution.
+        // A request that is being rescheduled is only queued after the next execution.
         let mut replies = scheduler.execute();
         replies.extend(scheduler.execute());
         replies.sort();

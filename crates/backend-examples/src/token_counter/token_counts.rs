@@ -1,4 +1,4 @@
-//! Counts of the tokens that each request has received.
+//! The number of tokens that each request has received.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,30 @@ use crate::token_counter::interface::StateNames;
 /// Stores the number of tokens that each request has received.
 #[derive(Debug)]
 pub(crate) enum TokenCounts {
-    /// In the implicit state of the sequences, which arrives with a request as an input and returns
-    /// with it.
+    /// In the implicit state of the sequences, which arrives as an input with each request and is
+    /// returned with it.
     ImplicitState(StateNames),
-    /// In the instance, keyed by the scheduler's key, because clients choose correlation IDs and
-    /// may give several requests the same one. A request stays with its instance.
+    /// In the instance, indexed by the scheduler's key, because clients choose correlation IDs and
+    /// may use the same one for several requests. A request stays on its instance.
     Instance(HashMap<u64, TokenCount>),
 }
 
 #[derive(Debug)]
 pub(crate) struct TokenCount {
     done: u32,
-    /// The request's cancel token. A request that is cancelled between two executions does not
-    /// return, and the instance is not notified.
+    /// The request's cancel token. A request that is cancelled between two executions doesn't
+    /// return, and the instance isn't notified.
     cancel: CancelToken,
 }
 
 impl TokenCounts {
-    /// Creates the store without any requests.
+    /// Creates a store without requests.
     pub(crate) fn new(state: Option<StateNames>) -> Self {
         state.map_or_else(|| Self::Instance(HashMap::new()), Self::ImplicitState)
     }
 
-    /// The number of tokens that the request has received. The start of a sequence also removes the
-    /// counts of cancelled requests.
+    /// The number of tokens that the request has received. The start of a sequence also removes
+    /// cancelled requests' counts.
     pub(crate) fn get(&mut self, request: &PendingRequest) -> Result<u32, Status> {
         let step = request.sequence().ok_or_else(|| unknown("it is no step of a sequence"))?;
         if step.flags.start {
@@ -93,7 +93,7 @@ impl TokenCounts {
     }
 }
 
-/// The only element of an INT32 tensor; `None` unless there is exactly one.
+/// The only element in an INT32 tensor; `None` unless there is exactly one.
 pub(crate) fn read_scalar(data: &Buffer) -> Option<i32> {
     let bytes = data.host()?.as_ref().try_into().ok()?;
     Some(i32::from_le_bytes(bytes))
