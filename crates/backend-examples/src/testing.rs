@@ -36,7 +36,7 @@ impl ModelFiles for NoFiles {
 #[derive(Debug, Default)]
 pub(crate) struct RecordingHost {
     pub(crate) batch_sizes: Mutex<Vec<u64>>,
-    /// `success`, or the reason of the failure, for each request that has ended.
+    /// `success`, or the reason for the failure, for each request that has ended.
     pub(crate) ends: Mutex<Vec<&'static str>>,
 }
 

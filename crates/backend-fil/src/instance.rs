@@ -19,7 +19,7 @@ const VALUE_BYTES: usize = size_of::<f32>();
 /// Executes batches, each in one pass over the forest.
 pub(crate) struct FilInstance {
     loaded: Arc<LoadedForest>,
-    /// The host policy, for which requests may have separate inputs.
+    /// The host policy. Requests may contain separate inputs for it.
     host_policy: String,
     host: Arc<dyn Host>,
     /// The input rows of the current batch.

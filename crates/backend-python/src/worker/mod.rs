@@ -72,7 +72,7 @@ pub(crate) struct Worker {
 #[derive(Default)]
 struct FrameProgress {
     served: AtomicU64,
-    /// True while a thread waits. It holds the lock in the meantime.
+    /// True while a thread waits.
     is_awaited: Lock<bool>,
     changed: Condvar,
 }
