@@ -1,7 +1,7 @@
-//! Nanoseconds per event of the deadline batcher and of the padding batcher, with 1 to 10,000
-//! requests waiting: `cargo bench -p galatea-policy --bench deadlines`. Compare numbers of the
-//! same machine only. Executions take virtual time, as the batchers learn from it; a request
-//! arrives for each that was answered, at the rate of the answers.
+//! Measures nanoseconds per event of the deadline and padding batchers with 1 to 10,000 waiting
+//! requests: `cargo bench -p galatea-policy --bench deadlines`. Compare only numbers from the same
+//! machine. Executions take virtual time because the batchers learn from it. Each completed request
+//! is followed by a new arrival, so arrivals keep pace with completions.
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 #![allow(clippy::cast_precision_loss, reason = "rates are printed for people")]
 #![allow(
@@ -19,50 +19,50 @@ use galatea_policy::{
     RequestKey, Scheduler, SchedulingMode, SchedulingSpec, ShapeClassId, Time,
 };
 
-/// Events that are timed at each size.
+/// Number of events timed at each size.
 const EVENTS: u64 = 1_000_000;
 const SAMPLES: usize = 3;
 const SIZES: [u32; 3] = [1, 100, 10_000];
 const BATCH: u32 = 32;
 const INSTANCES: u32 = 4;
 
-/// The duration of an execution, and of each of its rows: a full batch takes 2.6 ms.
+/// The fixed duration of an execution and the duration of each row. A full batch takes 2.6 ms.
 const FIXED_NS: u64 = 1_000_000;
 const ROW_NS: u64 = 50_000;
-/// The time that each waiting request adds to the wait.
+/// The wait that each waiting request adds.
 const WAIT_NS: u64 = (FIXED_NS + ROW_NS * BATCH as u64) / (BATCH * INSTANCES) as u64;
-/// The lengths of requests are up to this.
+/// The maximum request length.
 const LENGTH_MAX: u64 = 256;
 
-/// The deadlines of the requests.
+/// The request deadlines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Deadlines {
-    /// Each request the same, which all meet.
+    /// All requests have the same deadline, and all meet it.
     Met,
-    /// From one that most miss to one that all meet.
+    /// Deadlines range from one that most requests miss to one that all meet.
     Mixed,
-    /// None.
+    /// Requests have no deadline.
     Never,
 }
 
 struct Driver {
     scheduler: Scheduler,
     actions: Actions,
-    /// When executions end, with their requests.
+    /// Execution end times with the requests of each execution.
     running: BinaryHeap<Reverse<(Time, InstanceId, u32)>>,
     now: Time,
     keys: Vec<u64>,
     next_key: u64,
     random: u64,
     deadlines: Deadlines,
-    /// The wait of a request in a queue of the present length.
+    /// The wait of a request at the current queue length.
     wait_ns: u64,
     refused: u64,
     arrivals: Timed,
     ends: Timed,
 }
 
-/// Events of a kind, and how long they took.
+/// The number of events of one kind and their total duration.
 #[derive(Copy, Clone, Default, Debug)]
 struct Timed {
     events: u64,
@@ -97,7 +97,7 @@ impl Driver {
         driver
     }
 
-    /// Returns how long it took.
+    /// Returns the duration of the step.
     fn step(&mut self, event: Event) -> u64 {
         let start = Instant::now();
         self.scheduler.step(self.now, event, &mut self.actions);
@@ -159,8 +159,8 @@ impl Driver {
         self.arrivals.ns += took;
     }
 
-    /// Ends the execution that ends first; a request arrives for each of its own, and for each
-    /// that was refused, in the time until the next end.
+    /// Ends the next execution to finish. For each request that it completes, and for each refused
+    /// request, a new one arrives before the next execution ends.
     fn finish_batch(&mut self) {
         let Some(Reverse((end, instance, rows))) = self.running.pop() else {
             self.now = self.scheduler.next_wakeup().expect("something is waited for");
@@ -180,7 +180,7 @@ impl Driver {
     }
 }
 
-/// A scheduler that is busy, with `size` requests waiting.
+/// A busy scheduler with `size` requests waiting.
 fn fill(name: &str, size: u32) -> Driver {
     let queue = DynamicSpec::default();
     let padding = Some(PaddingSpec { budget: 4096 });
@@ -201,7 +201,7 @@ fn fill(name: &str, size: u32) -> Driver {
     driver
 }
 
-/// Nanoseconds of an event, of an arrival and of the end of an execution.
+/// Nanoseconds per event, per arrival and per end of an execution.
 fn nanoseconds(name: &str, size: u32) -> [f64; 3] {
     let mut samples: Vec<[f64; 3]> = (0..SAMPLES)
         .map(|_| {

@@ -1,7 +1,7 @@
-//! Nanoseconds per event of the scheduler, and bytes per live sequence, with 1 to
-//! 1,000,000 requests queued or sequences live: `cargo bench -p galatea-policy`. Compare
-//! numbers of the same machine only. Each mode is driven as a busy server drives it:
-//! requests arrive, batches run, steps are released, sequences end and others begin.
+//! Measures nanoseconds per scheduler event and bytes per live sequence with 1 to 1,000,000 queued
+//! requests or live sequences: `cargo bench -p galatea-policy`. Compare only numbers from the same
+//! machine. Each mode is driven as on a busy server: requests arrive, batches run, steps are
+//! released, and sequences end while others begin.
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 #![allow(clippy::cast_precision_loss, reason = "rates are printed for people")]
 #![allow(
@@ -19,17 +19,17 @@ use galatea_policy::{
     SequencePosition, SequenceSpec, SequenceStep, SequenceStrategy, ShapeClassId, Time,
 };
 
-/// Events that are timed at each size.
+/// Number of events timed at each size.
 const EVENTS: u64 = 2_000_000;
 const SAMPLES: usize = 3;
 const SIZES: [u32; 4] = [1, 1_000, 100_000, 1_000_000];
 const BATCH: u32 = 32;
 const INSTANCES: u32 = 4;
-/// Average length of a sequence.
+/// Average sequence length.
 const REQUESTS_PER_SEQUENCE: u64 = 8;
 
-/// Allocates keys as a driver's slab does: the low half is a dense index, the high half
-/// a generation.
+/// Allocates keys like a driver's slab: the low half is a dense index, and the high half a
+/// generation.
 #[derive(Default)]
 struct Keys {
     unused: Vec<u32>,
@@ -57,7 +57,7 @@ struct Driver {
     actions: Actions,
     requests: Keys,
     sequences: Keys,
-    /// Batches in execution.
+    /// The executing batches.
     running: Vec<(InstanceId, Batch)>,
     now: Time,
     events: u64,
@@ -136,7 +136,7 @@ impl Driver {
         self.enqueue(Some(SequencePosition { sequence, start: true, end: false }));
     }
 
-    /// Ends the oldest batch in execution and enqueues a request for each of its entries.
+    /// Ends the oldest executing batch and enqueues a request for each of its entries.
     fn finish_batch(&mut self) {
         let (instance, batch) = self.running.remove(0);
         for entry in batch.entries() {
@@ -190,7 +190,7 @@ fn direct() -> SequenceStrategy {
     SequenceStrategy::Direct { max_queue_delay_ns: 1_000, minimum_ready_slots: BATCH / 2 }
 }
 
-/// Every live sequence is a candidate.
+/// The strategy with every live sequence as a candidate.
 fn oldest(live: u32) -> SequenceStrategy {
     SequenceStrategy::Oldest {
         max_candidate_sequences: live.div_ceil(INSTANCES),
@@ -199,7 +199,7 @@ fn oldest(live: u32) -> SequenceStrategy {
     }
 }
 
-/// A scheduler that is busy with `size` requests or sequences.
+/// A busy scheduler with `size` requests or sequences.
 fn fill(name: &str, size: u32) -> Driver {
     let mut driver = Driver::new(match name {
         "dynamic" => dynamic(),
@@ -236,7 +236,7 @@ fn nanoseconds_per_event(name: &str, size: u32) -> f64 {
     samples[SAMPLES / 2]
 }
 
-/// A request arrives and the oldest is cancelled, while the instances are busy and
+/// Measures an arrival and the cancellation of the oldest request while the instances are busy and
 /// `size` requests wait.
 fn nanoseconds_per_cancellation(size: u32) -> f64 {
     let mut driver = fill("dynamic", BATCH * INSTANCES);
@@ -253,7 +253,7 @@ fn nanoseconds_per_cancellation(size: u32) -> f64 {
 }
 
 impl Driver {
-    /// Advances time while no batch runs, because batches wait to grow.
+    /// Advances time while no batch runs because batches are waiting to grow.
     fn wait(&mut self) {
         while self.running.is_empty() {
             self.now = self.scheduler.next_wakeup().expect("something is waited for");

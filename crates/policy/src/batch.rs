@@ -1,8 +1,8 @@
-//! A closed batch: the requests that execute together. It never reopens.
+//! A closed batch: a set of requests that execute together. A closed batch never reopens.
 
 use crate::ids::{RequestKey, SequenceKey};
 
-/// Requests to execute together, in the order of their rows.
+/// Requests that execute together, in row order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
     entries: Vec<BatchEntry>,
@@ -10,37 +10,37 @@ pub struct Batch {
     close_reason: CloseReason,
 }
 
-/// Why a batch was closed when it was, and not earlier or later.
+/// The reason why a batch was closed at that moment.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CloseReason {
-    /// The next request would exceed the maximum batch size, or the batch has reached it.
+    /// The batch has reached the maximum batch size, or the next request would exceed it.
     MaxSize,
-    /// It reached a preferred size, or the next request would exceed the largest one.
+    /// The batch has reached a preferred size, or the next request would exceed the largest one.
     Preferred,
-    /// A larger batch would end after the earliest deadline in it.
+    /// A larger batch would end after the batch's earliest deadline.
     Deadline,
-    /// Its oldest request waited for the maximum queue delay.
+    /// The oldest request has waited for the maximum queue delay.
     Delay,
-    /// The next request has another shape class.
+    /// The next request has a different shape class.
     Shape,
-    /// The next request would exceed the budget of padded elements.
+    /// The next request would exceed the padded-element budget.
     Budget,
-    /// With other requests that wait, a padded batch would be slower than without.
+    /// Adding other waiting requests would make the padded batch slower.
     Cost,
-    /// The model's own batching rule ended it.
+    /// The model's own batching rule ended the batch.
     Rule,
-    /// As many slots of sequences were ready as the configuration asks for.
+    /// The configured number of sequence slots was ready.
     ReadySlots,
-    /// An instance was free, and the configuration allows no waiting for more requests.
+    /// An instance was free, and the configuration doesn't allow waiting for more requests.
     InstanceIdle,
-    /// The model unloads, so no further request can arrive.
+    /// The model is unloading, so no further request can arrive.
     Unloading,
-    /// The model's scheduler executes each request by itself.
+    /// The model's scheduler executes each request separately.
     Unbatched,
 }
 
 impl CloseReason {
-    /// Every reason, in the order of their declaration.
+    /// All reasons, in declaration order.
     pub const ALL: [CloseReason; 12] = [
         CloseReason::MaxSize,
         CloseReason::Preferred,
@@ -56,7 +56,7 @@ impl CloseReason {
         CloseReason::Unbatched,
     ];
 
-    /// Its name for programs, which does not change.
+    /// The stable, machine-readable name.
     pub const fn name(self) -> &'static str {
         match self {
             CloseReason::MaxSize => "max_size",
@@ -75,36 +75,36 @@ impl CloseReason {
     }
 }
 
-/// One part of a batch.
+/// One entry of a batch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BatchEntry {
-    /// A whole request; requests are never split.
+    /// A whole request. Requests are never split.
     Request(RequestKey),
-    /// The next request of a sequence, one row.
+    /// The next request of a sequence, which occupies one row.
     Step(SequenceStep),
-    /// An empty row: this slot of a direct sequence batch has no request, and the rows
-    /// behind it must match their slots.
+    /// An empty row. The slot of a direct sequence batch has no request, but the rows behind it
+    /// must line up with their slots.
     Padding,
 }
 
-/// One request of a sequence, with the sequence's flags.
+/// One request of a sequence, with its sequence flags.
 ///
-/// The dispatcher converts it to `galatea_infer::SequenceStep`, which carries the
-/// correlation ID in place of the key.
+/// The dispatcher converts it to `galatea_infer::SequenceStep`, which carries the correlation ID
+/// instead of the key.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SequenceStep {
     /// The request.
     pub key: RequestKey,
-    /// The sequence that it belongs to.
+    /// The sequence that the request belongs to.
     pub sequence: SequenceKey,
-    /// The sequence starts with it, so any earlier state of the slot is void.
+    /// True if the request starts the sequence, which invalidates any earlier state of the slot.
     pub start: bool,
-    /// The sequence ends with it.
+    /// True if the request ends the sequence.
     pub end: bool,
 }
 
 impl BatchEntry {
-    /// The request, if this is not padding.
+    /// The request, or `None` for padding.
     pub fn request(&self) -> Option<RequestKey> {
         match self {
             BatchEntry::Request(key) | BatchEntry::Step(SequenceStep { key, .. }) => Some(*key),
@@ -123,12 +123,12 @@ impl Batch {
         Batch { entries, batch_size, close_reason }
     }
 
-    /// Why it was closed when it was.
+    /// The reason why the batch was closed.
     pub fn close_reason(&self) -> CloseReason {
         self.close_reason
     }
 
-    /// The entries in the order of rows.
+    /// The entries in row order.
     pub fn entries(&self) -> &[BatchEntry] {
         &self.entries
     }
@@ -138,8 +138,8 @@ impl Batch {
         self.entries
     }
 
-    /// Sum of the rows of all entries. A request without rows counts as one row, as
-    /// does padding.
+    /// The total number of rows of all entries. Padding and requests without rows count as one row
+    /// each.
     pub fn batch_size(&self) -> u32 {
         self.batch_size
     }
@@ -149,7 +149,7 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// No compiler sees that it is missing there.
+    /// The compiler doesn't notice a variant missing from that list.
     #[test]
     fn every_close_reason_is_on_the_pages() {
         let metrics = include_str!("../../../docs/metrics.md");

@@ -1,35 +1,35 @@
-//! Custom batching: a model's own decision on which requests share a batch.
+//! Custom batching: a model decides for itself which requests share a batch.
 
 use std::fmt::Debug;
 
 use crate::ids::RequestKey;
 
-/// The place of a request: in the batch that is open, or in a later one.
+/// The placement of a request: in the open batch or in a later one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Inclusion {
-    /// It joins the batch.
+    /// The request joins the batch.
     Include,
-    /// The batch closes before it.
+    /// The batch closes before the request.
     CloseBefore,
 }
 
-/// A model's own rule for where a batch ends, in addition to size, shape class and
-/// delay. Only with the dynamic batcher.
+/// A model's own rule for ending batches, in addition to size, shape class and delay. Only the
+/// dynamic batcher supports it.
 ///
-/// For each batch the calls are `open`, `include` for each request in the order of
-/// service, and `close`. When the order of the queue changes, the batch is closed and
-/// opened again from its first request. The first request of a batch is always
-/// included: the result of `include` for it is ignored.
+/// For each batch, the scheduler calls `open`, then `include` for each request in service order,
+/// and finally `close`. If the queue order changes, the batch is closed and reopened from its first
+/// request. The first request of a batch is always included: the result of `include` for it is
+/// ignored.
 pub trait BatchStrategy: Send + Debug {
-    /// A batch opens.
+    /// Opens a batch.
     fn open(&mut self);
-    /// Decides about this queued request.
+    /// Decides about a queued request.
     fn include(&mut self, request: RequestKey) -> Inclusion;
-    /// The batch has closed.
+    /// Closes the batch.
     fn close(&mut self);
 }
 
-/// The strategy of models without custom batching: a type without values.
+/// The strategy of models without custom batching: an uninhabited type.
 #[derive(Copy, Clone, Debug)]
 pub enum NoStrategy {}
 

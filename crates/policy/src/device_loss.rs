@@ -1,12 +1,13 @@
-//! Instances of a model that leave when a device is lost.
+//! Removal of a model's instances when a device is lost.
 //!
-//! A device that has failed once is not used again. Its instances fail what they have, and
-//! leave: the requests that wait go to the others. If there are no others, some instance has
-//! to go on failing requests, which would wait forever otherwise; then the model isn't ready.
+//! A device that has failed once is never used again. Its instances fail the requests that they
+//! have and are removed, and waiting requests go to the remaining instances. If none remain, some
+//! instance must keep failing requests, which would otherwise wait forever; the model is then not
+//! ready.
 //!
-//! The plan follows from the instances and the lost devices alone. So losing a device twice,
-//! two devices in either order, or a device and changing the instances meanwhile is one case.
-//! The protocol around it is told in `dispatch/version/gpu_loss.rs`.
+//! The plan depends only on the instances and the lost devices. Losing a device twice, losing two
+//! devices in either order, and losing a device while instances change are therefore a single case.
+//! The surrounding protocol is described in `dispatch/version/gpu_loss.rs`.
 
 use std::collections::BTreeSet;
 
@@ -15,23 +16,23 @@ use crate::ids::InstanceId;
 /// The plan for the instances of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLossPlan {
-    /// Those that fail every batch from now on, those that leave among them.
+    /// Instances that fail every batch from now on, including those that are removed.
     pub failing: Vec<InstanceId>,
-    /// Those that leave.
+    /// Instances that are removed.
     pub leaving: Vec<InstanceId>,
-    /// True if an instance is left that can execute.
+    /// True if an instance that can execute remains.
     pub is_usable: bool,
 }
 
 impl DeviceLossPlan {
-    /// The plan for instances with the number of their device, if they have one, when these
-    /// devices are lost.
+    /// The plan after the loss of these devices, for instances listed with their device numbers, if
+    /// any.
     #[must_use]
     pub fn new(instances: &[(InstanceId, Option<u32>)], lost: &BTreeSet<u32>) -> Self {
         let is_lost = |device: &Option<u32>| device.is_some_and(|device| lost.contains(&device));
         let failing = instances.iter().filter(|(_, device)| is_lost(device));
         let failing: Vec<InstanceId> = failing.map(|(instance, _)| *instance).collect();
-        // A model without instances that execute had none before the loss either.
+        // A model without any instances had none before the loss either.
         let is_usable = failing.is_empty() || failing.len() < instances.len();
         let leaving = if is_usable { failing.clone() } else { Vec::new() };
         Self { failing, leaving, is_usable }
@@ -42,7 +43,7 @@ impl DeviceLossPlan {
 mod tests {
     use super::*;
 
-    /// Instances by their devices: `-` is none, a digit is a GPU.
+    /// Instances by device: `-` means none, and a digit is a GPU.
     fn check(devices: &str, lost: &[u32], failing: &[u32], leaving: &[u32], is_usable: bool) {
         let devices = devices.chars().map(|device| device.to_digit(10));
         let instances: Vec<_> = (0..).map(InstanceId).zip(devices).collect();
@@ -64,8 +65,8 @@ mod tests {
         check("", &[0], &[], &[], true);
     }
 
-    /// Every placement of up to four instances on two devices and none, and every order of
-    /// losses: a request that waits is served or refused, and only healthy instances serve.
+    /// Covers every placement of up to four instances on two devices and none, and every order of
+    /// losses: a waiting request is either served or refused, and only healthy instances serve.
     #[test]
     fn a_request_never_waits_for_a_lost_device() {
         for count in 1..=4 {

@@ -1,5 +1,4 @@
-//! The events and actions of a scheduler. Both enums are closed: a `match` lists all
-//! variants.
+//! The events and actions of a scheduler. Both enums are closed: a `match` lists all variants.
 
 use crate::batch::Batch;
 use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey};
@@ -7,65 +6,63 @@ use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey};
 /// An input of the scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A request arrived. Its key must not be queued already.
+    /// A request arrived. Its key must not already be queued.
     ///
-    /// With sequences, the driver looks up the key of the request's sequence, and the
-    /// passage of time may end that sequence. So if
-    /// [`next_wakeup`](crate::Scheduler::next_wakeup) is due, the driver first steps a
-    /// `Tick` with the same `now`, under the same lock, and deletes the keys that this
-    /// closes. Otherwise the sequence would end in this event's step, after the look-up,
-    /// and the request, whose key has just ended, would begin a new sequence.
+    /// With sequences, the driver looks up the key of the request's sequence, and the passage of
+    /// time may end that sequence. So if [`next_wakeup`](crate::Scheduler::next_wakeup) is due, the
+    /// driver first steps a `Tick` with the same `now` and under the same lock, and deletes the
+    /// keys that this tick closes. Otherwise the sequence would end in the step of this event,
+    /// after the lookup, and the request would begin a new sequence under a key that has just
+    /// ended.
     Enqueue(RequestInfo),
-    /// The request was cancelled. Ignored unless it is queued or iterative: a
+    /// The request was cancelled. Ignored unless the request is queued or iterative, because a
     /// cancellation may arrive after a dispatch or a failure.
     Cancel(RequestKey),
     /// The backend released a request of a sequence. Sent once per execution of each
-    /// [`SequenceStep`](crate::SequenceStep), before or after the `LaneFree` of its
-    /// batch.
+    /// [`SequenceStep`](crate::SequenceStep), before or after the `LaneFree` of its batch.
     Released {
         /// The request.
         key: RequestKey,
-        /// The end of the request, or its next turn.
+        /// The kind of release: the request ends, or it runs again.
         release: Release,
     },
     /// The instance has finished its batch.
     LaneFree(InstanceId),
     /// The instance is ready for batches.
     AddInstance(InstanceId),
-    /// The instance gets no further batch.
+    /// The instance gets no further batches.
     RemoveInstance(InstanceId),
-    /// The rate limiter grants the instance the permit that it requested, for one batch.
-    /// Only with [`Scheduler::with_permits`](crate::Scheduler::with_permits).
-    /// `ReturnPermit` follows, in the same step if no batch is dispatched.
+    /// The rate limiter grants the instance the permit that it requested, for one batch. Only with
+    /// [`Scheduler::with_permits`](crate::Scheduler::with_permits). `ReturnPermit` follows, in the
+    /// same step if no batch is dispatched.
     PermitGranted(InstanceId),
-    /// The rate limiter has no permit for the instance, which has just requested one, and
-    /// grants it later. Sent at once and under the driver's lock, so that another
-    /// instance can be tried.
+    /// The rate limiter has no permit for the instance that has just requested one, and will grant
+    /// it later. Sent immediately, under the driver's lock, so that another instance can be tried.
     PermitDelayed(InstanceId),
-    /// The model unloads: queued requests run, new ones are refused. Sequences close, and
-    /// end once none of their requests is queued.
+    /// The model is unloading: queued requests run, and new ones are refused. Sequences close, and
+    /// each ends once none of its requests is queued.
     Drain,
     /// Time passed.
     Tick,
 }
 
-/// The fate of a request that its backend releases.
+/// The outcome for a request that its backend releases.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Release {
-    /// It is done, and its key is free.
+    /// The request is done, and its key is free.
     Done,
-    /// It runs again. Only with iterative sequences.
+    /// The request runs again. Only with iterative sequences.
     Reschedule,
 }
 
-/// The duration of an execution that no request waited for: that of a warmup.
+/// The measured duration of a warmup execution, for which no request was waiting.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MeasuredExecution {
-    /// Rows of its batch.
+    /// Number of rows in the batch.
     pub rows: u32,
-    /// The length of its requests, as [`RequestInfo::length`].
+    /// The length of the requests, as in [`RequestInfo::length`].
     pub length: u32,
-    /// Its duration.
+    /// The duration of the execution.
     pub duration_ns: u64,
 }
 
@@ -79,67 +76,67 @@ pub enum Action {
         /// The batch.
         batch: Batch,
     },
-    /// Request a permit of the rate limiter: the instance is free and a batch could
-    /// close. The instance requests again only after the grant or a withdrawal.
+    /// Request a permit from the rate limiter: the instance is free, and a batch could close. The
+    /// instance requests another one only after the grant or a withdrawal.
     RequestPermit(InstanceId),
     /// Return the instance's permit to the rate limiter.
     ReturnPermit {
-        /// The holder of the permit.
+        /// The instance that holds the permit.
         instance: InstanceId,
-        /// True if a batch was executed with it.
+        /// True if a batch was executed under the permit.
         used: bool,
     },
-    /// Withdraw the instance's request for a permit: it has no batch any more, or was
-    /// removed. If the permit is granted already, the driver still delivers it, and it is
-    /// used or returned by `ReturnPermit`.
+    /// Withdraw the instance's permit request: the instance has no batch any more, or was removed.
+    /// If the permit has already been granted, the driver still delivers it, and it is used or
+    /// returned by `ReturnPermit`.
     WithdrawPermit(InstanceId),
-    /// Reply to the request with an error. It has left the queue.
+    /// Reply to the request with an error. The request has left the queue.
     Fail {
         /// The request.
         key: RequestKey,
         /// The reason.
         reason: FailReason,
     },
-    /// The sequence accepts no further request: its correlation ID may be forgotten. Its
-    /// queued requests still run. Sent once per sequence, before its `SequenceEnded`.
+    /// The sequence accepts no further requests, so its correlation ID may be forgotten. Its queued
+    /// requests still run. Sent once per sequence, before its `SequenceEnded`.
     SequenceClosed(SequenceKey),
-    /// No request of the sequence is queued, and its slot is free. Its last request may
-    /// still be in execution; no other uses the state that it leaves.
+    /// No request of the sequence is queued, and its slot is free. Its last request may still be
+    /// executing, but no other request uses the state that it leaves behind.
     SequenceEnded(SequenceKey),
-    /// The instance has no batch and gets none: the driver may destroy it.
+    /// The instance has no batch and will get none: the driver may destroy it.
     InstanceRemoved(InstanceId),
-    /// No request is queued or executes. Sent once, after `Drain`.
+    /// No request is queued or executing. Sent once, after `Drain`.
     Drained,
 }
 
-/// Why a request fails without being executed.
+/// The reason why a request fails without being executed.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FailReason {
-    /// Its level has the maximum of waiting requests.
+    /// The request's level has reached its maximum number of waiting requests.
     QueueFull,
-    /// It waited for the maximum time of its level's policy.
+    /// The request waited for the maximum time allowed by its level's policy.
     TimeoutExpired,
-    /// It would miss its deadline.
+    /// The request would miss its deadline.
     TooLate {
-        /// After this time, a request like it could be answered by a deadline as far away.
+        /// The time after which a similar request could meet an equally distant deadline.
         retry_after_ns: u64,
     },
-    /// It was cancelled.
+    /// The request was cancelled.
     Cancelled,
-    /// The model unloads.
+    /// The model is unloading.
     Draining,
-    /// It belongs to no sequence, but the model has a sequence batcher.
+    /// The request belongs to no sequence, but the model has a sequence batcher.
     NoSequence,
-    /// Its sequence is unknown, and it does not start one.
+    /// The request's sequence is unknown, and the request doesn't start one.
     MissingStart,
-    /// Its sequence waited for a slot until the timeout of one of its requests.
+    /// The request's sequence waited for a slot until one of its requests timed out.
     SequenceTimeoutExpired,
-    /// It was rescheduled after the idle time of its sequence.
+    /// The request was rescheduled after its sequence's idle time was over.
     RescheduledTooLate,
 }
 
 impl FailReason {
-    /// Its name for programs, which does not change.
+    /// The stable, machine-readable name.
     pub const fn name(self) -> &'static str {
         match self {
             FailReason::QueueFull => "queue_full",
@@ -155,8 +152,8 @@ impl FailReason {
     }
 }
 
-/// Actions in the order in which the driver performs them. The driver reuses one list
-/// and drains it after each step, so that steps don't allocate.
+/// Actions in the order in which the driver performs them. The driver reuses one list and drains it
+/// after each step, so that steps don't allocate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Actions(Vec<Action>);
 

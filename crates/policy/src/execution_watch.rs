@@ -1,38 +1,37 @@
-//! Ends of executions that no client waits for any more.
+//! Termination of executions that no client is waiting for any more.
 //!
-//! An execution may take long, and its clients may leave meanwhile. Short executions must
-//! pay nothing for that, so nothing follows the cancellations of their requests. Instead an
-//! alarm looks at the execution of an instance now and then, and ends it if each of its
-//! requests is cancelled. The alarm goes on while there are executions to look at, so that
-//! few executions set one.
+//! Clients may leave during a long execution. Short executions must pay nothing for that case, so
+//! nothing tracks the cancellation of their requests. Instead, an alarm occasionally checks the
+//! execution of an instance and terminates it if all of its requests are cancelled. The alarm
+//! repeats as long as there are executions to check, so that few executions have to set one.
 
 use crate::time::Time;
 
-/// So long an execution is left alone, and so much time passes between two looks.
+/// The time before an execution is first checked, and between two checks.
 pub const WATCH_INTERVAL_NS: u64 = 100_000_000;
 
-/// Watches the executions of one instance, one at a time.
+/// Watches one instance's executions, one at a time.
 #[derive(Debug, Default)]
 pub struct CancellationWatch {
-    /// When the execution in progress began.
+    /// The time at which the current execution began.
     begun: Option<Time>,
-    /// True if it was told to end.
+    /// True if the current execution was told to terminate.
     is_terminated: bool,
-    /// True if an alarm will lead to a look.
+    /// True if an alarm is set that will lead to a check.
     has_alarm: bool,
 }
 
-/// The result of a look.
+/// The result of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WatchResult {
-    /// True if the execution in progress is told to end, perhaps once more.
+    /// True if the current execution is told to terminate, perhaps repeatedly.
     pub terminates: bool,
-    /// When the next look is due.
+    /// The time at which the next check is due.
     pub next: Option<Time>,
 }
 
 impl CancellationWatch {
-    /// An execution begins. Returns when to look at it, unless an alarm is set already.
+    /// Begins an execution. Returns the time at which to check it, unless an alarm is already set.
     pub fn begin_execution(&mut self, now: Time) -> Option<Time> {
         assert!(self.begun.is_none(), "an instance executes one batch at a time");
         self.begun = Some(now);
@@ -40,15 +39,14 @@ impl CancellationWatch {
         (!has_alarm).then(|| now.saturating_add(WATCH_INTERVAL_NS))
     }
 
-    /// The execution is over. Returns whether it was told to end, which must be taken back.
+    /// Ends the execution. Returns true if it was told to terminate, which must be undone.
     #[must_use]
     pub fn end_execution(&mut self) -> bool {
         self.begun = None;
         std::mem::take(&mut self.is_terminated)
     }
 
-    /// The alarm fired. `are_all_cancelled` is about the requests of the execution in
-    /// progress.
+    /// Handles an alarm. `are_all_cancelled` refers to the requests of the current execution.
     pub fn check_cancelled(&mut self, now: Time, are_all_cancelled: bool) -> WatchResult {
         let Some(begun) = self.begun else {
             self.has_alarm = false;
@@ -84,7 +82,7 @@ mod tests {
         assert_eq!(watch.check_cancelled(at(210), true), look(true, Some(at(310))));
         assert_eq!(watch.check_cancelled(at(310), true), look(true, Some(at(410))));
         assert!(watch.end_execution());
-        // The next execution is another one.
+        // The next execution is a different one.
         assert_eq!(watch.begin_execution(at(400)), None);
         assert!(!watch.end_execution());
     }
@@ -94,7 +92,7 @@ mod tests {
         let mut watch = CancellationWatch::default();
         assert_eq!(watch.begin_execution(at(0)), Some(at(100)));
         assert!(!watch.end_execution());
-        // The alarm of the first one finds another, which has not lasted long.
+        // The first execution's alarm finds another one, which hasn't run for long.
         assert_eq!(watch.begin_execution(at(60)), None);
         assert_eq!(watch.check_cancelled(at(100), true), look(false, Some(at(160))));
         assert_eq!(watch.check_cancelled(at(160), true), look(true, Some(at(260))));

@@ -1,4 +1,5 @@
-//! The test hook `hold_until_queued`: nothing is dispatched until a number of requests wait.
+//! The test hook `hold_until_queued`: nothing is dispatched until a given number of requests are
+//! waiting.
 
 use crate::status::QueueWaitReason;
 
@@ -11,12 +12,12 @@ pub(crate) enum DispatchHold {
 }
 
 impl DispatchHold {
-    /// Holds until this many requests were queued; 0 is off.
+    /// Holds dispatches until this many requests have been queued; 0 turns the hook off.
     pub(crate) fn until_queued(requests: u32) -> Self {
         if requests == 0 { DispatchHold::Released } else { DispatchHold::Missing(requests) }
     }
 
-    /// A request was queued.
+    /// Counts a queued request.
     pub(crate) fn count_queued(&mut self) {
         match self {
             DispatchHold::Released => {}
@@ -29,7 +30,7 @@ impl DispatchHold {
         self == DispatchHold::Released
     }
 
-    /// Why requests wait, as far as the hook is the reason.
+    /// The reason why requests wait, if the hook causes the wait.
     pub(crate) fn wait_reason(self) -> Option<QueueWaitReason> {
         match self {
             DispatchHold::Released => None,

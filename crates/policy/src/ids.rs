@@ -3,73 +3,73 @@
 use crate::time::Time;
 use crate::units::{Length, Rows};
 
-/// A request, numbered by the driver. The keys of all requests that are queued, or
-/// that a sequence has in execution, differ.
+/// A request key assigned by the driver. Keys are unique among all requests that are queued or that
+/// a sequence is executing.
 ///
-/// The low half is the request's index in the driver's slab and is as unique. It
-/// indexes tables of this crate, whose size is therefore that of the driver's slab.
+/// The low half is the request's index in the driver's slab and is equally unique. It indexes
+/// tables in this crate, so these tables are as large as the driver's slab.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RequestKey(pub u64);
 
-/// An instance of the model, numbered by the driver.
+/// An instance of the model. The driver numbers instances.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct InstanceId(pub u32);
 
-/// The number of a shape class among those of its model. Requests with equal shape classes
-/// may share a batch.
+/// The number of a shape class within its model. Requests with equal shape classes may share a
+/// batch.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ShapeClassId(pub u32);
 
-/// A sequence, numbered by the driver. A key may be used again after the action
+/// A sequence key assigned by the driver. A key may be reused after the action
 /// [`SequenceEnded`](crate::Action::SequenceEnded).
 ///
 /// The low half is the sequence's index in the driver's slab, as with [`RequestKey`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SequenceKey(pub u64);
 
-/// The sequence of a request, and the request's position in it.
+/// A request's sequence and its position within that sequence.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SequencePosition {
-    /// The sequence. A key that the scheduler does not know begins a new one. The driver
-    /// looks the key up after a `Tick` for due deadlines, see
-    /// [`Event::Enqueue`](crate::Event::Enqueue).
+    /// The sequence. A key that the scheduler doesn't know begins a new one. The driver looks up
+    /// the key after a `Tick` for due deadlines; see [`Event::Enqueue`](crate::Event::Enqueue).
     pub sequence: SequenceKey,
-    /// It is the first request of its sequence.
+    /// True for the first request of its sequence.
     pub start: bool,
-    /// It is the last request of its sequence.
+    /// True for the last request of its sequence.
     pub end: bool,
 }
 
-/// The scheduler's view of a request: plain data, no tensors.
+/// The scheduler's view of a request: plain data without tensors.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RequestInfo {
     /// The request's key.
     pub key: RequestKey,
-    /// Rows of the first dimension; 0 counts as 1.
+    /// Number of rows in the first dimension; 0 counts as 1.
     pub batch_size: u32,
-    /// Only requests of one shape class share a batch.
+    /// The shape class. Only requests of the same class share a batch.
     pub shape_class: ShapeClassId,
-    /// 1 is served first; 0 or out of range means the default level.
+    /// The priority level. Level 1 is served first; 0 or an out-of-range value selects the default
+    /// level.
     pub priority: u64,
-    /// The request's own timeout from its arrival; 0 is none.
+    /// The request's own timeout from its arrival; 0 means none.
     pub timeout_ns: u64,
-    /// With the deadline batcher: when it must be answered; [`Time::MAX`] is without limit.
+    /// The deadline for the response, used by the deadline batcher; [`Time::MAX`] means no limit.
     pub deadline: Time,
-    /// The cost of its execution beside its rows: for padded batches, the size of the dimension
-    /// that is padded; with the deadline batcher alone, the number of elements that a row of its
-    /// inputs with variable dimensions has. 0 without any.
+    /// The cost of the execution apart from its rows. For padded batches, this is the size of the
+    /// padded dimension. With only the deadline batcher, it is the number of elements per row of
+    /// the inputs with variable dimensions. 0 if there is no such dimension.
     pub length: u32,
-    /// Its sequence; needed with a sequence batcher and unused without.
+    /// The request's sequence: required with a sequence batcher, and unused without one.
     pub sequence: Option<SequencePosition>,
 }
 
 impl RequestInfo {
-    /// Rows that the request takes up in a batch.
+    /// Number of rows that the request takes up in a batch.
     pub(crate) fn rows(&self) -> Rows {
         Rows(u64::from(self.batch_size.max(1)))
     }
 
-    /// Elements of each of its rows.
+    /// Number of elements in each row of the request.
     pub(crate) fn row_length(&self) -> Length {
         Length(self.length)
     }

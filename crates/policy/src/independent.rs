@@ -1,7 +1,7 @@
-//! The requests of models without a sequence batcher: one queue, from which any free instance
-//! gets its batch.
+//! Requests of models without a sequence batcher: any free instance gets its batch from a single
+//! queue.
 //!
-//! A scheduler of independent requests has an order, a chooser and a cost:
+//! A scheduler of independent requests combines an order, a chooser and a cost:
 //!
 //! | chooser | order | cost | module |
 //! |---|---|---|---|
@@ -9,9 +9,9 @@
 //! | padded | priority, arrival | learned by rows and length | `padding` |
 //! | by deadlines, rows or padded | priority, deadline, arrival | learned by rows, or by rows and length | `deadline` |
 //!
-//! A chooser decides on the next batch and is told what comes, leaves and ends. All the rest is
-//! here, once: levels and their policies, time-outs, the hold of the test hook, free instances
-//! and permits.
+//! A chooser decides on the next batch and is notified of requests that arrive or leave and of
+//! executions that end. Everything else is implemented once, in this module: levels and their
+//! policies, timeouts, the test hook's hold, free instances and permits.
 
 use crate::batch::{Batch, BatchEntry, CloseReason};
 use crate::batch_strategy::BatchStrategy;
@@ -28,18 +28,18 @@ use crate::status::{LevelStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
 use crate::units::{Length, Rows};
 
-/// The queue, its chooser, and the hold of the test hook.
+/// The queue, its chooser and the test hook's hold.
 #[derive(Clone, Debug)]
 pub(crate) struct IndependentRequests<S> {
     queue: PolicyQueue,
     chooser: Chooser<S>,
     hold: DispatchHold,
-    /// The decision at the end of the last step; none if no lane was free or the test
-    /// hook holds. After `Close` the batch waits for a permit.
+    /// The decision at the end of the last step; `None` if no lane was free or the test hook held
+    /// requests. After `Close`, the batch waits for a permit.
     last_decision: Option<BatchDecision>,
 }
 
-/// The part that decides which requests form the next batch.
+/// The component that decides which requests form the next batch.
 #[derive(Clone, Debug)]
 enum Chooser<S> {
     Rows(DynamicBatcher<S>),
@@ -48,13 +48,13 @@ enum Chooser<S> {
 }
 
 impl<S: BatchStrategy> IndependentRequests<S> {
-    /// Each request is a batch of its own, first come, first served.
+    /// A scheduler in which each request is a batch of its own, first come, first served.
     pub(crate) fn unbatched(hold: DispatchHold) -> Self {
         let chooser = Chooser::Rows(DynamicBatcher::one_request_per_batch());
         Self::new(PolicyQueue::unlimited(), chooser, hold)
     }
 
-    /// Batches in the order of arrival, padded or not.
+    /// A scheduler that batches requests in arrival order, padded or not.
     pub(crate) fn dynamic(
         max_batch_size: u32,
         spec: &DynamicSpec,
@@ -72,7 +72,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         Self::new(PolicyQueue::new(spec), chooser, hold)
     }
 
-    /// Batches in the order of deadlines, padded or not.
+    /// A scheduler that batches requests in deadline order, padded or not.
     pub(crate) fn by_deadlines(
         max_batch_size: u32,
         spec: &DeadlineSpec,
@@ -90,7 +90,8 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         self.queue.len()
     }
 
-    /// The time at which a step is due: a time-out, a request that becomes hopeless, or the end of a wait.
+    /// The time at which the next step is due: a timeout, a request that becomes hopeless, or the
+    /// end of a wait.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let rejection = self.queue.next_rejection();
         let rejection = match &self.chooser {
@@ -99,14 +100,14 @@ impl<S: BatchStrategy> IndependentRequests<S> {
                 [rejection, deadlines.next_hopeless()].into_iter().flatten().min()
             }
         };
-        // Without a free lane the order of the queue has no effect yet.
+        // Without a free lane, the queue order has no effect yet.
         let Some(BatchDecision::Wait { until, .. }) = self.last_decision else { return rejection };
         [rejection, self.queue.next_delay(), until].into_iter().flatten().min()
     }
 
-    /// Fails the requests whose timeout expired under REJECT, and moves those under DELAY back.
-    /// Called before each event, so that an expired request neither runs nor counts against
-    /// the size limit.
+    /// Fails the requests whose timeouts expired under REJECT, and moves back those that expired
+    /// under DELAY. Called before each event, so that an expired request neither runs nor counts
+    /// against the size limit.
     pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
         while let Some(index) = self.queue.next_expired(now) {
             let key = self.take(index);
@@ -115,7 +116,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         self.queue.move_delayed(now);
     }
 
-    /// Adds a request, unless its level is full or its answer would come too late.
+    /// Adds a request, unless its level is full or it would complete too late.
     pub(crate) fn enqueue(
         &mut self,
         request: RequestInfo,
@@ -152,7 +153,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         }
     }
 
-    /// Fails the request, if it waits.
+    /// Fails the request if it is waiting.
     pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
         if let Some(index) = self.queue.find(key) {
             if let Chooser::Deadlines(deadlines) = &mut self.chooser {
@@ -163,7 +164,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         }
     }
 
-    /// Removes a request from its place.
+    /// Removes a request from the queue.
     fn take(&mut self, index: SlabIndex) -> RequestKey {
         match &mut self.chooser {
             Chooser::Rows(_) => {}
@@ -173,7 +174,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         self.queue.take(index).key
     }
 
-    /// The instance has finished its batch.
+    /// Records that the instance has finished its batch.
     pub(crate) fn finish_batch(&mut self, id: InstanceId, now: Time) {
         match &mut self.chooser {
             Chooser::Rows(_) => {}
@@ -182,7 +183,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         }
     }
 
-    /// Learns what an execution costs, if decisions depend on it.
+    /// Learns the cost of an execution if decisions depend on it.
     pub(crate) fn learn(&mut self, execution: &MeasuredExecution) {
         let MeasuredExecution { rows, length, duration_ns } = *execution;
         let (rows, length) = (Rows(u64::from(rows)), Length(length));
@@ -193,12 +194,13 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         }
     }
 
-    /// Called when no request arrives any more, as a held request would never run.
+    /// Releases the hold. Called when no more requests arrive, because a held request would never
+    /// run.
     pub(crate) fn release_hold(&mut self) {
         self.hold = DispatchHold::Released;
     }
 
-    /// Closes batches while lanes are free, and so as late as possible.
+    /// Closes batches while lanes are free, and therefore as late as possible.
     pub(crate) fn dispatch(
         &mut self,
         now: Time,
@@ -248,7 +250,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         }
     }
 
-    /// Takes the requests of the batch that was decided on out of the queue.
+    /// Takes the requests of the decided batch out of the queue.
     fn close(
         &mut self,
         (requests, rows, reason): (usize, u32, CloseReason),
@@ -272,7 +274,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         Batch::new(entries, rows, reason)
     }
 
-    /// Refuses the requests with deadlines that are too late even if they are executed now.
+    /// Refuses requests that would miss their deadlines even if they were executed now.
     fn refuse_late(&mut self, now: Time, out: &mut Actions) {
         if let Chooser::Deadlines(deadlines) = &mut self.chooser {
             while let Some((index, late_ns)) = deadlines.next_late(now) {
@@ -282,7 +284,8 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         }
     }
 
-    /// The same when an instance will be free at the earliest.
+    /// Refuses requests that would miss their deadlines even if they were executed as soon as an
+    /// instance becomes free.
     fn refuse_late_behind_others(&mut self, now: Time, out: &mut Actions) {
         if let Chooser::Deadlines(deadlines) = &self.chooser
             && let Some(start) = deadlines.next_free()
@@ -296,7 +299,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 
-    /// The reason for which queued requests wait. It is the same for all, because a batch that
+    /// The reason why queued requests wait. It is the same for all of them, because a batch that
     /// waits to grow contains all of them.
     pub(crate) fn wait_reason(&self) -> QueueWaitReason {
         if let Some(hold) = self.hold.wait_reason() {
@@ -316,7 +319,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     }
 }
 
-/// Refuses a request that waited, as its answer would come too late.
+/// Refuses a waiting request because it would complete too late.
 fn refuse(key: RequestKey, retry_after_ns: u64, out: &mut Actions) {
     out.push(Action::Fail { key, reason: FailReason::TooLate { retry_after_ns } });
 }

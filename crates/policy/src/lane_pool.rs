@@ -1,11 +1,11 @@
-//! Stage four: which instance takes the batch?
+//! Stage four: chooses the instance that takes the batch.
 //!
-//! The instance that became free last is chosen first. Its code and memory arenas
-//! are the likeliest to be in cache, and under light load the other instances stay
-//! asleep. The choice depends on the order of events only, so a replay repeats it.
+//! The instance that became free last is chosen first. Its code and memory arenas are the most
+//! likely to be in cache, and under light load the other instances stay asleep. The choice depends
+//! only on the order of events, so a replay reproduces it.
 //!
-//! With a rate limiter an instance also needs a permit for each batch, and the first
-//! free instance with a permit takes the batch.
+//! With a rate limiter, an instance also needs a permit for each batch, and the first free instance
+//! with a permit takes the batch.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ use crate::time::Time;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LanePool {
     lanes: BTreeMap<InstanceId, PooledLane>,
-    /// A stack: the last to become free is the first to get a batch.
+    /// A stack: the instance that became free last gets the next batch.
     free: Vec<InstanceId>,
-    /// Present if instances need permits.
+    /// The permit requests, if instances need permits.
     permits: Option<PermitRequests>,
 }
 
@@ -29,12 +29,11 @@ pub(crate) struct LanePool {
 struct PooledLane {
     state: LaneState,
     since: Time,
-    /// The number of batches that it took.
+    /// Number of batches that the instance has taken.
     batches: u64,
 }
 
-/// Free ⇄ Busy → Removing. A lane is deleted from Free, or from Removing when its
-/// batch ends.
+/// Free ⇄ Busy → Removing. A lane is deleted from Free, or from Removing when its batch ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum LaneState {
     Free,
@@ -42,12 +41,12 @@ enum LaneState {
     Removing,
 }
 
-/// The effect of an event on an instance that may leave.
+/// The effect of an event on an instance that may be removed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Removal {
-    /// It was removed.
+    /// The instance was removed.
     Complete,
-    /// It is there, perhaps until its batch or its sequences end.
+    /// The instance remains, perhaps until its batch or its sequences end.
     Pending,
 }
 
@@ -55,22 +54,22 @@ pub(crate) enum Removal {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Assignment {
     Assigned,
-    /// It gets one after its permit, which is requested.
+    /// The instance gets a batch once its requested permit is granted.
     AwaitsPermit,
 }
 
 impl LanePool {
-    /// Makes each batch need a permit.
+    /// Requires a permit for each batch.
     pub(crate) fn require_permits(&mut self) {
         self.permits = Some(PermitRequests::default());
     }
 
-    /// The instance may run a batch, within this step. The permit of an instance that
-    /// was removed meanwhile is returned.
+    /// Allows the instance to run a batch within this step. If the instance was removed in the
+    /// meantime, its permit is returned.
     ///
     /// # Panics
     ///
-    /// If the instance is in the pool and did not request a permit.
+    /// Panics if the instance is in the pool and didn't request a permit.
     pub(crate) fn grant(&mut self, id: InstanceId, out: &mut Actions) {
         if !self.lanes.contains_key(&id) {
             out.push(Action::ReturnPermit { instance: id, used: false });
@@ -80,35 +79,35 @@ impl LanePool {
         assert!(is_requested, "{id:?} asked for no permit");
     }
 
-    /// Returns the permit that no batch used, at the end of a step.
+    /// Returns a permit that no batch has used. Called at the end of a step.
     pub(crate) fn return_unused_permit(&mut self, out: &mut Actions) {
         if let Some(instance) = self.permits.as_mut().and_then(PermitRequests::take_granted) {
             out.push(Action::ReturnPermit { instance, used: false });
         }
     }
 
-    /// The rate limiter delays the instance's permit.
+    /// Records that the rate limiter delays the instance's permit.
     pub(crate) fn delay(&mut self, id: InstanceId) {
         if let Some(permits) = &mut self.permits {
             permits.delay(id);
         }
     }
 
-    /// The instance has no batch that could close.
+    /// Withdraws the instance's permit request, because the instance has no batch that could close.
     pub(crate) fn withdraw(&mut self, id: InstanceId, out: &mut Actions) {
         if let Some(permits) = &mut self.permits {
             permits.withdraw(id, out);
         }
     }
 
-    /// No batch could close, for any instance.
+    /// Withdraws all permit requests, because no instance has a batch that could close.
     pub(crate) fn withdraw_all(&mut self, out: &mut Actions) {
         if let Some(permits) = &mut self.permits {
             permits.withdraw_all(out);
         }
     }
 
-    /// Returns true if the instance requested a permit and does not have it.
+    /// Returns true if the instance has requested a permit and doesn't have it yet.
     pub(crate) fn awaits_permit(&self, id: InstanceId) -> bool {
         self.permits.as_ref().is_some_and(|permits| permits.has_requested(id))
     }
@@ -120,7 +119,7 @@ impl LanePool {
         self.free.push(id);
     }
 
-    /// A free instance is removed at once, a busy one after its batch.
+    /// Removes a free instance immediately and a busy one after its batch.
     pub(crate) fn remove(&mut self, id: InstanceId, out: &mut Actions) -> Removal {
         let lane = self.lanes.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not known"));
         match lane.state {
@@ -140,7 +139,7 @@ impl LanePool {
         }
     }
 
-    /// The instance finished its batch.
+    /// Frees the instance after its batch.
     pub(crate) fn release(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Removal {
         let lane = self.lanes.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not known"));
         let removal = match lane.state {
@@ -177,9 +176,9 @@ impl LanePool {
         self.free.len() == self.lanes.len()
     }
 
-    /// Assigns a batch to the best free instance. If none may run yet, permits are
-    /// requested: for as many instances as requests wait, and for another in the place
-    /// of each whose permit is delayed.
+    /// Assigns a batch to the best free instance. If no instance may run yet, requests permits for
+    /// as many instances as there are waiting requests. If a permit is delayed, another instance
+    /// requests one in its place.
     pub(crate) fn assign(
         &mut self,
         waiting: usize,
@@ -200,7 +199,7 @@ impl LanePool {
         Some(id)
     }
 
-    /// Assigns a batch to this instance, which is free, or requests its permit.
+    /// Assigns a batch to this free instance, or requests its permit.
     pub(crate) fn assign_to(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Assignment {
         if let Some(permits) = &mut self.permits {
             if !permits.is_granted(id) {

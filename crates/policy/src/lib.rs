@@ -1,5 +1,5 @@
-//! Pure decisions of the server, as values: scheduling, rate limits, ensembles, the order
-//! of replies, the lifecycle of models, and the lives of worker processes.
+//! The server's pure decision logic as values: scheduling, rate limits, ensembles, reply order,
+//! model lifecycles and worker lifecycles.
 //!
 //! | value | decides |
 //! |---|---|
@@ -12,15 +12,14 @@
 //! | [`WorkerLife`] | when a worker process is started anew, given up and ended |
 //! | [`TemplateLife`] | whether workers are forked by a template, and when another one is tried |
 //!
-//! Each is a state machine: it takes an event, and the time where it matters, and returns
-//! actions. Its driver in another crate owns it, holds the only lock, reads the clock and
-//! performs the actions. The simulator (`galatea-sim`) drives the same values in virtual
-//! time.
+//! Each value is a state machine: it takes an event, and the time if it matters, and returns
+//! actions. A driver in another crate owns it, holds the only lock, reads the clock and performs
+//! the actions. The simulator (`galatea-sim`) drives the same values in virtual time.
 //!
 //! # Where to begin
 //!
-//! Read `event.rs` (the inputs and outputs of a scheduler) and `scheduler.rs` first. A
-//! request then passes four stages, each a module with its own tests:
+//! Read `event.rs` (the inputs and outputs of a scheduler) and `scheduler.rs` first. After that, a
+//! request passes through four stages, each in a module with its own tests:
 //!
 //! | stage | decides |
 //! |---|---|
@@ -29,31 +28,32 @@
 //! | `batcher` | where a batch ends, and whether it waits to grow |
 //! | `lane_pool` | the instance of the batch, and whether it has its permit |
 //!
-//! For requests without sequences, `independent` has the queue and one of three choosers in the
-//! place of `batcher`:
+//! For requests without sequences, `independent` has the queue and one of three choosers instead of
+//! `batcher`:
 //!
 //! - `batcher` itself takes requests from the front of the queue, by rows.
-//! - `padding`, with [`DynamicSpec::padding`], lets requests of unequal lengths share a batch, as far
-//!   as that makes it faster than one by one and makes no request wait for a gain that isn't there.
-//! - `deadline`, with [`SchedulingMode::Deadline`], orders requests by their deadlines, refuses what
-//!   would be answered too late, and closes batches as deadlines allow. With padding too, it
-//!   chooses among requests of unequal lengths by the rules of `padding`.
+//! - `padding`, with [`DynamicSpec::padding`], lets requests of different lengths share a batch, as
+//!   long as the batch is faster than its requests one by one and no request waits without a gain.
+//! - `deadline`, with [`SchedulingMode::Deadline`], orders requests by deadline, refuses those that
+//!   would complete too late, and closes batches as deadlines allow. With padding, it also chooses
+//!   among requests of different lengths by the rules of `padding`.
 //!
-//! The last two ask `cost`, the durations of earlier executions. What was tuned for them is in
-//! `tuned`, and the units of batches, such as rows, elements and work, are types in `units`.
+//! The last two consult `cost`, which records the durations of earlier executions. Their tuned
+//! constants are in `tuned`, and the units of batches, such as rows, elements and work, are types
+//! in `units`.
 //!
 //! # What it is not
 //!
-//! This crate has no clock, thread, lock, file, environment, random number or randomly
-//! ordered map, and no tensor: whether two requests may share a batch is a [`ShapeClassId`]
-//! that admission computes. The scheduler holds no requests; it identifies them by
-//! [`RequestKey`].
+//! This crate has no clock, threads, locks, files, environment access, random numbers, randomly
+//! ordered maps or tensors. Whether two requests may share a batch is determined by a
+//! [`ShapeClassId`] that admission computes. The scheduler doesn't hold requests; it identifies
+//! them by [`RequestKey`].
 //!
 //! # Bounds
 //!
-//! A queue is bounded by its policy's `max_queue_size`. With 0 it is unlimited, as the
-//! configuration promises, and the doors' limits on open requests are the bound. A step
-//! costs O(log n) in queued requests; forming a batch also costs O(requests of the batch).
+//! A queue is bounded by its policy's `max_queue_size`. A size of 0 means unlimited, as the
+//! configuration promises, and then the doors' limits on open requests are the bound. A step costs
+//! O(log n) in queued requests; forming a batch also costs O(requests in the batch).
 //!
 //! # Example
 //!

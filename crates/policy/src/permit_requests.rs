@@ -1,14 +1,14 @@
-//! Instances that have requested a permit of the rate limiter, and those that may run now.
+//! Instances that have requested a permit from the rate limiter, and those that may run now.
 //!
-//! A permit covers one batch. An instance requests one when a batch could close, and uses or
-//! returns it in the same step that grants it, so no instance holds a permit while waiting for
-//! something else.
+//! A permit covers one batch. An instance requests a permit when a batch could close, and uses or
+//! returns it in the same step that grants it. No instance therefore holds a permit while waiting
+//! for something else.
 //!
-//! The number of instances with a request is that of the waiting inference requests.
-//! An instance whose permit is delayed may wait for resources that other instances
-//! don't need, so another free instance requests one in its place, until one is
-//! granted or all have requested. Once no batch could close, all withdraw; a permit
-//! that was granted before the withdrawal still arrives.
+//! The number of permit requests matches the number of waiting inference requests. An instance
+//! whose permit is delayed may be waiting for resources that other instances don't need. Another
+//! free instance therefore requests a permit in its place, until one is granted or all have
+//! requested one. Once no batch could close, all of them withdraw; a permit that was granted before
+//! the withdrawal still arrives.
 
 use std::collections::BTreeSet;
 
@@ -17,18 +17,18 @@ use crate::ids::InstanceId;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PermitRequests {
-    /// Free instances with a request whose permit was not delayed.
+    /// Free instances with a permit request that wasn't delayed.
     requested: BTreeSet<InstanceId>,
-    /// Free instances with a request whose permit was delayed.
+    /// Free instances with a delayed permit request.
     delayed: BTreeSet<InstanceId>,
-    /// Instances that withdrew, whose permits may still arrive.
+    /// Instances that have withdrawn their requests but may still receive a permit.
     withdrawn: BTreeSet<InstanceId>,
-    /// The instance that got a permit in this step and has not used it.
+    /// The instance that got a permit in this step and hasn't used it yet.
     granted: Option<InstanceId>,
 }
 
 impl PermitRequests {
-    /// The permit was granted; returns whether it had been requested.
+    /// Records that the permit was granted. Returns true if it had been requested.
     pub(crate) fn mark_granted(&mut self, id: InstanceId) -> bool {
         self.granted = Some(id);
         self.requested.remove(&id) || self.delayed.remove(&id) || self.withdrawn.remove(&id)
@@ -38,7 +38,7 @@ impl PermitRequests {
         self.granted == Some(id)
     }
 
-    /// Removes the granted permit, to be used or returned.
+    /// Removes the granted permit so that it can be used or returned.
     pub(crate) fn take_granted(&mut self) -> Option<InstanceId> {
         self.granted.take()
     }
@@ -47,7 +47,7 @@ impl PermitRequests {
         self.requested.contains(&id) || self.delayed.contains(&id)
     }
 
-    /// Requests a permit, unless one is requested.
+    /// Requests a permit, unless one has already been requested.
     pub(crate) fn request(&mut self, id: InstanceId, out: &mut Actions) {
         if !self.has_requested(id) {
             self.withdrawn.remove(&id);
@@ -56,8 +56,8 @@ impl PermitRequests {
         }
     }
 
-    /// Requests permits for free instances, the last to become free first, until
-    /// there are as many undelayed requests as inference requests wait.
+    /// Requests permits for free instances, starting with the one that became free last, until
+    /// there are as many undelayed permit requests as waiting inference requests.
     pub(crate) fn request_for_some(
         &mut self,
         free: &[InstanceId],
@@ -72,14 +72,14 @@ impl PermitRequests {
         }
     }
 
-    /// The rate limiter has no permit for the instance now.
+    /// Records that the rate limiter has no permit for the instance now.
     pub(crate) fn delay(&mut self, id: InstanceId) {
         if self.requested.remove(&id) {
             self.delayed.insert(id);
         }
     }
 
-    /// The instance has no batch to run any more.
+    /// Withdraws the request of an instance that has no batch to run any more.
     pub(crate) fn withdraw(&mut self, id: InstanceId, out: &mut Actions) {
         if self.requested.remove(&id) || self.delayed.remove(&id) {
             self.withdrawn.insert(id);
@@ -87,14 +87,14 @@ impl PermitRequests {
         }
     }
 
-    /// No instance has a batch to run any more.
+    /// Withdraws all requests, because no instance has a batch to run any more.
     pub(crate) fn withdraw_all(&mut self, out: &mut Actions) {
         for id in self.requested.union(&self.delayed).copied().collect::<Vec<_>>() {
             self.withdraw(id, out);
         }
     }
 
-    /// The instance was removed.
+    /// Removes an instance.
     pub(crate) fn forget(&mut self, id: InstanceId, out: &mut Actions) {
         self.withdraw(id, out);
         self.withdrawn.remove(&id);

@@ -1,22 +1,22 @@
-//! Reply ordering: responses are sent in the order in which their requests arrived.
+//! Reply ordering: replies are sent in the order in which their requests arrived.
 //!
-//! The value is independent of the scheduler, which decides when requests run; this
-//! decides when their replies may be sent. The driver numbers requests as they arrive,
-//! reports which of them will certainly run, and passes every reply through.
+//! The scheduler decides when requests run; [`ReplyOrder`], which is independent of it, decides
+//! when their replies may be sent. The driver numbers requests as they arrive, reports which of
+//! them will certainly run, and passes every reply through.
 //!
 //! # Bounds
 //!
-//! There is one entry for each started request without a final reply, so the number is
-//! that of running and waiting requests. A request with one response has at most that
-//! one held; the held responses of a decoupled request are bounded by its backend.
+//! There is one entry for each started request without a final reply, so the number of entries is
+//! that of running and waiting requests. At most one reply is held for a request with a single
+//! response. The held responses of a decoupled request are bounded by its backend.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A request's number in the order of arrival.
+/// A request's number in arrival order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReplyNumber(pub u64);
 
-/// The place of a reply among those of its request.
+/// The position of a reply within its request's replies.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ReplyKind {
     /// Further replies may follow.
@@ -27,9 +27,9 @@ pub enum ReplyKind {
 
 /// Releases replies in the order of their requests' numbers.
 ///
-/// Only a started request delays others. One that is not started may never run: a request
-/// whose sequence waits for a slot may wait for an action of a client that itself waits for
-/// replies. Replies to a request that is not started are refusals and pass at once.
+/// Only a started request delays others. A request that hasn't started may never run: if its
+/// sequence waits for a slot, it may depend on an action of a client that is itself waiting for
+/// replies. Replies to a request that hasn't started are refusals and pass immediately.
 ///
 /// ```
 /// use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
@@ -71,21 +71,21 @@ impl<T> Default for ReplyOrder<T> {
 }
 
 impl<T> ReplyOrder<T> {
-    /// The request will certainly run and reply, even if clients cancel it: from now on
-    /// replies with higher numbers wait for its last one.
+    /// Records that the request will certainly run and reply, even if clients cancel it: from now
+    /// on, replies with higher numbers wait for its last one.
     ///
     /// # Panics
     ///
-    /// If it was started before.
+    /// Panics if the request was already started.
     pub fn start_request(&mut self, number: ReplyNumber) {
         let replies = HeldReplies { held: VecDeque::new(), progress: ReplyProgress::Silent };
         let previous = self.started.insert(number, replies);
         assert!(previous.is_none(), "{number:?} was started twice");
     }
 
-    /// A started request will not run after all. Unless it has replied already, its
-    /// refusal passes at once, and [`next_reply`](Self::next_reply) may return replies
-    /// that waited for it.
+    /// Records that a started request won't run after all. Unless it has already replied, its
+    /// refusal passes immediately, and [`next_reply`](Self::next_reply) may return replies that
+    /// waited for it.
     pub fn withdraw(&mut self, number: ReplyNumber) {
         let is_silent =
             |replies: &mut HeldReplies<T>| matches!(replies.progress, ReplyProgress::Silent);
@@ -94,12 +94,12 @@ impl<T> ReplyOrder<T> {
         }
     }
 
-    /// Adds a reply. It is returned at once if its request was not started; otherwise
+    /// Adds a reply. If the request wasn't started, the reply is returned immediately; otherwise
     /// [`next_reply`](Self::next_reply) returns it.
     ///
     /// # Panics
     ///
-    /// If it follows its request's last reply.
+    /// Panics if the reply follows its request's last reply.
     #[must_use = "a returned reply is sent at once"]
     pub fn add_reply(&mut self, number: ReplyNumber, reply: T, kind: ReplyKind) -> Option<T> {
         let Some(replies) = self.started.get_mut(&number) else { return Some(reply) };
@@ -112,7 +112,7 @@ impl<T> ReplyOrder<T> {
         None
     }
 
-    /// The next reply that may be sent, if there is one.
+    /// The next reply that may be sent, if any.
     pub fn next_reply(&mut self) -> Option<T> {
         while let Some(mut first) = self.started.first_entry() {
             if let Some(reply) = first.get_mut().held.pop_front() {
@@ -126,14 +126,14 @@ impl<T> ReplyOrder<T> {
         None
     }
 
-    /// Removes and returns all held replies in order, even where earlier ones are
-    /// missing: for the end of the driver.
+    /// Removes and returns all held replies in order, even if earlier ones are missing. Used when
+    /// the driver shuts down.
     pub fn take_all(&mut self) -> Vec<T> {
         let started = std::mem::take(&mut self.started);
         started.into_values().flat_map(|replies| replies.held).collect()
     }
 
-    /// Number of started requests whose last reply was not returned.
+    /// Number of started requests whose last reply hasn't been returned.
     pub fn waiting(&self) -> usize {
         self.started.len()
     }
@@ -143,8 +143,8 @@ impl<T> ReplyOrder<T> {
 mod tests {
     use super::*;
 
-    /// Plays operations: `s1` starts, `w1` withdraws, `r1` is a reply that others follow,
-    /// `l1` the last. The replies that pass are compared after each operation.
+    /// Plays operations and compares the replies that pass after each one: `s1` starts, `w1`
+    /// withdraws, `r1` is a reply that others follow, and `l1` is the last reply.
     fn check(operations: &str, expected: &str) {
         let mut order = ReplyOrder::default();
         let mut passed = Vec::new();

@@ -1,4 +1,4 @@
-//! The scheduler: events and time in, actions out.
+//! The scheduler: takes events and the time, and produces actions.
 
 use crate::batch_strategy::{BatchStrategy, NoStrategy};
 use crate::batcher::Intake;
@@ -13,8 +13,7 @@ use crate::spec::{SchedulingMode, SchedulingSpec};
 use crate::status::{LaneCounts, RequestWait, SchedulerStatus};
 use crate::time::Time;
 
-/// Decides for one model version which requests form a batch, where it executes,
-/// and when.
+/// Decides for one model version which requests form a batch, where it executes, and when.
 #[derive(Clone, Debug)]
 pub struct Scheduler<S = NoStrategy> {
     queue: RequestQueue<S>,
@@ -27,25 +26,25 @@ pub struct Scheduler<S = NoStrategy> {
 /// The waiting requests.
 #[derive(Clone, Debug)]
 enum RequestQueue<S> {
-    /// Independent requests, for any instance.
+    /// Independent requests, which any instance can execute.
     Independent(Box<IndependentRequests<S>>),
     /// Sequences, each bound to an instance.
     Sequences(Box<SequenceBatcher>),
 }
 
 impl Scheduler {
-    /// A scheduler without instances; requests wait until one is added.
+    /// Creates a scheduler without instances; requests wait until one is added.
     pub fn new(spec: SchedulingSpec) -> Self {
         Self::with_batch_strategy(spec, None)
     }
 }
 
 impl<S: BatchStrategy> Scheduler<S> {
-    /// A scheduler whose model may decide where batches end.
+    /// Creates a scheduler whose model may decide where batches end.
     ///
     /// # Panics
     ///
-    /// If there is a strategy and the mode is not the dynamic batcher, or batches are padded.
+    /// Panics if there is a strategy but the mode isn't the dynamic batcher, or batches are padded.
     pub fn with_batch_strategy(spec: SchedulingSpec, strategy: Option<S>) -> Self {
         let allows_strategy =
             matches!(&spec.mode, SchedulingMode::Dynamic(dynamic) if dynamic.padding.is_none());
@@ -85,37 +84,37 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// Makes instances need a permit of the rate limiter for each batch.
+    /// Makes instances need a permit from the rate limiter for each batch.
     #[must_use]
     pub fn with_permits(mut self) -> Self {
         self.require_permits();
         self
     }
 
-    /// As [`with_permits`](Self::with_permits), by reference. Called before any event.
+    /// Same as [`with_permits`](Self::with_permits), by reference. Must be called before any event.
     pub fn require_permits(&mut self) {
         self.lanes.require_permits();
     }
 
-    /// Learns what an execution costs before any request was executed, if decisions depend on
-    /// it. Later executions count as much as these.
+    /// Learns the cost of an execution before any request has executed, if decisions depend on it.
+    /// Later executions count just as much.
     pub fn learn(&mut self, execution: &MeasuredExecution) {
         if let RequestQueue::Independent(independent) = &mut self.queue {
             independent.learn(execution);
         }
     }
 
-    /// Processes an event and pushes the resulting actions. Never fails, never blocks.
+    /// Processes an event and pushes the resulting actions. Never fails or blocks.
     ///
-    /// A `now` before an earlier step's counts as that step's time: drivers read the
-    /// clock before they take their lock, so times may be out of order.
+    /// A `now` that is earlier than the time of a previous step counts as that step's time: drivers
+    /// read the clock before they take their lock, so times may be out of order.
     ///
     /// # Panics
     ///
-    /// If the driver breaks the rules of the events: a key queued twice, an instance
-    /// added twice, freed while free, or unknown, a request of a closed sequence (see
-    /// [`Event::Enqueue`] for how to avoid it), the release of a request that is not in
-    /// execution, a permit granted without a request.
+    /// Panics if the driver breaks the rules of the events: a key is queued twice; an instance is
+    /// unknown, added twice, or freed while free; a request belongs to a closed sequence (see
+    /// [`Event::Enqueue`] for how to avoid this); a released request isn't executing; or a permit
+    /// is granted without a request.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Actions) {
         self.now = self.now.max(now);
         match &mut self.queue {
@@ -149,8 +148,8 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// When to step next if no event arrives before. It is after the time of the last
-    /// step, and that step has an effect.
+    /// The time of the next step if no event arrives earlier. It is later than the last step, and
+    /// the step at that time has an effect.
     pub fn next_wakeup(&self) -> Option<Time> {
         match &self.queue {
             RequestQueue::Independent(independent) => independent.next_wakeup(),
@@ -166,7 +165,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// The waiting requests and what they wait for. Not for the hot path.
+    /// The waiting requests and what they are waiting for. Not for the hot path.
     pub fn status(&self) -> SchedulerStatus {
         let (queues, sequences) = match &self.queue {
             RequestQueue::Independent(independent) => (independent.status(), None),
@@ -180,8 +179,8 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// The reason for which a queued request waits. Without a sequence batcher it is the same for
-    /// all.
+    /// The reason why a queued request is waiting. Without a sequence batcher, it is the same for
+    /// all requests.
     pub fn wait_of(&self, key: RequestKey) -> RequestWait {
         match &self.queue {
             RequestQueue::Independent(independent) => independent.wait_reason().into(),
@@ -189,7 +188,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// The instances, in numbers. The cost is O(instances).
+    /// Counts of the instances by state. The cost is O(instances).
     pub fn lane_counts(&self) -> LaneCounts {
         self.lanes.counts()
     }

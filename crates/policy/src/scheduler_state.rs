@@ -1,4 +1,4 @@
-//! The states of a scheduler, from the first request that it accepts to the last that it ends.
+//! The states of a scheduler, from the first request that it accepts to the last that it completes.
 
 /// Open → Draining → Drained, never back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -117,7 +117,7 @@ fn a_rejection_precedes_the_end_of_a_delay_at_the_same_time() {
     );
 }
 
-/// With 1 row before 2 no preferred size is reached; in the reverse order it is.
+/// If 1 row precedes 2, no preferred size is reached; in the reverse order, one is.
 #[test]
 fn moving_back_sets_a_wake_up_only_when_a_lane_is_free() {
     let policy = QueuePolicy { timeout_action: TimeoutAction::Delay, ..reject_after(10) };
@@ -220,8 +220,7 @@ fn draining_waits_for_requests_without_a_lane() {
     );
 }
 
-/// The hook counts arrivals, so that the others don't wait without end after a rejected
-/// request.
+/// The hook counts arrivals, so that a rejected request doesn't make the others wait forever.
 #[test]
 // row: DYN-22
 fn the_test_hook_holds_until_enough_requests_arrived() {
@@ -497,7 +496,7 @@ fn an_unknown_instance_is_a_broken_driver() {
     check(dynamic(4, DynamicSpec::default()), "0 free 3 ->");
 }
 
-/// Closes a batch before each request whose key is in the list, and records its calls.
+/// Closes a batch before each request whose key is in the list, and records the calls.
 #[expect(clippy::disallowed_types, reason = "the test reads the recorded calls")]
 #[derive(Clone, Debug, Default)]
 struct ClosesBefore {

@@ -1,10 +1,10 @@
-//! For tests: a scheduler's events and actions as text.
+//! Textual form of a scheduler's events and actions, for tests.
 
 use crate::*;
 
-/// Parses one event: `add 0`, `remove 0`, `free 0`, `grant 0`, `delay 0`, `request 1`,
-/// `cancel 1`, `done 1`, `again 1`, `drain`, `tick`. A request may have the settings
-/// `rows=`, `length=`, `key=`, `priority=`, `timeout=`, `deadline=`, and, in a sequence, `of=`, `start` and `end`.
+/// Parses one event: `add 0`, `remove 0`, `free 0`, `grant 0`, `delay 0`, `request 1`, `cancel 1`,
+/// `done 1`, `again 1`, `drain` or `tick`. A request may have the settings `rows=`, `length=`,
+/// `key=`, `priority=`, `timeout=` and `deadline=`, and, in a sequence, `of=`, `start` and `end`.
 fn parse_event(words: &[&str]) -> Event {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let id = |text: &str| InstanceId(text.parse().expect("an id"));
@@ -75,7 +75,7 @@ fn render(action: Action) -> String {
     }
 }
 
-/// Renders a row: a step's start is `^1`, its end `1$`, padding `_`.
+/// Renders a row: the first step of a sequence is `^1`, the last one `1$`, and padding `_`.
 fn row(entry: &BatchEntry) -> String {
     match entry {
         BatchEntry::Request(key) => key.0.to_string(),
@@ -94,7 +94,7 @@ pub(crate) fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
     play(Scheduler::new(spec), script)
 }
 
-/// As [`check`], with an existing scheduler.
+/// Same as [`check`], but with an existing scheduler.
 #[track_caller]
 pub(crate) fn play<S: BatchStrategy>(mut scheduler: Scheduler<S>, script: &str) -> Scheduler<S> {
     let mut actions = Actions::default();

@@ -1,83 +1,84 @@
-//! The settings of a scheduler, taken from a validated model configuration.
+//! The settings of a scheduler, derived from a validated model configuration.
 //!
-//! `galatea_config` has types of the same names that mirror `config.pbtxt`. The engine
-//! converts them to these, in which defaults are resolved and times are nanoseconds.
+//! `galatea_config` has types with the same names that mirror `config.pbtxt`. The engine converts
+//! them to the types in this module, with defaults resolved and times in nanoseconds.
 
 use std::collections::BTreeMap;
 
-/// Everything a scheduler is built from.
+/// Everything needed to build a scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchedulingSpec {
-    /// Maximum of rows in a batch; 0 means that the model does not batch, so each request
+    /// The maximum number of rows in a batch. 0 means that the model doesn't batch, so each request
     /// is a batch of its own.
     pub max_batch_size: u32,
     /// The scheduler that forms the batches.
     pub mode: SchedulingMode,
-    /// For tests: the number of requests that must have been queued since the start
-    /// before the first dispatch; 0 is off. With a sequence batcher: the number of requests
-    /// that must wait in slots.
+    /// For tests: the number of requests that must have been queued since startup before the first
+    /// dispatch; 0 disables the hold. With a sequence batcher: the number of requests that must be
+    /// waiting in slots.
     pub hold_until_queued: u32,
-    /// For tests, with a sequence batcher, in addition: the number of requests that must
-    /// wait in the backlog; 0 is off.
+    /// For tests with a sequence batcher: the number of requests that must additionally be waiting
+    /// in the backlog; 0 disables the hold.
     pub hold_until_backlogged: u32,
 }
 
 /// The scheduler that forms the batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchedulingMode {
-    /// The default scheduler: each request is a batch of its own, first come, first
+    /// The default scheduler, in which each request is a batch of its own, first come, first
     /// served.
     Default,
-    /// The dynamic batcher joins whole requests.
+    /// The dynamic batcher, which combines whole requests.
     Dynamic(DynamicSpec),
-    /// The deadline batcher joins whole requests as their deadlines and learned costs
+    /// The deadline batcher, which combines whole requests as their deadlines and the learned costs
     /// allow.
     Deadline(DeadlineSpec),
-    /// The sequence batcher assigns each sequence to one instance and keeps its order.
+    /// The sequence batcher, which assigns each sequence to one instance and preserves its order.
     Sequence(SequenceSpec),
 }
 
 /// The deadline batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadlineSpec {
-    /// The time that a request may take from its arrival, unless its own deadline is earlier.
+    /// The time from arrival within which a request must complete, unless its own deadline is
+    /// earlier.
     pub objective_ns: u64,
-    /// The levels and their policies, without [`TimeoutAction::Delay`]: a deadline can't be
-    /// put off. The sizes and the delay of batches have no effect.
+    /// The levels and their policies, without [`TimeoutAction::Delay`] because deadlines can't be
+    /// postponed. Batch sizes and delays have no effect.
     pub queue: DynamicSpec,
 }
 
 /// The sequence batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SequenceSpec {
-    /// The way in which the requests of an instance's sequences become batches.
+    /// The strategy for batching the requests of an instance's sequences.
     pub strategy: SequenceStrategy,
-    /// The time that a sequence with a slot may have no request queued or in execution; 0 is
-    /// unlimited.
+    /// The maximum time for which a sequence with a slot may have no queued or executing request; 0
+    /// means unlimited.
     pub max_sequence_idle_ns: u64,
-    /// True if each request is a sequence of its own, which runs again until its backend has
-    /// finished it.
+    /// True if each request is a sequence of its own that runs again until its backend has finished
+    /// it.
     pub iterative: bool,
 }
 
-/// The way in which the requests of an instance's sequences become batches.
+/// The strategy for batching the requests of an instance's sequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SequenceStrategy {
-    /// A slot is a row of the batch; each instance has `max_batch_size` of them.
+    /// Each slot is a row of the batch, and each instance has `max_batch_size` slots.
     Direct {
-        /// The time that the oldest waiting request may wait for more ready slots.
+        /// The time for which the oldest waiting request may wait for more ready slots.
         max_queue_delay_ns: u64,
-        /// The number of ready slots at which a batch is dispatched before the delay is
-        /// over; 0 is without delay.
+        /// The number of ready slots at which a batch is dispatched before the delay is over; 0
+        /// means no delay.
         minimum_ready_slots: u32,
     },
     /// The next requests of an instance's sequences are batched dynamically.
     Oldest {
-        /// Maximum of sequences with a slot of an instance; 0 means `max_batch_size`.
+        /// The maximum number of sequences with a slot on an instance; 0 means `max_batch_size`.
         max_candidate_sequences: u32,
-        /// As [`DynamicSpec::preferred_batch_sizes`].
+        /// Same as [`DynamicSpec::preferred_batch_sizes`].
         preferred_batch_sizes: Vec<u32>,
-        /// As [`DynamicSpec::max_queue_delay_ns`].
+        /// Same as [`DynamicSpec::max_queue_delay_ns`].
         max_queue_delay_ns: u64,
     },
 }
@@ -85,48 +86,48 @@ pub enum SequenceStrategy {
 /// The dynamic batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DynamicSpec {
-    /// Batch sizes that are dispatched at once when reached. Empty means the maximum
-    /// alone; 0 and sizes above the maximum are ignored.
+    /// The batch sizes that are dispatched as soon as they are reached. Empty means only the
+    /// maximum; 0 and sizes above the maximum are ignored.
     pub preferred_batch_sizes: Vec<u32>,
-    /// The time that the oldest request of a batch may wait for the batch to grow.
+    /// The time for which the oldest request of a batch may wait for the batch to grow.
     pub max_queue_delay_ns: u64,
-    /// Number of priority levels; 0 is one queue without levels.
+    /// The number of priority levels; 0 means a single queue without levels.
     pub priority_levels: u64,
-    /// The level of requests with no level, or with one out of range.
+    /// The level of requests that have no level or an out-of-range one.
     pub default_priority_level: u64,
-    /// The policy of levels without an own policy.
+    /// The policy of levels without their own policy.
     pub default_queue_policy: QueuePolicy,
-    /// Policies of single levels. Unused when `priority_levels` is 0.
+    /// The policies of individual levels. Unused when `priority_levels` is 0.
     pub priority_queue_policies: BTreeMap<u64, QueuePolicy>,
-    /// The padding of batches, with which requests of one shape class may have different lengths.
-    /// Preferred sizes have no effect then.
+    /// The padding of batches, which allows requests of the same shape class to have different
+    /// lengths. Preferred sizes then have no effect.
     pub padding: Option<PaddingSpec>,
 }
 
-/// The bounds of padded batches.
+/// The limits of padded batches.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PaddingSpec {
-    /// The most elements of a batch of several requests: rows times the longest length;
-    /// [`u64::MAX`] is unlimited.
+    /// The maximum number of elements in a batch of several requests, which is rows times the
+    /// longest length; [`u64::MAX`] means unlimited.
     pub budget: u64,
 }
 
-/// Limits of time and number for the requests that wait at one level.
+/// Limits on the waiting time and the number of requests at one level.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueuePolicy {
-    /// The fate of a request whose timeout expires.
+    /// The action taken when a request's timeout expires.
     pub timeout_action: TimeoutAction,
-    /// The time that a request may wait; 0 is unlimited.
+    /// The time for which a request may wait; 0 means unlimited.
     pub default_timeout_ns: u64,
-    /// True if a request's own timeout counts. It can only shorten the default, so with a default
-    /// of 0 it has no effect.
+    /// True if a request's own timeout is honoured. It can only shorten the default, so it has no
+    /// effect if the default is 0.
     pub allow_timeout_override: bool,
-    /// Maximum of waiting requests at this level; 0 is unlimited.
+    /// The maximum number of waiting requests at this level; 0 means unlimited.
     pub max_queue_size: u32,
 }
 
 impl QueuePolicy {
-    /// The time that a request with its own timeout may wait; 0 is unlimited.
+    /// The time for which a request with its own timeout may wait; 0 means unlimited.
     pub(crate) fn timeout_ns(&self, own_timeout_ns: u64) -> u64 {
         if self.allow_timeout_override && own_timeout_ns != 0 {
             self.default_timeout_ns.min(own_timeout_ns)
@@ -136,12 +137,12 @@ impl QueuePolicy {
     }
 }
 
-/// The fate of a request whose timeout in the queue expires.
+/// The action taken when a request's timeout in the queue expires.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum TimeoutAction {
-    /// It fails.
+    /// The request fails.
     #[default]
     Reject,
-    /// It moves behind all requests of its level that have not expired.
+    /// The request moves behind all requests of its level that haven't expired.
     Delay,
 }

@@ -1,94 +1,94 @@
-//! Reasons for which requests, instances and sequences wait: plain data for status pages and
+//! The reasons why requests, instances and sequences wait, as plain data for status pages and the
 //! messages of failing tests.
 
 use crate::ids::{InstanceId, SequenceKey};
 use crate::time::Time;
 
-/// A snapshot of a scheduler. Its size is bounded, because it is taken under the driver's
-/// lock, for which requests wait.
+/// A snapshot of a scheduler. Its size is bounded because it is taken under the driver's lock,
+/// which requests wait for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchedulerStatus {
-    /// Levels with waiting requests, in the order of service: the first
+    /// Levels with waiting requests, in service order, limited to the first
     /// [`SchedulerStatus::ROWS_MAX`].
     pub queues: Vec<LevelStatus>,
     /// Instances by id.
     pub lanes: Vec<LaneStatus>,
     /// The sequence batcher's slots and backlog, if the model has one.
     pub sequences: Option<SequencesStatus>,
-    /// True if new requests are refused because the model unloads.
+    /// True if new requests are refused because the model is unloading.
     pub draining: bool,
 }
 
 impl SchedulerStatus {
-    /// Maximum of rows of each kind.
+    /// The maximum number of entries of each kind.
     pub const ROWS_MAX: usize = 1000;
 }
 
 /// Requests waiting at one level.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LevelStatus {
-    /// The level; 0 if the model has none.
+    /// The level; 0 if the model has no levels.
     pub priority: u64,
-    /// Number of waiting requests, with the delayed ones.
+    /// Number of waiting requests, including the delayed ones.
     pub waiting: usize,
-    /// Number of requests that were moved behind the others when their timeout expired.
+    /// Number of requests that were moved behind the others when their timeouts expired.
     pub delayed: usize,
-    /// When the longest waiting request arrived.
+    /// The arrival time of the request that has waited longest.
     pub oldest: Time,
-    /// The reason for which the level's requests wait.
+    /// The reason why the level's requests wait.
     pub waits_for: QueueWaitReason,
 }
 
-/// The reason for which queued requests wait.
+/// The reason why queued requests wait.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum QueueWaitReason {
-    /// An instance to become free, or to be added.
+    /// An instance must become free or be added.
     Lane,
-    /// The batch to grow, or the end of its delay.
+    /// The batch must grow, or its delay must end.
     BatchDelay {
-        /// Rows that wait.
+        /// Number of waiting rows.
         pending_batch_size: u32,
-        /// The next preferred size, which would be dispatched at once.
+        /// The next preferred size, at which the batch would be dispatched immediately.
         next_preferred_batch_size: u32,
-        /// When the batch is dispatched as it is; none if that is never.
+        /// The time at which the batch is dispatched as is; `None` means never.
         until: Option<Time>,
     },
-    /// The rate limiter's permit for an instance that is free.
+    /// A free instance must receive a permit from the rate limiter.
     Permit,
-    /// For tests: further requests that must be queued first.
+    /// For tests: more requests must be queued first.
     Hold {
-        /// Their number.
+        /// Number of missing requests.
         missing: u32,
     },
 }
 
-/// The reason for which one queued request waits.
+/// The reason why one queued request waits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RequestWait {
-    /// An instance to become free, or to be added.
+    /// An instance must become free or be added.
     Lane,
-    /// Its batch to grow, or the end of the batch's delay.
+    /// The request's batch must grow, or the batch's delay must end.
     BatchDelay,
-    /// The rate limiter's permit for an instance that is free.
+    /// A free instance must receive a permit from the rate limiter.
     Permit,
-    /// A slot for its sequence.
+    /// The request's sequence must get a slot.
     Slot,
-    /// The request of its sequence that is in front of it.
+    /// The preceding request of the sequence must execute first.
     Predecessor,
-    /// For tests: further requests that must be queued first.
+    /// For tests: more requests must be queued first.
     Hold,
 }
 
-/// The instances, in numbers.
+/// Counts of the instances by state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct LaneCounts {
-    /// All of them.
+    /// Total number of instances.
     pub total: usize,
-    /// Those that execute a batch.
+    /// Number of instances that are executing a batch.
     pub busy: usize,
-    /// Since when the longest of these batches is executed.
+    /// The start time of the batch that has been executing longest.
     pub busy_since: Option<Time>,
-    /// True if one of these batches is the first of its instance.
+    /// True if one of the executing batches is the first of its instance.
     pub has_first_batch: bool,
 }
 
@@ -106,25 +106,25 @@ impl From<QueueWaitReason> for RequestWait {
 /// The state of an instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LaneStatus {
-    /// It waits for a batch.
+    /// The instance waits for a batch.
     Free {
         /// The instance.
         instance: InstanceId,
-        /// Since when.
+        /// The time since which the instance has been free.
         since: Time,
     },
-    /// It executes a batch.
+    /// The instance is executing a batch.
     Busy {
         /// The instance.
         instance: InstanceId,
-        /// Since when.
+        /// The time since which the instance has been busy.
         since: Time,
     },
-    /// It executes its last batch.
+    /// The instance is executing its last batch.
     Removing {
         /// The instance.
         instance: InstanceId,
-        /// Since when.
+        /// The time since which the instance has been busy.
         busy_since: Time,
     },
 }
@@ -132,54 +132,55 @@ pub enum LaneStatus {
 /// A sequence batcher's slots and backlog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SequencesStatus {
-    /// Slots that hold a sequence, by instance and number: the first
+    /// Slots that are occupied by a sequence, ordered by instance and number, limited to the first
     /// [`SchedulerStatus::ROWS_MAX`].
     pub slots: Vec<SlotStatus>,
-    /// Number of slots that hold a sequence.
+    /// Number of slots that are occupied by a sequence.
     pub taken_slots: u64,
-    /// Number of slots that hold none.
+    /// Number of free slots.
     pub free_slots: u64,
-    /// Sequences that wait for a slot, in order: the first [`SchedulerStatus::ROWS_MAX`].
+    /// Sequences that wait for a slot, in order, limited to the first
+    /// [`SchedulerStatus::ROWS_MAX`].
     pub backlog: Vec<WaitingSequenceStatus>,
     /// Number of sequences in the backlog.
     pub backlogged: usize,
 }
 
-/// A slot that holds a sequence.
+/// A slot that is occupied by a sequence.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SlotStatus {
     /// The instance of the slot.
     pub instance: InstanceId,
-    /// Its number.
+    /// The slot number.
     pub slot: u32,
-    /// The sequence in it.
+    /// The sequence in the slot.
     pub sequence: SequenceKey,
-    /// Number of its waiting requests.
+    /// Number of the sequence's waiting requests.
     pub waiting: usize,
-    /// The reason for which it waits.
+    /// The reason why the sequence waits.
     pub waits_for: SlotWaitReason,
 }
 
-/// The reason for which a slot's sequence waits.
+/// The reason why a slot's sequence waits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SlotWaitReason {
-    /// Its next request, or the end of its idle time.
+    /// The sequence's next request must arrive, or its idle time must end.
     Request {
-        /// When it counts as idle; none if that is never.
+        /// The time at which the sequence counts as idle; `None` means never.
         idle_at: Option<Time>,
     },
-    /// The end of its request's execution.
+    /// The execution of the sequence's request must end.
     Execution,
-    /// Its instance to become free.
+    /// The sequence's instance must become free.
     Lane,
-    /// Its batch to grow, or the end of its delay.
+    /// The batch must grow, or its delay must end.
     BatchDelay {
-        /// When the batch is dispatched as it is; none if that is never.
+        /// The time at which the batch is dispatched as is; `None` means never.
         until: Option<Time>,
     },
-    /// The rate limiter's permit for its instance, which is free.
+    /// The sequence's instance, which is free, must receive a permit from the rate limiter.
     Permit,
-    /// For tests: further requests that must be queued first.
+    /// For tests: more requests must be queued first.
     Hold,
 }
 
@@ -188,8 +189,8 @@ pub enum SlotWaitReason {
 pub struct WaitingSequenceStatus {
     /// The sequence.
     pub sequence: SequenceKey,
-    /// Number of its requests so far.
+    /// Number of the sequence's requests so far.
     pub waiting: usize,
-    /// When it fails; none if that is never.
+    /// The time at which the sequence fails; `None` means never.
     pub fails_at: Option<Time>,
 }

@@ -1,38 +1,38 @@
-//! The life of a template: a process that forks workers, so that they start in moments.
+//! The life of a template: a process that forks workers so that they start almost instantly.
 //!
-//! Workers can always be started without one, which takes longer. [`TemplateLife`] says when a
-//! template is worth another try; its driver owns the process.
+//! Workers can always be started without a template, but that takes longer. [`TemplateLife`]
+//! decides when a template is worth another try; its driver owns the process.
 //!
-//! - A template is started when the first worker needs it. One that ends, hangs, or whose
-//!   worker doesn't speak, is given up: workers start without it for a pause that doubles
-//!   with each failure in a row. A worker that speaks makes up for all failures.
-//! - One that says that it can't fork soundly is never tried again.
+//! - A template is started when the first worker needs it. A template that ends or hangs, or that
+//!   forks a worker that doesn't respond, is given up. Workers then start without a template for a
+//!   pause that doubles with each consecutive failure. A responding worker clears all failures.
+//! - A template that reports that it can't fork safely is never tried again.
 
 use crate::time::Time;
 
-/// The time that a template may take until it can fork.
+/// The maximum time until a template must be able to fork.
 pub const TEMPLATE_START_NS: u64 = 10_000_000_000;
-/// The time that a template may take for an answer.
+/// The maximum time that a template may take to respond.
 pub const TEMPLATE_ANSWER_NS: u64 = 2_000_000_000;
-/// The time that a worker that was forked may take until it speaks.
+/// The maximum time until a forked worker must respond.
 pub const FORKED_HELLO_NS: u64 = 5_000_000_000;
-/// The pause after the first failure; further ones double.
+/// The pause after the first failure. It doubles with each further failure.
 const TEMPLATE_PAUSE_MIN_NS: u64 = 1_000_000_000;
-/// No pause is longer.
+/// The maximum pause.
 const TEMPLATE_PAUSE_MAX_NS: u64 = 300_000_000_000;
 
 /// An event in the life of a template.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TemplateEvent {
-    /// A worker that it has forked speaks.
+    /// A worker forked by the template responds.
     Forked,
-    /// It could not be started, has ended or hangs, or its worker doesn't speak.
+    /// The template couldn't be started, has ended or hangs, or its worker doesn't respond.
     Failed,
-    /// It says that it can't fork soundly.
+    /// The template reports that it can't fork safely.
     Unsuitable,
 }
 
-/// The life of the templates of one environment, one after the other.
+/// The life of the successive templates of one environment.
 #[derive(Clone, Debug, Default)]
 pub struct TemplateLife {
     failures_in_a_row: u32,
@@ -47,7 +47,7 @@ impl TemplateLife {
         !self.is_unsuitable && now >= self.not_before
     }
 
-    /// Takes an event.
+    /// Handles an event.
     pub fn step(&mut self, now: Time, event: TemplateEvent) {
         match event {
             TemplateEvent::Forked => self.failures_in_a_row = 0,

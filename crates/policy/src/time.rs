@@ -1,11 +1,11 @@
-//! Time as an argument: a point on the driver's monotonic clock.
+//! Time passed as an argument: a point on the driver's monotonic clock.
 
 /// Nanoseconds since an arbitrary start.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The end of time, which is never reached: a deadline that saturates here is none.
+    /// The end of time, which is never reached: a deadline that saturates here is no deadline.
     pub const MAX: Time = Time(u64::MAX);
 
     /// This time plus `nanoseconds`, at most [`Time::MAX`].
@@ -14,13 +14,13 @@ impl Time {
         Time(self.0.saturating_add(nanoseconds))
     }
 
-    /// Nanoseconds from `earlier` to this time, 0 if `earlier` is later.
+    /// The nanoseconds from `earlier` to this time, or 0 if `earlier` is later.
     #[must_use]
     pub fn saturating_since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This time plus `nanoseconds`, or none if that is never reached.
+    /// This time plus `nanoseconds`, or `None` if that time is never reached.
     pub(crate) fn deadline_after(self, nanoseconds: u64) -> Option<Time> {
         let deadline = self.saturating_add(nanoseconds);
         (deadline != Time::MAX).then_some(deadline)

@@ -1,5 +1,5 @@
-//! The units in which batches are measured where the costs of executions decide: `cost`, `padding`
-//! and `deadline`.
+//! The units of batch sizes and costs in the modules whose decisions depend on execution costs:
+//! `cost`, `padding` and `deadline`.
 //!
 //! | type | is | comes from |
 //! |---|---|---|
@@ -10,28 +10,29 @@
 //! | [`Speed`] | work per time | work ÷ time |
 //! | [`RowRate`] | rows per time | rows ÷ time |
 //!
-//! Each has the arithmetic that has a meaning: rows can't be compared with elements, and a length
-//! can't be passed where rows are expected. Sums and products stop at the largest number, and
-//! differences at 0.
+//! Each type supports only meaningful arithmetic: rows can't be compared with elements, and a
+//! length can't be passed where rows are expected. Sums and products saturate at the largest
+//! number, and differences at 0.
 //!
 //! # What remains a number
 //!
-//! - Durations in nanoseconds: [`Time`](crate::time::Time) takes and returns them as integers, their
-//!   names end with `_ns`, and estimates are fractions of them. A type would be unwrapped at each use.
-//! - Rows in `batcher` and `sequence`: these compare rows with rows and have no other unit.
-//! - The fields of events, actions and settings: a driver writes each by its name.
-//! - Ratios without a unit, such as a share or a factor.
+//! - Durations in nanoseconds: [`Time`](crate::time::Time) takes and returns them as integers,
+//!   their names end in `_ns`, and estimates are fractions of them. A dedicated type would be
+//!   unwrapped at each use.
+//! - Rows in `batcher` and `sequence`, which compare rows only with rows and use no other unit.
+//! - Fields of events, actions and settings, which drivers set by name.
+//! - Unitless ratios, such as shares and factors.
 
 use std::ops::{Add, AddAssign, Mul, SubAssign};
 
 const NS_PER_SECOND: f64 = 1e9;
 
-/// Rows of a request, of a batch or of all requests that wait.
+/// Rows of a request, of a batch or of all waiting requests.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Rows(pub(crate) u64);
 
 impl Rows {
-    /// The product of rows and their length. What has no elements counts as one.
+    /// The product of rows and their length. Without elements, the product counts as one element.
     #[inline]
     pub(crate) fn of_length(self, length: Length) -> Elements {
         Elements(self.0.saturating_mul(u64::from(length.0)).max(1))
@@ -49,7 +50,7 @@ impl Rows {
         Rows(self.0.saturating_mul(count as u64))
     }
 
-    /// The number of full batches of these rows, and the rows of the rest.
+    /// The number of full batches of these rows, and the remaining rows.
     #[inline]
     pub(crate) fn in_batches_of(self, full: Rows) -> (u64, Rows) {
         (self.0 / full.0, Rows(self.0 % full.0))
@@ -60,7 +61,7 @@ impl Rows {
         Rows(self.0.saturating_sub(other.0))
     }
 
-    /// The rows as an action or a table has them.
+    /// The rows as a plain number, for actions and tables.
     #[inline]
     pub(crate) fn as_u32(self) -> u32 {
         u32::try_from(self.0).unwrap_or(u32::MAX)
@@ -101,28 +102,28 @@ impl std::iter::Sum for Rows {
     }
 }
 
-/// The elements of one row: of a padded batch, of its longest.
+/// Elements per row; for a padded batch, those of its longest request.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Length(pub(crate) u32);
 
-/// The elements of a request, of a batch or of all requests that wait: rows times length.
+/// Elements of a request, of a batch or of all waiting requests: rows times length.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Elements(pub(crate) u64);
 
 impl Elements {
-    /// The most rows of this length with no more elements.
+    /// The maximum number of rows of this length that have at most this many elements.
     #[inline]
     pub(crate) fn rows_of(self, length: Length) -> Rows {
         Rows(self.0 / u64::from(length.0.max(1)))
     }
 
-    /// The mean number of elements of one of these rows.
+    /// The mean number of elements per row.
     #[inline]
     pub(crate) fn per_row(self, rows: Rows) -> f64 {
         self.as_f64() / rows.0.max(1) as f64
     }
 
-    /// The factor by which these are more than others.
+    /// The ratio of these elements to others.
     #[inline]
     pub(crate) fn ratio_to(self, others: Elements) -> f64 {
         self.as_f64() / others.0.max(1) as f64
@@ -168,20 +169,20 @@ impl std::iter::Sum for Elements {
     }
 }
 
-/// The time of requests if each is executed alone, in nanoseconds.
+/// The total time of requests that are executed one by one, in nanoseconds.
 #[derive(Copy, Clone, PartialEq, PartialOrd, Debug)]
 pub(crate) struct Work {
     ns: f64,
 }
 
 impl Work {
-    /// The work of a request that takes this long alone.
+    /// The work of a request that takes this long when executed alone.
     #[inline]
     pub(crate) fn alone(duration_ns: f64) -> Work {
         Work { ns: duration_ns }
     }
 
-    /// The speed of a batch that does this work in this time.
+    /// The speed of a batch that completes this work in this time.
     #[inline]
     pub(crate) fn over(self, duration_ns: f64) -> Speed {
         Speed(self.ns / duration_ns.max(1.0))
@@ -193,7 +194,7 @@ impl Work {
         self.ns / speed.0
     }
 
-    /// The time that the work takes one by one.
+    /// The time that the work takes if it is executed one by one.
     #[inline]
     pub(crate) fn one_by_one_ns(self) -> f64 {
         self.ns
@@ -209,7 +210,7 @@ impl Add for Work {
     }
 }
 
-/// As much work for each of these rows.
+/// The total work for rows that each need this much.
 impl Mul<Rows> for Work {
     type Output = Work;
 
@@ -219,13 +220,13 @@ impl Mul<Rows> for Work {
     }
 }
 
-/// Work per time: the factor by which a batch is faster than its requests one by one, or the number
-/// of instances that the arriving requests would occupy one by one.
+/// Work per time: the speedup of a batch over executing its requests one by one, or the number of
+/// instances that the arriving requests would occupy if executed one by one.
 #[derive(Copy, Clone, PartialEq, PartialOrd, Debug)]
 pub(crate) struct Speed(pub(crate) f64);
 
 impl Speed {
-    /// That of requests one by one.
+    /// The speed of executing requests one by one.
     pub(crate) const ONE: Speed = Speed(1.0);
 
     /// The speed that each of `count` instances must have.
@@ -234,26 +235,26 @@ impl Speed {
         Speed(self.0 / count.max(1) as f64)
     }
 
-    /// The lower one of two.
+    /// The lower of two speeds.
     #[inline]
     pub(crate) fn min(self, other: Speed) -> Speed {
         Speed(self.0.min(other.0))
     }
 
-    /// The share of time that a batch saves for each unit that it takes.
+    /// The time that a batch saves, as a share of its duration.
     #[inline]
     pub(crate) fn gain(self) -> f64 {
         self.0 - 1.0
     }
 
-    /// The work that is done at this speed in this time.
+    /// The work completed at this speed in this time.
     #[inline]
     pub(crate) fn during(self, duration_ns: f64) -> Work {
         Work { ns: self.0 * duration_ns }
     }
 }
 
-/// A speed that is higher by a factor.
+/// This speed multiplied by a factor.
 impl Mul<f64> for Speed {
     type Output = Speed;
 
@@ -270,7 +271,7 @@ pub(crate) struct RowRate {
 }
 
 impl RowRate {
-    /// No rows at all.
+    /// A rate of no rows.
     pub(crate) const ZERO: RowRate = RowRate { per_second: 0.0 };
 
     #[inline]
@@ -278,14 +279,14 @@ impl RowRate {
         RowRate { per_second: rows }
     }
 
-    /// The time in which this many rows come.
+    /// The time in which this many rows arrive.
     #[inline]
     pub(crate) fn ns_for(self, rows: Rows) -> f64 {
         rows.as_f64() * NS_PER_SECOND / self.per_second
     }
 }
 
-/// A rate that is higher by a factor.
+/// This rate multiplied by a factor.
 impl Mul<f64> for RowRate {
     type Output = RowRate;
 

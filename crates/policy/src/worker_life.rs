@@ -1,51 +1,50 @@
-//! The life of a worker process: when it is started anew, given up, and ended.
+//! The life of a worker process: when it is restarted, given up and ended.
 //!
-//! A worker serves one instance of a model. [`WorkerLife`] says what is done about it; its
-//! driver owns the process and performs the actions (`backend-python/supervisor.rs`, which tells
-//! the protocol of a worker's death).
+//! A worker serves one instance of a model. [`WorkerLife`] decides what to do about the worker; its
+//! driver owns the process and performs the actions (`backend-python/supervisor.rs`, which
+//! describes the protocol of a worker's death).
 //!
-//! - A worker that is lost is given up once: the requests that it holds fail. One that
-//!   breaks the rules or takes too long is killed at once. One that closes its sockets may
-//!   end by itself for a moment, so that its exit status tells why.
-//! - The next one is started when the process has ended, never before: at once after the
-//!   first [`STARTS_AT_ONCE`] ends in a row, later after pauses that double. Each
-//!   [`FORGIVENESS_NS`] that a worker serves forgives one earlier end: a model that dies now and
-//!   then, though it answers most requests, is never kept from serving.
-//! - Requests wait while a worker is started and during pauses of up to
-//!   [`SHORT_PAUSE_NS`]. They fail during longer ones, and after a start that failed until
-//!   one succeeds.
-//! - A worker of an instance that ends finalizes its model, then it is asked to end, then
-//!   it is made to.
+//! - A lost worker is given up exactly once, and its requests fail. A worker that breaks the rules
+//!   or takes too long is killed immediately. A worker that closes its sockets gets a moment to end
+//!   by itself, so that its exit status reveals the cause.
+//! - The next worker is started when the process has ended, never before. The first
+//!   [`STARTS_AT_ONCE`] consecutive ends lead to an immediate start; further ones lead to pauses
+//!   that double. For each [`FORGIVENESS_NS`] that a worker serves, one earlier end is forgiven, so
+//!   a model that crashes now and then but responds to most requests is never kept from serving.
+//! - Requests wait while a worker is being started and during pauses of up to [`SHORT_PAUSE_NS`].
+//!   They fail during longer pauses and, after a failed start, until a start succeeds.
+//! - When an instance ends, its worker finalizes the model. The worker is then asked to end, and is
+//!   killed if it doesn't.
 
 use crate::time::Time;
 
-/// The time that a worker may take to end by itself after its sockets did.
+/// The time that a worker has to end by itself after its sockets have ended.
 pub const EXIT_GRACE_NS: u64 = 200_000_000;
-/// The time that it may take to end after it was asked to.
+/// The time that a worker has to end after it was asked to.
 pub const TERMINATION_NS: u64 = 1_000_000_000;
-/// This many workers in a row are started without a pause.
+/// The number of consecutive workers that are started without a pause.
 pub const STARTS_AT_ONCE: u32 = 3;
-/// The first pause; further ones double.
+/// The first pause. Each further one is twice as long.
 pub const PAUSE_MIN_NS: u64 = 100_000_000;
-/// No pause is longer.
+/// The maximum pause.
 pub const PAUSE_MAX_NS: u64 = 30_000_000_000;
-/// Requests wait during pauses that are no longer.
+/// The longest pause during which requests wait.
 pub const SHORT_PAUSE_NS: u64 = 1_000_000_000;
-/// A worker that serves for so long makes up for one that ended before.
+/// The serving time with which a worker makes up for one earlier end.
 pub const FORGIVENESS_NS: u64 = 250_000_000;
 
 /// An event in the life of a worker.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerEvent {
-    /// The start that was asked for succeeded.
+    /// The requested start succeeded.
     Started,
-    /// The start that was asked for failed, and left no process.
+    /// The requested start failed and left no process behind.
     StartFailed,
-    /// Its sockets ended.
+    /// The worker's sockets ended.
     SocketsEnded,
-    /// It broke the rules, or took too long: it can't be used any more.
+    /// The worker broke the rules or took too long, so it can't be used any more.
     Failed,
-    /// Its process has ended.
+    /// The worker's process has ended.
     Exited,
     /// The instance ends.
     Stop,
@@ -53,12 +52,12 @@ pub enum WorkerEvent {
     Tick,
 }
 
-/// A task of the driver.
+/// An action for the driver.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerAction {
     /// Start a worker.
     Start,
-    /// Fail what the worker holds, and close its sockets.
+    /// Fail the requests that the worker has, and close its sockets.
     GiveUp,
     /// Ask the worker to finalize its model and to end.
     Finalize,
@@ -68,41 +67,41 @@ pub enum WorkerAction {
     Kill,
 }
 
-/// The worker as a request finds it.
+/// The worker's state as seen by a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerStatus {
-    /// The worker takes it.
+    /// The worker accepts the request.
     Serving,
-    /// It waits for a start, which is in progress or follows at once.
+    /// The request waits for a start that is in progress or follows immediately.
     Starting,
-    /// It fails: the next start comes later, or the last one failed.
+    /// The request fails: the next start comes later, or the last one failed.
     Broken,
-    /// It fails: the instance ends.
+    /// The request fails: the instance is ending.
     Stopped,
 }
 
-/// Events that the driver waits for, beside the time.
+/// The events that the driver waits for, apart from time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerWait {
-    /// Messages of the worker, and the end of its process.
+    /// Messages from the worker, and the end of its process.
     Messages,
-    /// The end of its process.
+    /// The end of the worker's process.
     Exit,
-    /// Nothing: there is no process.
+    /// Nothing, because there is no process.
     Pause,
     /// The end of a start.
     Start,
-    /// Nothing any more.
+    /// Nothing, because the worker's life is over.
     Over,
 }
 
-/// The life of the workers of one instance, one after the other.
+/// The life of the successive workers of one instance.
 #[derive(Clone, Debug)]
 pub struct WorkerLife {
     state: WorkerState,
-    /// The time that finalizing may take.
+    /// The time that finalization may take.
     finalize_ns: u64,
-    /// Ends and failed starts that nothing has made up for.
+    /// Number of ends and failed starts that haven't been made up for.
     ended_in_a_row: u32,
     has_start_failed: bool,
     is_stopping: bool,
@@ -116,7 +115,7 @@ enum WorkerState {
     Finalizing {
         until: Time,
     },
-    /// The process is about to end; `served_ns` is how long it has served.
+    /// The process is about to end after having served for `served_ns`.
     Ending {
         served_ns: u64,
         urgency: EndStage,
@@ -130,14 +129,14 @@ enum WorkerState {
     Over,
 }
 
-/// The force with which a process was urged to end.
+/// The extent to which a process was urged to end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum EndStage {
-    /// It may end by itself until then.
+    /// The process may end by itself until this time.
     Left {
         until: Time,
     },
-    /// It was asked, and has time until then.
+    /// The process was asked to end and has until this time.
     Asked {
         until: Time,
     },
@@ -145,7 +144,7 @@ enum EndStage {
 }
 
 impl WorkerLife {
-    /// The life of a worker that serves from now on.
+    /// Creates the life of a worker that serves from now on.
     #[must_use]
     pub const fn serving(now: Time, finalize_ns: u64) -> Self {
         Self {
@@ -157,7 +156,7 @@ impl WorkerLife {
         }
     }
 
-    /// The worker as a request finds it now.
+    /// The worker's current state as seen by a request.
     #[must_use]
     pub const fn status(&self) -> WorkerStatus {
         match self.state {
@@ -183,7 +182,7 @@ impl WorkerLife {
         }
     }
 
-    /// When time alone changes something: a [`WorkerEvent::Tick`] is due then.
+    /// The time of the next change that time alone causes: a [`WorkerEvent::Tick`] is due then.
     #[must_use]
     pub const fn next_wakeup(&self) -> Option<Time> {
         match self.state {
@@ -200,7 +199,7 @@ impl WorkerLife {
         }
     }
 
-    /// Takes an event, and adds what is to be done.
+    /// Handles an event and adds the resulting actions.
     pub fn step(&mut self, now: Time, event: WorkerEvent, actions: &mut Vec<WorkerAction>) {
         match event {
             WorkerEvent::Started => self.started(now, actions),
@@ -233,7 +232,7 @@ impl WorkerLife {
             self.state = WorkerState::Over;
             return;
         }
-        // What does not start is never tried again at once.
+        // A worker that fails to start is never restarted immediately.
         self.ended_in_a_row = self.ended_in_a_row.max(STARTS_AT_ONCE).saturating_add(1);
         self.pause(now);
     }
@@ -343,7 +342,7 @@ impl WorkerLife {
     }
 }
 
-/// Urges a process that has had its time.
+/// Urges a process that has used up its time.
 fn urge(now: Time, urgency: EndStage, actions: &mut Vec<WorkerAction>) -> EndStage {
     match urgency {
         EndStage::Left { until } if now >= until => {
@@ -366,7 +365,7 @@ mod tests {
 
     const FINALIZE_NS: u64 = 30_000_000_000;
 
-    /// A life whose clock only goes when it is told.
+    /// A worker life with a clock that advances only on request.
     struct Script {
         life: WorkerLife,
         now: Time,

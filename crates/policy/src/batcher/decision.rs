@@ -1,38 +1,38 @@
-//! The decision on a batch, and what it depends on beside the queue.
+//! A batching decision, and the conditions other than the queue that it depends on.
 
 use crate::batch::CloseReason;
 use crate::time::Time;
 
-/// The fate of the requests at the front of the queue when a lane is free.
+/// The decision about the requests at the front of the queue when a lane is free.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum BatchDecision {
-    /// No request waits.
+    /// No request is waiting.
     Empty,
-    /// The first `requests` are dispatched now, with `rows` rows together.
+    /// The first `requests` requests are dispatched now, with a total of `rows` rows.
     Close {
         /// Number of requests.
         requests: usize,
-        /// Sum of their rows.
+        /// Total number of rows.
         rows: u32,
-        /// Why the batch ends here and now.
+        /// The reason why the batch ends here and now.
         reason: CloseReason,
     },
-    /// The batch may grow until a point in time; none means without end.
+    /// The batch may grow until a deadline; `None` means no deadline.
     Wait {
-        /// When the batch is dispatched as it is.
+        /// The time at which the batch is dispatched as is.
         until: Option<Time>,
-        /// Rows that wait.
+        /// Number of waiting rows.
         rows: u32,
-        /// The next preferred size, which would be dispatched at once.
+        /// The next preferred size, at which the batch would be dispatched immediately.
         next_preferred: u32,
     },
 }
 
-/// The intake of the scheduler: it accepts further requests, or none.
+/// The scheduler's intake: it either accepts further requests or not.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Intake {
-    /// Requests may arrive, so waiting for them can pay.
+    /// Requests may arrive, so waiting for them can pay off.
     Open,
-    /// The model unloads and no request arrives, so a batch can't grow.
+    /// The model is unloading and no more requests arrive, so a batch can't grow.
     Closed,
 }

@@ -1,9 +1,9 @@
-//! The batcher of the strategy direct: a slot of the instance is a row of the batch.
+//! The batcher for the direct strategy, in which each slot of the instance is a row of the batch.
 //!
-//! A batch covers the rows from 0 to that of the highest ready slot. The rows of
-//! slots without a request are padding. Ready requests may have different shape
-//! classes. The batch then takes the class of the request that has waited longest, so
-//! that no slot starves, and the rows of the other classes are padding too.
+//! A batch covers rows 0 through the row of the highest ready slot. Slots without a request become
+//! padding rows. Ready requests may have different shape classes. In that case the batch takes the
+//! class of the longest-waiting request, so that no slot starves, and the rows of the other classes
+//! become padding too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use crate::batcher::decision::{BatchDecision, Intake};
 use crate::ids::ShapeClassId;
 use crate::time::Time;
 
-/// Forms the batches of one instance. `R` identifies a request.
+/// Forms batches for one instance. `R` identifies a request.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectBatcher<R> {
     max_queue_delay_ns: u64,
     minimum_ready_slots: u32,
     ready: BTreeMap<u32, ReadyRequest<R>>,
-    /// The ready slots in the order of waiting time, longest first.
+    /// The ready slots by waiting time, longest first.
     by_age: BTreeSet<(Time, u32)>,
 }
 
-/// The request that a slot has ready.
+/// The ready request of a slot.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct ReadyRequest<R> {
     pub(crate) request: R,
@@ -40,20 +40,20 @@ impl<R: Copy> DirectBatcher<R> {
         }
     }
 
-    /// Adds the request of a slot that had none.
+    /// Adds a request to a slot that has none.
     pub(crate) fn insert(&mut self, slot: u32, ready: ReadyRequest<R>) {
         self.by_age.insert((ready.waits_since, slot));
         let previous = self.ready.insert(slot, ready);
         assert!(previous.is_none(), "slot {slot} is ready already");
     }
 
-    /// Removes the request of a slot.
+    /// Removes a slot's request.
     pub(crate) fn remove(&mut self, slot: u32) {
         let ready = self.ready.remove(&slot).expect("the slot is ready");
         self.by_age.remove(&(ready.waits_since, slot));
     }
 
-    /// Decides to dispatch a batch now, or to wait.
+    /// Decides whether to dispatch a batch now or to wait.
     pub(crate) fn decide(&self, now: Time, intake: Intake) -> BatchDecision {
         let Some((oldest, _)) = self.by_age.first() else { return BatchDecision::Empty };
         let requests = self.ready.len();
@@ -76,7 +76,7 @@ impl<R: Copy> DirectBatcher<R> {
         }
     }
 
-    /// Removes and returns the next batch: the request of each row, none for padding.
+    /// Removes and returns the next batch: one request per row, `None` for padding.
     pub(crate) fn take_batch(&mut self) -> Vec<Option<R>> {
         let (_, oldest) = self.by_age.first().expect("a slot is ready");
         let shape_class = self.ready[oldest].shape_class;

@@ -1,26 +1,23 @@
-//! The dynamic batcher: it joins whole requests from the front of the queue.
+//! The dynamic batcher: it combines whole requests from the front of the queue.
 //!
-//! The candidate is the longest sequence of requests from the front with equal
-//! shape classes and together at most `max_batch_size` rows. These rules apply in
-//! this order:
+//! The candidate is the longest run of requests from the front of the queue that have equal shape
+//! classes and at most `max_batch_size` rows in total. The following rules apply in order:
 //!
-//! 1. If a preferred size was reached and the oldest request of the candidate has
-//!    not waited for the whole delay, the largest preferred size reached is
-//!    dispatched. The candidate also counts as preferred where its next request
-//!    would exceed the largest preferred size, if no preferred size was reached
-//!    before.
-//! 2. If the next request does not fit (size or key), or the candidate has reached
-//!    the largest preferred size, it can't grow: the whole candidate is dispatched.
-//! 3. If the delay is over, the whole candidate is dispatched, even where rule 1
-//!    would have taken less of it.
+//! 1. If the candidate has reached a preferred size and its oldest request hasn't waited for the
+//!    full delay, the largest preferred size reached is dispatched. The candidate also counts as
+//!    preferred if no preferred size was reached before and its next request would exceed the
+//!    largest preferred size.
+//! 2. If the next request doesn't fit by size or key, or the candidate has reached the largest
+//!    preferred size, the candidate can't grow: all of it is dispatched.
+//! 3. If the delay is over, the whole candidate is dispatched, even if rule 1 would have dispatched
+//!    less of it.
 //! 4. Otherwise the candidate waits for the rest of the delay.
 //!
-//! A custom batching strategy is asked about each request that fits by size and
-//! key, and can close the batch before it.
+//! A custom batching strategy is consulted about each request that fits by size and key. It can
+//! close the batch before that request.
 //!
-//! The candidate is kept from step to step and extended while requests only join
-//! at the end of the queue, so that the cost of a step depends on the new requests
-//! alone.
+//! The candidate is kept between steps and extended while requests only join at the end of the
+//! queue, so that the cost of a step depends only on the new requests.
 
 use crate::batch::CloseReason;
 use crate::batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
@@ -33,17 +30,17 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(crate) struct DynamicBatcher<S = NoStrategy> {
     max_batch_size: u64,
-    /// Ascending, without duplicates, never empty, at most `max_batch_size`.
+    /// Preferred sizes: ascending, unique, non-empty and at most `max_batch_size`.
     preferred_sizes: Vec<u64>,
-    /// The reason that is counted when a batch of a preferred size closes. Without preferred sizes
-    /// the maximum is the one.
+    /// The reason reported when a batch of a preferred size closes. Without preferred sizes, the
+    /// maximum is the only one.
     preferred_reason: CloseReason,
     max_queue_delay_ns: u64,
     candidate: BatchCandidate,
     custom: Option<StrategyBatching<S>>,
 }
 
-/// The model's own strategy, and whether it has a batch open.
+/// The model's own strategy and its open batch, if any.
 #[derive(Clone, Debug)]
 struct StrategyBatching<S> {
     strategy: S,
@@ -65,30 +62,30 @@ impl<S: BatchStrategy> StrategyBatching<S> {
     }
 }
 
-/// The requests from the front of the queue that can form one batch.
+/// The requests at the front of the queue that can form one batch.
 #[derive(Copy, Clone, Debug, Default)]
 struct BatchCandidate {
-    /// The queue's revision when the first request was added.
+    /// The queue revision at which the first request was added.
     revision: u64,
     last: Option<SlabIndex>,
     shape_class: ShapeClassId,
     /// All requests of the candidate.
     whole: Prefix,
-    /// The part that is dispatched at once unless the delay is over.
+    /// The part that is dispatched immediately unless the delay is over.
     preferred: Option<Prefix>,
     oldest: Time,
     state: CandidateState,
 }
 
-/// The first requests of a candidate, and the sum of their rows.
+/// The first requests of a candidate and their total number of rows.
 #[derive(Copy, Clone, Debug, Default)]
 struct Prefix {
     requests: usize,
     rows: u64,
 }
 
-/// Open → Closed: whether the candidate can grow, and why not. A new candidate begins
-/// when the order of the queue changes.
+/// Open → Closed. States whether the candidate can still grow, and if not, why. A new candidate
+/// begins when the queue order changes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum CandidateState {
     #[default]
@@ -126,14 +123,14 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         self
     }
 
-    /// The batch that was decided last is closed: its requests leave the queue.
+    /// Closes the most recently decided batch: its requests leave the queue.
     pub(crate) fn close(&mut self) {
         if let Some(custom) = &mut self.custom {
             custom.close();
         }
     }
 
-    /// Each request is a batch of its own.
+    /// A batcher that makes each request a batch of its own.
     pub(crate) fn one_request_per_batch() -> Self {
         let mut batcher = Self::new(1, &DynamicSpec::default());
         batcher.preferred_reason = CloseReason::Unbatched;
@@ -185,8 +182,8 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         }
     }
 
-    /// Why a batch of this many rows is dispatched at once: it has a preferred size, or
-    /// its next request would exceed the largest one, which may be the maximum.
+    /// The reason why a batch with this many rows is dispatched immediately: either it has a
+    /// preferred size, or its next request would exceed the largest one, which may be the maximum.
     fn reason_for_size(&self, rows: u64) -> CloseReason {
         let is_preferred = self.preferred_sizes.binary_search(&rows).is_ok();
         let may_exceed = self.largest_preferred() < self.max_batch_size;
@@ -201,7 +198,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         *self.preferred_sizes.last().expect("never empty")
     }
 
-    /// Adds the requests that fit, from the start if the order of the queue changed.
+    /// Adds the requests that fit, starting over if the queue order has changed.
     fn extend(&mut self, queue: &PolicyQueue) {
         if self.candidate.last.is_none() || self.candidate.revision != queue.revision() {
             self.close();
@@ -269,7 +266,7 @@ impl Prefix {
     }
 }
 
-/// Converts a batch's rows: they are at most the maximum, or one request's.
+/// Converts the row count of a batch, which is at most the maximum or that of one request.
 fn rows_of_a_batch(rows: u64) -> u32 {
     u32::try_from(rows).expect("a candidate is bounded by the maximum or is one request")
 }

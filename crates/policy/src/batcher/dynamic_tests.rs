@@ -1,7 +1,7 @@
 use super::*;
 use crate::ids::{RequestInfo, RequestKey};
 
-/// A request as `A4@10`: shape class A, 4 rows, arrived at 10.
+/// Parses a request such as `A4@10`: shape class A, 4 rows, arrived at 10.
 fn info(index: usize, text: &str) -> (RequestInfo, Time) {
     let (what, when) = text.split_once('@').expect("key, rows, @, time");
     let info = RequestInfo {
@@ -50,8 +50,8 @@ impl Settings {
         )
     }
 
-    /// Compares the decision on the whole queue with `expected`, and with that of a
-    /// candidate that was extended request by request.
+    /// Compares the decision on the whole queue with `expected` and with the decision on a
+    /// candidate that was extended one request at a time.
     #[track_caller]
     fn check(&self, requests: &str, now: u64, expected: &str) {
         let mut queue = PolicyQueue::unlimited();
@@ -81,7 +81,8 @@ fn without_delay_all_requests_that_fit_are_dispatched() {
     settings.check("A4@0 A3@0 A4@0", 0, "2 requests, 7 rows: max_size");
 }
 
-/// Preferred 4 and 8 of at most 8: the largest one reached is dispatched, even at once.
+/// With preferred sizes 4 and 8 and a maximum of 8, the largest preferred size reached is
+/// dispatched, even immediately.
 #[test]
 // row: DYN-04
 fn a_preferred_size_is_dispatched_when_it_is_reached() {
@@ -93,7 +94,7 @@ fn a_preferred_size_is_dispatched_when_it_is_reached() {
     settings.check("A3@0 A2@1", 1, "wait for 8 or 100");
 }
 
-/// After the delay all waiting requests are dispatched, although 4 is preferred.
+/// After the delay, all waiting requests are dispatched, although 4 is preferred.
 #[test]
 // row: DYN-05
 fn after_the_delay_requests_up_to_the_maximum_are_dispatched() {
@@ -135,8 +136,8 @@ fn a_different_key_closes_the_batch_at_the_preferred_size() {
     settings.check("A1@0 B1@0 B1@0", 0, "1 requests, 1 rows: shape");
 }
 
-/// The next request would exceed the largest preferred size, so the batch before
-/// it is dispatched although it has no preferred size itself.
+/// The next request would exceed the largest preferred size, so the batch before it is dispatched
+/// although its own size isn't preferred.
 #[test]
 fn a_request_that_exceeds_the_largest_preferred_size_closes_the_batch() {
     let settings = Settings { max: 8, preferred: &[4], delay: 100 };

@@ -1,4 +1,4 @@
-//! Stage three: where does a batch end, and does it wait to grow?
+//! Stage three: decides where a batch ends and whether it waits to grow.
 
 mod decision;
 mod direct;

@@ -1,14 +1,13 @@
-//! The durations of executions by batch size, for requests of one length.
+//! Execution durations by batch size, for requests of one length.
 //!
-//! The latest durations are kept for each size, and answer with what an execution typically
-//! takes. Sizes that were not executed lately are estimated from the others, on the line
-//! through their neighbours. A batch never counts as longer than a larger one that was
-//! executed.
+//! The curve keeps the latest durations for each size and reports the typical duration of an
+//! execution. Sizes that weren't executed recently are interpolated from neighbouring sizes. No
+//! estimate exceeds that of a larger batch that was executed.
 //!
-//! Durations are kept by count, not by time: the latest of a size decide, so
-//! one slow execution neither poisons an estimate nor is forgotten at once. How far
-//! durations spread about their typical value is learned from all sizes together, since
-//! what happens rarely is seen rarely in each.
+//! Durations expire by count rather than by time. The latest durations of a size determine the
+//! estimate, so one slow execution neither distorts it nor is forgotten immediately. The spread of
+//! durations around their typical value is learned from all sizes together, because rare events are
+//! rarely seen at any one size.
 
 use super::samples::Samples;
 use super::scale;
@@ -16,10 +15,10 @@ use super::spread::ExcessSpread;
 use crate::tuned::FORGET_EXECUTIONS;
 use crate::units::{RowRate, Rows};
 
-/// Sizes are told apart exactly up to this many rows, and then in quarters of an octave.
+/// Sizes up to this many rows are distinguished exactly; larger ones by quarter octaves.
 const EXACT_MAX: u32 = 8;
 
-/// An estimate of the duration of an execution, in nanoseconds.
+/// An estimated execution duration, in nanoseconds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Estimate {
     /// Half of the executions take longer.
@@ -28,21 +27,22 @@ pub(crate) struct Estimate {
     pub(crate) cautious_ns: u64,
 }
 
-/// The rows that a batch must have to keep up with arrivals.
+/// The number of rows that a batch needs to keep up with arrivals.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RequiredRows {
-    /// The fewest rows that keep up.
+    /// The smallest number of rows that keeps up.
     KeepsUp(Rows),
-    /// No batch keeps up; this many rows come closest.
+    /// No batch size keeps up; this number of rows comes closest.
     FallsBehind(Rows),
 }
 
-/// The durations of executions by batch size.
+/// Execution durations by batch size.
 #[derive(Clone, Debug)]
 pub(crate) struct CostCurve {
-    /// Ascending, up to the largest batch.
+    /// Size classes in ascending order, up to the largest batch.
     sizes: Vec<SizeClass>,
-    /// The typical duration for each of `sizes`, ascending. Empty if nothing was executed.
+    /// The typical duration of each entry of `sizes`, ascending. Empty until something has
+    /// executed.
     typical_ns: Vec<u64>,
     spread: ExcessSpread,
     executions: u64,
@@ -51,9 +51,9 @@ pub(crate) struct CostCurve {
 /// Batch sizes that share their durations.
 #[derive(Clone, Debug)]
 struct SizeClass {
-    /// The largest of them.
+    /// The largest size of the class.
     rows: Rows,
-    /// In nanoseconds.
+    /// Durations in nanoseconds.
     samples: Samples<u64>,
 }
 
@@ -64,7 +64,7 @@ impl SizeClass {
 }
 
 impl CostCurve {
-    /// A curve that knows no execution.
+    /// A curve without any known execution.
     pub(super) fn new(max_rows: Rows) -> Self {
         let max_rows = max_rows.max(Rows(1));
         let class = |index| {
@@ -79,7 +79,7 @@ impl CostCurve {
         }
     }
 
-    /// Learns the duration of an execution of this many rows.
+    /// Learns the duration of an execution with this many rows.
     pub(super) fn observe(&mut self, rows: Rows, duration_ns: u64) {
         let index = self.index_of(rows);
         if let Some(expected) = self.typical_ns.get(index) {
@@ -90,14 +90,14 @@ impl CostCurve {
         self.estimate_all();
     }
 
-    /// The estimate for this many rows; none as long as nothing was executed.
+    /// The estimate for this many rows, or `None` until something has executed.
     pub(crate) fn estimate(&self, rows: Rows) -> Option<Estimate> {
         let typical_ns = *self.typical_ns.get(self.index_of(rows))?;
         Some(Estimate { typical_ns, cautious_ns: self.spread.cautious(typical_ns) })
     }
 
-    /// The most rows whose execution probably ends within this time, at least one. None as
-    /// long as nothing was executed.
+    /// The largest number of rows whose execution probably ends within this time, at least one.
+    /// Returns `None` until something has executed.
     pub(crate) fn rows_within(&self, time_ns: u64) -> Option<Rows> {
         let fits = |typical: &u64| self.spread.cautious(*typical) <= time_ns;
         let fitting = self.typical_ns.partition_point(fits);
@@ -105,8 +105,8 @@ impl CostCurve {
         (!self.typical_ns.is_empty()).then_some(last.rows)
     }
 
-    /// The rows of a batch with which `lanes` instances keep up with the arrivals. None as long
-    /// as nothing was executed.
+    /// The number of rows per batch with which `lanes` instances keep up with the arrivals. Returns
+    /// `None` until something has executed.
     pub(crate) fn rows_for_rate(&self, arriving: RowRate, lanes: usize) -> Option<RequiredRows> {
         let mut best: Option<(Rows, RowRate)> = None;
         for (size, typical_ns) in self.sizes.iter().zip(&self.typical_ns) {
@@ -125,7 +125,7 @@ impl CostCurve {
         index_of(rows.as_u32()).min(self.sizes.len() - 1)
     }
 
-    /// Returns true if the latest durations of a size still count, and are not a few.
+    /// Returns true if a size has enough recent durations to be trusted.
     fn is_known(&self, size: &SizeClass) -> bool {
         size.samples.are_known(self.executions, FORGET_EXECUTIONS)
     }
@@ -141,18 +141,18 @@ impl CostCurve {
         let estimate =
             |size: &SizeClass| match (size.median_ns(), on_line(&known, size.rows.as_u32())) {
                 (Some(own), _) if self.is_known(size) => Some(own),
-                // What was seen once or twice, or long ago, may have been an accident.
+                // Values that were seen only once or twice, or long ago, may be outliers.
                 (Some(own), Some(others)) => Some(own.min(others)),
                 (own, others) => own.or(others),
             };
         let mut estimates: Vec<Option<u64>> = self.sizes.iter().map(estimate).collect();
-        // A batch takes no longer than a larger one.
+        // A batch never takes longer than a larger one.
         let mut ceiling = None;
         for estimate in estimates.iter_mut().rev() {
             ceiling = [ceiling, *estimate].into_iter().flatten().min();
             *estimate = ceiling;
         }
-        // At first one size is known, and larger ones take longer in proportion.
+        // At first only one size is known, and larger ones take proportionally longer.
         let mut last = (1, 0);
         let in_proportion = |(size, estimate): (&SizeClass, Option<u64>)| {
             last = match estimate {
@@ -165,8 +165,8 @@ impl CostCurve {
     }
 }
 
-/// The duration of a size from those of known sizes, ascending: on the line through its
-/// neighbours. With one known size, half of its duration counts as fixed.
+/// The duration of a size, interpolated between known sizes in ascending order. With only one known
+/// size, half of its duration counts as fixed.
 fn on_line(known: &[(u32, u64)], rows: u32) -> Option<u64> {
     let (first, last) = (*known.first()?, *known.last()?);
     if rows <= first.0 {
@@ -182,24 +182,24 @@ fn on_line(known: &[(u32, u64)], rows: u32) -> Option<u64> {
     Some(from.1.saturating_add(scale(slope_ns, rows - from.0, to.0 - from.0)))
 }
 
-/// The largest number that shares its class with this one.
+/// The largest number in the same class as this one.
 pub(super) fn class_end(number: u32) -> u32 {
     end_of(index_of(number))
 }
 
-/// The index of the class of a number of rows or elements.
+/// The class index of a row or element count.
 fn index_of(number: u32) -> usize {
     let number = number.max(1);
     if number <= EXACT_MAX {
         return number as usize - 1;
     }
-    // Quarters of octaves, each up to and including its upper end.
+    // The classes are quarter octaves, each including its upper end.
     let octave = (number - 1).ilog2();
     let quarter = ((number - 1) >> (octave - 2)) & 3;
     (EXACT_MAX + 4 * (octave - EXACT_MAX.ilog2()) + quarter) as usize
 }
 
-/// The largest number of a class.
+/// The largest number in a class.
 fn end_of(index: usize) -> u32 {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
     if index < EXACT_MAX {
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn the_least_batch_that_keeps_up_is_found() {
         let per_second = RowRate::per_second;
-        // 1 ms and 1 ms a row: 500 rows a second alone, 800 in fours.
+        // 1 ms fixed and 1 ms per row: 500 rows per second one at a time, 800 in batches of four.
         let curve = learned(4, &[(1, 2_000_000), (2, 3_000_000), (3, 4_000_000), (4, 5_000_000)]);
         assert_eq!(curve.rows_for_rate(per_second(400.0), 1), Some(RequiredRows::KeepsUp(Rows(1))));
         assert_eq!(curve.rows_for_rate(per_second(700.0), 1), Some(RequiredRows::KeepsUp(Rows(3))));

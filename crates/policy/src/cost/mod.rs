@@ -1,10 +1,10 @@
-//! Durations of executions, learned from executions.
+//! Execution durations, learned from past executions.
 //!
-//! There are two learners, which keep the latest values of each kind of execution (`samples`) and
-//! the extent to which executions exceed their estimates (`spread`) in the same way, but fit
-//! different things: batches of equal lengths a curve by exact sizes for each length, and padded
-//! batches, few of which are alike, one curve by elements for all. ARCHITECTURE.md says what either
-//! loses in place of the other.
+//! There are two learners. Both keep the latest values for each kind of execution (`samples`) and
+//! the extent to which executions exceed their estimates (`spread`), but they fit different models.
+//! Batches of equal lengths get one curve per length, by exact size. Padded batches are rarely
+//! alike, so they share a single curve by number of elements. ARCHITECTURE.md explains why neither
+//! learner can replace the other.
 
 mod curve;
 mod padded;
@@ -17,20 +17,20 @@ pub(crate) use self::curve::{CostCurve, RequiredRows};
 pub(crate) use self::padded::PaddedCosts;
 use crate::units::{Length, Rows};
 
-/// The durations of a model's executions, by length of the requests and size of the batch.
+/// The durations of a model's executions, by request length and batch size.
 ///
-/// All rows of a batch have one length: the number of elements that a row of its variable
-/// inputs has. Lengths are told apart as coarsely as sizes, so there are at most 140
-/// curves, whatever clients send.
+/// All rows of a batch have one length: the number of elements that a row of its variable-size
+/// inputs has. Lengths are grouped as coarsely as sizes, so there are at most 140 curves,
+/// regardless of what clients send.
 #[derive(Clone, Debug)]
 pub(crate) struct CostModel {
     max_rows: Rows,
-    /// By the largest length of each class.
+    /// Curves by the largest length of each class.
     curves: BTreeMap<Length, CostCurve>,
 }
 
 impl CostModel {
-    /// A model that knows no execution of batches with at most this many rows.
+    /// A cost model without any known execution, for batches of at most this many rows.
     pub(crate) fn new(max_rows: Rows) -> Self {
         CostModel { max_rows, curves: BTreeMap::new() }
     }
@@ -43,9 +43,9 @@ impl CostModel {
         curve.observe(rows, duration_ns);
     }
 
-    /// The durations of requests of this length: the curve of their class or of the next longer
-    /// one, which takes no less; else of the longest, which may take less. None as long as nothing
-    /// was executed.
+    /// The curve for requests of this length: that of their class or of the next longer one, which
+    /// is at least as slow. If there is neither, it is the curve of the longest known class, which
+    /// may be faster. Returns `None` until something has executed.
     pub(crate) fn curve(&self, length: Length) -> Option<&CostCurve> {
         let longer = self.curves.range(longest_alike(length)..).next();
         longer.or_else(|| self.curves.last_key_value()).map(|(_, curve)| curve)
@@ -57,7 +57,7 @@ fn longest_alike(length: Length) -> Length {
     Length(curve::class_end(length.0))
 }
 
-/// The nanoseconds times a ratio.
+/// Scales a duration by a ratio.
 fn scale(ns: u64, numerator: u32, denominator: u32) -> u64 {
     let scaled = u128::from(ns) * u128::from(numerator) / u128::from(denominator.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)

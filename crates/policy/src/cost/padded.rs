@@ -1,42 +1,41 @@
-//! Durations of executions of padded batches, learned from executions.
+//! Execution durations of padded batches, learned from past executions.
 //!
-//! A padded batch has rows × length elements, whatever they stand for, and its duration
-//! follows mostly from their number. So durations per element are kept by that number, in
-//! half octaves, and each estimate is on the line through its neighbours. What shapes with
-//! equally many elements differ in is learned as a factor by length and rows, in octaves.
+//! A padded batch has rows × length elements, and its duration depends mostly on that number.
+//! Durations per element are therefore kept by element count, in half octaves, and estimates are
+//! interpolated between neighbours. Differences between shapes with equal element counts are
+//! learned as a factor by length and rows, in octaves.
 //!
-//! Beyond the largest number that was executed nothing is known. There, half of a duration
-//! counts as fixed, which makes somewhat larger batches look worth a try, and batches of
-//! twice as many elements are the limit. So batches grow step by step, and what turns out not
-//! to pay costs a few executions.
+//! Nothing is known beyond the largest element count executed so far. There, half of a duration
+//! counts as fixed, so that somewhat larger batches look worth trying, and the limit is a batch
+//! with twice as many elements. Batches thus grow step by step, and a size that doesn't pay off
+//! costs only a few executions.
 
 use super::samples::Samples;
 use super::spread::ExcessSpread;
 use crate::tuned::{FORGET_EXECUTIONS_PADDED, LATEST_SHARE, MARGINAL, SHAPE_PRIOR};
 use crate::units::{Elements, Length, Rows};
 
-/// Numbers of elements are told apart in half octaves.
+/// Number of element-count classes, in half octaves.
 const CLASSES: usize = 64;
 
-/// Lengths and rows are told apart in octaves, up to this many.
+/// Number of octaves that lengths and rows are grouped into.
 const OCTAVES: usize = 20;
 
-/// Durations of executions by rows and padded length.
+/// Execution durations by rows and padded length.
 #[derive(Clone, Debug)]
 pub(crate) struct PaddedCosts {
     /// The latest durations of each class, in nanoseconds per element.
     classes: Vec<Samples<f64>>,
-    /// Nanoseconds per element in the middle of each class from the first to the last known
-    /// one.
+    /// Nanoseconds per element in the middle of each class, from the first to the last known class.
     per_element: Vec<f64>,
-    /// The first and the last known class.
+    /// The first and last known classes.
     known: Option<(usize, usize)>,
     shapes: Vec<ShapeFactor>,
     spread: ExcessSpread,
     executions: u64,
 }
 
-/// The factor by which a shape takes longer than others with as many elements.
+/// The factor by which a shape takes longer than other shapes with as many elements.
 #[derive(Copy, Clone, Debug)]
 struct ShapeFactor {
     factor: f64,
@@ -45,7 +44,7 @@ struct ShapeFactor {
 }
 
 impl PaddedCosts {
-    /// Costs of which nothing is known.
+    /// Costs without any known execution.
     pub(crate) fn new() -> Self {
         PaddedCosts {
             classes: vec![Samples::default(); CLASSES],
@@ -69,7 +68,7 @@ impl PaddedCosts {
         let expected = self.by_elements(elements);
         let took = duration_ns.max(1) as f64;
         let shape = &mut self.shapes[shape_index(rows, length)];
-        // What is due to the shape tells nothing of other shapes.
+        // The part that is due to the shape says nothing about other shapes.
         let of_any_shape = took / shape.at(self.executions);
         let class = &mut self.classes[class_of(elements)];
         class.add(of_any_shape / elements, self.executions, FORGET_EXECUTIONS_PADDED);
@@ -79,27 +78,28 @@ impl PaddedCosts {
         self.estimate_all();
     }
 
-    /// The typical duration of an execution, in nanoseconds. None as long as nothing is known.
+    /// The typical duration of an execution, in nanoseconds. Returns `None` as long as nothing is
+    /// known.
     pub(crate) fn estimate(&self, rows: Rows, length: Length) -> Option<f64> {
         let shape = &self.shapes[shape_index(rows, length)];
         Some(self.by_elements(rows.of_length(length).as_f64())? * shape.at(self.executions))
     }
 
-    /// The least duration of an execution, as far as that is known: beyond what can be judged, as
-    /// much as the largest that can.
+    /// A lower bound on the duration of an execution, as far as it is known. Batches that are too
+    /// large to be judged count as the largest that can be.
     pub(crate) fn least(&self, rows: Rows, length: Length) -> Option<f64> {
         let whole = self.estimate(rows, length)?;
         let judged = rows.of_length(length).as_f64().min(self.elements_max());
         Some(whole.min(self.by_elements(judged)?))
     }
 
-    /// A duration that an execution that typically takes this long rarely exceeds.
+    /// A duration that is rarely exceeded by executions with this typical duration.
     pub(crate) fn cautious(&self, typical_ns: f64) -> f64 {
         typical_ns * self.spread.factor()
     }
 
-    /// The rows of the fastest batch of requests of this length whose execution probably ends
-    /// within this time, and how long it takes. None as long as nothing is known.
+    /// The fastest batch of requests of this length whose execution probably ends within this time:
+    /// its rows and its duration. Returns `None` as long as nothing is known.
     pub(crate) fn fastest(
         &self,
         length: Length,
@@ -122,8 +122,8 @@ impl PaddedCosts {
         Some(best)
     }
 
-    /// Returns true if executions with as many or fewer, and with as many or more elements were
-    /// seen.
+    /// Returns true if executions with at most as many elements and executions with at least as
+    /// many have been seen.
     pub(crate) fn knows(&self, rows: Rows, length: Length) -> bool {
         let class = class_of(rows.of_length(length).as_f64());
         self.known.is_some_and(|(first, last)| (first..=last).contains(&class))
@@ -134,7 +134,8 @@ impl PaddedCosts {
         elements.as_f64() <= self.elements_max()
     }
 
-    /// The most elements of a batch that can be judged: twice those of any known class.
+    /// The largest number of elements for which a batch can be judged: twice that of any known
+    /// class.
     fn elements_max(&self) -> f64 {
         self.known.map_or(0.0, |(_, last)| 2.0 * end_of(last))
     }
@@ -156,8 +157,8 @@ impl PaddedCosts {
         Some((from + (to - from) * share) * elements)
     }
 
-    /// The time of an element beyond the last known class, as a share of that of one in it: on the
-    /// line from an octave before, and half of it as long as none is known there.
+    /// The time per element beyond the last known class, as a share of the time per element within
+    /// it. It is extrapolated from the preceding octave, or half if that octave is unknown.
     fn marginal(&self, last: usize) -> f64 {
         let from = last
             .checked_sub(2)
@@ -185,7 +186,7 @@ impl PaddedCosts {
         }
     }
 
-    /// The nanoseconds per element of a class, if it is known.
+    /// The nanoseconds per element of a class, if known.
     fn median(&self, class: usize) -> Option<f64> {
         let samples = &self.classes[class];
         let is_known = samples.are_known(self.executions, FORGET_EXECUTIONS_PADDED);
@@ -212,8 +213,8 @@ impl ShapeFactor {
     }
 }
 
-/// The place of a number on a scale with two steps for each octave, whose middles are
-/// between the steps.
+/// The position of a number on a scale with two steps per octave, whose midpoints lie between the
+/// steps.
 fn place_of(elements: f64) -> f64 {
     2.0 * elements.log2()
 }

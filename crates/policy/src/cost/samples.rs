@@ -1,17 +1,17 @@
-//! The latest of what executions of one kind took.
+//! The latest measurements of one kind of execution.
 
 use std::cmp::Ordering;
 
 use crate::tuned::{ESTABLISHED_SAMPLES, SAMPLES};
 
-/// The latest values of one kind of execution, counted by the executions of a model. Values that
-/// are old are forgotten: after `forgotten_after` executions of other kinds.
+/// The latest values for one kind of execution, aged by the model's execution count. Values are
+/// forgotten after `forgotten_after` executions of other kinds.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Samples<T> {
     values: [T; SAMPLES],
-    /// Number of values so far; the index of the next one is its remainder.
+    /// Number of values so far. Its remainder is the index of the next value.
     count: usize,
-    /// The number of the model's execution that was the latest of this kind.
+    /// The execution number of the latest value.
     latest: u64,
 }
 
@@ -22,17 +22,17 @@ impl<T: Copy> Samples<T> {
             self.count = 0;
         }
         self.values[self.count % SAMPLES] = value;
-        // The count keeps its remainder, and stays above the number of samples.
+        // Wrapping preserves the remainder and keeps the count above the number of samples.
         self.count = if self.count + 1 == 2 * SAMPLES { SAMPLES } else { self.count + 1 };
         self.latest = execution;
     }
 
-    /// Returns true if the values still count after this number of executions, and are not a few.
+    /// Returns true if there are enough values and they are still recent at this execution number.
     pub(super) fn are_known(&self, executions: u64, forgotten_after: u64) -> bool {
         self.count >= ESTABLISHED_SAMPLES && executions - self.latest <= forgotten_after
     }
 
-    /// The median of the latest values, however few or old; none without any.
+    /// The median of the latest values, however few or old; `None` without any.
     pub(super) fn median(&self, compare: impl Fn(&T, &T) -> Ordering) -> Option<T> {
         let kept = self.count.min(SAMPLES);
         let mut sorted = self.values;

@@ -3,16 +3,16 @@
 use super::scale;
 use crate::tuned::{BLOCK_EXECUTIONS, BLOCKS, EXCESS_AT_FIRST};
 
-/// The largest excesses of the latest executions.
+/// The largest excesses of recent executions.
 ///
-/// The executions are counted in blocks, and the largest excess of each block is kept. The
-/// second largest of the kept ones is what executions rarely exceed: one accident makes one
-/// block, so it changes nothing.
+/// Executions are grouped into blocks, and the largest excess of each block is kept. The
+/// second-largest of these excesses is the one that executions rarely exceed. A single outlier
+/// affects only one block, so it changes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct ExcessSpread {
     /// The largest excess of each block, in thousandths of the estimate.
     blocks: [u32; BLOCKS],
-    /// Executions of the block that is not complete, which is the first.
+    /// Number of executions in the current, incomplete block, which is stored first.
     count: u32,
     cautious: u32,
 }
@@ -24,7 +24,7 @@ impl Default for ExcessSpread {
 }
 
 impl ExcessSpread {
-    /// An execution took this long.
+    /// Records the duration of an execution.
     pub(super) fn add(&mut self, took_ns: u64, expected_ns: u64) {
         let excess = took_ns.saturating_sub(expected_ns);
         let thousandths = u128::from(excess) * 1000 / u128::from(expected_ns.max(1));
@@ -41,12 +41,12 @@ impl ExcessSpread {
         self.cautious = sorted[BLOCKS - 2];
     }
 
-    /// A duration that an execution that typically takes this long rarely exceeds.
+    /// A duration that is rarely exceeded by executions with this typical duration.
     pub(super) fn cautious(&self, typical_ns: u64) -> u64 {
         typical_ns.saturating_add(scale(typical_ns, self.cautious, 1000))
     }
 
-    /// The factor of the typical duration that executions rarely exceed.
+    /// The multiple of the typical duration that executions rarely exceed.
     pub(super) fn factor(&self) -> f64 {
         1.0 + f64::from(self.cautious) / 1000.0
     }

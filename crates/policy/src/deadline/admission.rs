@@ -1,4 +1,4 @@
-//! When a request that arrives would be answered.
+//! Predicts when an arriving request would complete.
 
 use std::ops::RangeBounds;
 
@@ -12,21 +12,21 @@ use crate::time::Time;
 use crate::tuned::LOOK_AHEAD;
 use crate::units::Rows;
 
-/// The load that a request finds.
+/// The load that an arriving request encounters.
 struct QueueLoad<'a> {
     /// The durations of batches of such requests.
     curve: &'a CostCurve,
-    /// When each instance is free, ascending, at least one.
+    /// The time at which each instance becomes free, ascending. There is at least one.
     lanes_free: &'a [Time],
-    /// Rows that are served before it.
+    /// Number of rows served before the request.
     rows_ahead: Rows,
-    /// The largest batch that ends within the objective.
+    /// The size of the largest batch that ends within the objective.
     full_rows: Rows,
 }
 
 impl QueueLoad<'_> {
-    /// When a request with this many rows is typically answered if the rows ahead of it
-    /// execute in full batches. None as long as no cost is known.
+    /// The time at which a request with this many rows typically completes if the rows ahead of it
+    /// execute in full batches. Returns `None` as long as no cost is known.
     fn answered_at(&self, rows: Rows) -> Option<Time> {
         let lanes = self.lanes_free.len() as u64;
         let (batches, rest) = self.rows_ahead.in_batches_of(self.full_rows.max(Rows(1)));
@@ -39,8 +39,8 @@ impl QueueLoad<'_> {
 }
 
 impl DeadlineChooser {
-    /// When the request would typically be answered. None as long as nothing was executed,
-    /// or without an instance.
+    /// The time at which the request would typically complete. Returns `None` until something has
+    /// executed, or if there is no instance.
     pub(super) fn answered_at(
         &mut self,
         place: QueuePlace,
@@ -67,7 +67,7 @@ impl DeadlineChooser {
         let curve = costs.curve(request.row_length())?;
         let passed_over = match curve.rows_for_rate(self.row_rate(now), self.lanes_free.len())? {
             RequiredRows::KeepsUp(_) => Rows(0),
-            // What is too late for a full batch will be passed over.
+            // Requests that are too late for a full batch will be passed over.
             RequiredRows::FallsBehind(rows) => {
                 let full_ns = curve.estimate(rows)?.typical_ns;
                 self.rows_within(due_before(first_free.saturating_add(full_ns), place))
@@ -95,7 +95,7 @@ impl DeadlineChooser {
         padded.answered_at(&self.lanes_free, ahead, request.rows(), request.row_length())
     }
 
-    /// The rows that are served before this place.
+    /// Number of rows served before this place.
     fn rows_ahead(&self, place: QueuePlace) -> Rows {
         if self.counts_from_the_front(place) {
             return self.rows_within(..place);
@@ -103,7 +103,7 @@ impl DeadlineChooser {
         self.rows.saturating_sub(self.rows_within(place..))
     }
 
-    /// The same with their elements.
+    /// The rows served before this place, with their elements.
     fn ahead(&self, place: QueuePlace) -> QueuedAhead {
         if self.counts_from_the_front(place) {
             return self.waiting_within(..place);
@@ -117,13 +117,14 @@ impl DeadlineChooser {
         self.order.has_without_deadline() && self.order.range(..place).nth(LOOK_AHEAD).is_none()
     }
 
-    /// The rows of the requests in this part of the order, or of some of many.
+    /// Number of rows of the requests in this part of the order, counting only the first
+    /// `LOOK_AHEAD`.
     fn rows_within(&self, part: impl RangeBounds<QueuePlace>) -> Rows {
         let part = self.order.range(part).take(LOOK_AHEAD);
         part.map(|(_, index)| self.entry(index).rows).sum()
     }
 
-    /// The same with their elements.
+    /// The rows in this part of the order, with their elements.
     fn waiting_within(&self, part: impl RangeBounds<QueuePlace>) -> QueuedAhead {
         let mut within = QueuedAhead::default();
         for (_, index) in self.order.range(part).take(LOOK_AHEAD) {
@@ -134,7 +135,8 @@ impl DeadlineChooser {
     }
 }
 
-/// The part of a level's order with deadlines before this time, and before this place.
+/// The part of a level's order whose deadlines precede this time and whose places precede this
+/// place.
 fn due_before(time: Time, place: QueuePlace) -> std::ops::Range<QueuePlace> {
     let level = QueuePlace { deadline: Time(0), arrival: 0, ..place };
     level..QueuePlace { deadline: time.min(place.deadline), ..level }

@@ -1,4 +1,4 @@
-//! Arrivals per second, by the latest of them.
+//! The arrival rate, measured over the latest arrivals.
 
 use crate::time::Time;
 use crate::tuned::ARRIVALS;
@@ -6,9 +6,9 @@ use crate::tuned::ARRIVALS;
 /// The latest arrivals.
 #[derive(Clone, Debug)]
 pub(super) struct ArrivalRate {
-    /// When a request arrived, and how much had arrived by then.
+    /// Arrival times, each with the total amount that had arrived by then.
     latest: [(Time, u64); ARRIVALS],
-    /// Number of arrivals so far; the index of the next one is its remainder.
+    /// Number of arrivals so far. Its remainder is the index of the next one.
     count: usize,
     total: u64,
 }
@@ -20,15 +20,15 @@ impl Default for ArrivalRate {
 }
 
 impl ArrivalRate {
-    /// A request with this many rows, or this much work, arrived.
+    /// Records the arrival of a request with this many rows, or this much work.
     pub(super) fn add(&mut self, now: Time, amount: u64) {
         self.total = self.total.wrapping_add(amount);
         self.latest[self.count % ARRIVALS] = (now, self.total);
-        // The count keeps its remainder, and stays above the number of arrivals.
+        // Wrapping preserves the remainder and keeps the count above the number of arrivals.
         self.count = if self.count + 1 == 2 * ARRIVALS { ARRIVALS } else { self.count + 1 };
     }
 
-    /// The amount that arrives per second; 0 before there were enough arrivals to tell.
+    /// The amount that arrives per second, or 0 until enough arrivals have been seen.
     pub(super) fn per_second(&self, now: Time) -> f64 {
         if self.count < ARRIVALS {
             return 0.0;

@@ -1,17 +1,17 @@
-//! The choice of batches by deadlines: what is refused, and when a batch closes.
+//! Batching by deadlines: decides which requests are refused and when a batch closes.
 //!
-//! Requests of a level are served by their deadlines, the earliest first. A request is
-//! refused when it arrives if its answer would come too late, and later if it turns out so:
-//! an execution whose result comes too late takes the time of others. No queue delay has
-//! to be configured: as long as the instances keep up, a batch closes when one is free,
-//! because waiting would only save work that nothing else needs. Beyond that an instance
-//! waits for the requests that make its batch worth the time. How large batches are follows
-//! from the deadlines and the load (`plan`).
+//! Within a level, requests are served in deadline order, the earliest first. A request is refused
+//! on arrival if its response would come too late, and refused later if it becomes hopeless while
+//! waiting, because an execution with a late result takes time away from other requests. No queue
+//! delay has to be configured. As long as the instances keep up, a batch closes when an instance is
+//! free, because waiting would only save work for which there is time anyway. Under higher load, an
+//! instance waits for enough requests to make its batch worth the time. Batch sizes follow from the
+//! deadlines and the load (`plan`).
 //!
-//! Costs of executions are learned from the times between `Dispatch` and `LaneFree`.
+//! Execution costs are learned from the times between `Dispatch` and `LaneFree`.
 //!
-//! If batches are padded, requests of unequal lengths share them, and work takes the place of
-//! rows (`padded`).
+//! If batches are padded, requests of different lengths share them, and work replaces rows as the
+//! unit (`padded`).
 
 mod admission;
 mod arrivals;
@@ -39,31 +39,31 @@ use crate::time::Time;
 use crate::tuned::LOOK_AHEAD;
 use crate::units::{Elements, Length, Rows};
 
-/// The requests that wait by their deadlines, and the executions.
+/// The waiting requests in deadline order, and the executions.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlineChooser {
     objective_ns: u64,
     max_rows: Rows,
     order: ServiceOrder,
-    /// The request of each entry of the queue's slab.
+    /// The request in each entry of the queue's slab.
     entries: Vec<Option<Entry>>,
-    /// The waiting requests together, without padding.
+    /// Total number of rows of the waiting requests, without padding.
     rows: Rows,
     elements: Elements,
     arrivals: u64,
     rate: ArrivalRate,
-    /// The rate of the work that arrives: in nanoseconds of executions, if the requests were
-    /// executed one by one. Only if batches are padded.
+    /// The rate of arriving work: the execution time in nanoseconds that the requests would take
+    /// one by one. Only used if batches are padded.
     work_rate: ArrivalRate,
     costs: Costs,
     probe: Probe,
-    /// The deadline of a probe that waits, for nothing but an instance, or is executed.
+    /// The deadline of a probe that is executing, or is waiting only for an instance.
     probing: Option<Time>,
     running: BTreeMap<InstanceId, Running>,
-    /// The batch that was decided on last.
+    /// The most recently decided batch.
     next: Option<NextBatch>,
-    /// The requests that a plan looks at, and the times at which instances are free, reused from
-    /// plan to plan.
+    /// The requests that a plan considers and the times at which instances become free. The buffers
+    /// are reused between plans.
     waiting: Vec<Waiting>,
     lanes_free: Vec<Time>,
 }
@@ -77,20 +77,20 @@ struct Entry {
     length: Length,
 }
 
-/// The answer to a request that arrives.
+/// The decision about an arriving request.
 pub(crate) enum Admission {
-    /// It may wait at this place.
+    /// The request may wait at this place.
     Accepted(QueuePlace),
-    /// It would be answered too late. A retry after this time might not.
+    /// The request would complete too late. A retry after this time might succeed.
     TooLate { retry_after_ns: u64 },
 }
 
-/// The costs of executions, and so the requests that share a batch.
+/// The costs of executions, which also determine the requests that can share a batch.
 #[derive(Clone, Debug)]
 enum Costs {
-    /// Requests of equal lengths.
+    /// Requests of equal lengths share a batch.
     Alike(CostModel),
-    /// Requests of any lengths.
+    /// Requests of any lengths share a batch.
     Padded(Box<PaddedBatches>),
 }
 
@@ -98,7 +98,7 @@ enum Costs {
 #[derive(Copy, Clone, Debug)]
 struct Running {
     since: Time,
-    /// When it typically ends; none if no cost was known.
+    /// The time at which the execution typically ends; `None` if no cost was known.
     until: Option<Time>,
     length: Length,
     rows: Rows,
@@ -135,7 +135,7 @@ impl DeadlineChooser {
         }
     }
 
-    /// Counts a request that arrives, and decides whether it may wait.
+    /// Counts an arriving request and decides whether it may wait.
     pub(crate) fn admit(
         &mut self,
         level: u64,
@@ -151,7 +151,7 @@ impl DeadlineChooser {
         if answered_at <= deadline {
             self.probe.admit();
         } else if self.may_probe(now, deadline) && self.probe.tries_one() {
-            // It is executed whatever is predicted.
+            // The probe is executed regardless of its prediction.
             place.deadline = Time::MAX;
             self.probing = Some(deadline);
         } else {
@@ -168,12 +168,13 @@ impl DeadlineChooser {
         }
     }
 
-    /// Returns true if a request that looks hopeless may be executed, as nothing else is.
+    /// Returns true if a seemingly hopeless request may be executed because nothing else is
+    /// executing.
     fn may_probe(&self, now: Time, deadline: Time) -> bool {
         deadline > now && self.running.is_empty() && self.order.is_empty()
     }
 
-    /// A request begins to wait.
+    /// Adds a waiting request.
     pub(crate) fn insert(&mut self, index: SlabIndex, request: &RequestInfo, place: QueuePlace) {
         let (rows, length) = (request.rows(), request.row_length());
         self.rows += rows;
@@ -189,7 +190,7 @@ impl DeadlineChooser {
         self.entries[index.index()] = Some(entry);
     }
 
-    /// A request leaves the queue.
+    /// Removes a request that leaves the queue.
     pub(crate) fn remove(&mut self, index: SlabIndex) {
         let waiting = *self.entry(index);
         self.entries[index.index()] = None;
@@ -202,12 +203,12 @@ impl DeadlineChooser {
         self.entries[index.index()].as_ref().expect("a waiting request has an entry")
     }
 
-    /// The probe that waits, if one does, is cancelled.
+    /// Cancels the waiting probe, if there is one.
     pub(crate) fn cancel_probe(&mut self) {
         self.probing = None;
     }
 
-    /// The instance has finished its batch.
+    /// Records that the instance has finished its batch.
     pub(crate) fn finish_batch(&mut self, id: InstanceId, now: Time) {
         if let Some(deadline) = self.probing.take() {
             self.probe.record_result(now <= deadline);
@@ -217,7 +218,7 @@ impl DeadlineChooser {
         }
     }
 
-    /// An execution of this many rows took this long.
+    /// Learns the duration of an execution with this many rows.
     pub(crate) fn learn_duration(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         match &mut self.costs {
             Costs::Alike(costs) => costs.observe(rows, length, duration_ns),
@@ -234,7 +235,7 @@ impl DeadlineChooser {
         self.lanes_free.sort_unstable();
     }
 
-    /// The least duration of the request's execution.
+    /// The minimum duration of the request's execution.
     fn least_ns(&self, index: SlabIndex) -> u64 {
         let Entry { rows, length, .. } = *self.entry(index);
         match &self.costs {
@@ -246,33 +247,33 @@ impl DeadlineChooser {
         }
     }
 
-    /// When the next request can't be answered in time any more.
+    /// The time from which the next request can no longer complete in time.
     pub(crate) fn next_hopeless(&self) -> Option<Time> {
         self.order.next_deadline().map(|(deadline, index)| {
             Time(deadline.0.saturating_sub(self.least_ns(index))).saturating_add(1)
         })
     }
 
-    /// When an instance will be free, as far as that can be predicted.
+    /// The time at which an instance will become free, as far as it can be predicted.
     pub(crate) fn next_free(&self) -> Option<Time> {
         self.running.values().filter_map(|running| running.until).min()
     }
 
-    /// The next request that is too late even if it is executed at `start`, alone: any of them
-    /// if executions take equally long. Also by how much.
+    /// The next request that is too late even if it executes alone at `start`, and by how much.
+    /// Checks only the earliest deadline, which suffices if executions take equally long.
     pub(crate) fn next_late(&self, start: Time) -> Option<(SlabIndex, u64)> {
         let (_, index) = self.order.next_deadline()?;
         Some((index, self.lateness_ns(index, start)?))
     }
 
-    /// The same of all requests that the next plan looks at.
+    /// All late requests among those that the next plan considers, each with its lateness.
     pub(crate) fn late_in_front(&self, now: Time) -> Vec<(SlabIndex, u64)> {
         let late = |(_, index)| Some((index, self.lateness_ns(index, now)?));
         self.order.range(..).take(LOOK_AHEAD).filter_map(late).collect()
     }
 
-    /// The delay of the request's answer behind its deadline if it is executed at `start`, alone;
-    /// none if in time.
+    /// The delay of the request's response past its deadline if it executes alone at `start`;
+    /// `None` if the response is in time.
     fn lateness_ns(&self, index: SlabIndex, start: Time) -> Option<u64> {
         let place = self.entry(index).place;
         let answered_at = start.saturating_add(self.least_ns(index));

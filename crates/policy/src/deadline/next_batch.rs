@@ -1,4 +1,4 @@
-//! The next batch of a model with deadlines: planned, and taken out of the queue.
+//! Plans the next batch of a model with deadlines and takes it out of the queue.
 
 use super::order::QueuePlace;
 use super::padded::ArrivalLoad;
@@ -16,14 +16,14 @@ use crate::units::{RowRate, Rows, Speed};
 /// The next batch.
 #[derive(Clone, Debug)]
 pub(super) enum NextBatch {
-    /// Of requests of one class, in the order of service.
+    /// Requests of one class, in service order.
     Alike(PlannedBatch),
-    /// Of requests of unequal lengths, with the reason why it has no more.
+    /// Requests of different lengths, and the reason why the batch has no more.
     Padded(padding::PaddedChoice, CloseReason),
 }
 
 impl NextBatch {
-    /// The number of its requests, their rows, and why it has no more.
+    /// The number of requests in the batch, their rows, and the reason why it has no more.
     pub(super) fn summary(&self) -> (usize, Rows, CloseReason) {
         match self {
             NextBatch::Alike(choice) => {
@@ -40,8 +40,8 @@ impl NextBatch {
 }
 
 impl DeadlineChooser {
-    /// Plans the next batch, of the first request's shape class. With a window, it is better to
-    /// wait for more; a request whose turn has come does not.
+    /// Plans the next batch for the shape class of the first request. If the plan has a window,
+    /// waiting for more requests is better; a request whose turn has come doesn't wait.
     pub(super) fn choose(
         &mut self,
         now: Time,
@@ -116,12 +116,12 @@ impl DeadlineChooser {
         Some((NextBatch::Padded(choice, reason), window))
     }
 
-    /// The rate of rows that batches have to keep up with.
+    /// The row rate that batches have to keep up with.
     pub(super) fn row_rate(&self, now: Time) -> RowRate {
         RowRate::per_second(self.rate.per_second(now)) * CATCH_UP
     }
 
-    /// The work and the rows that arrive, and the speed of batches that keeps up with them.
+    /// The arriving work and rows, and the batch speed that keeps up with them.
     pub(super) fn demand(&self, now: Time) -> ArrivalLoad {
         let work = Speed(self.work_rate.per_second(now) * CATCH_UP / 1e9);
         let speed = work.on_each_of(self.lanes_free.len());
@@ -134,8 +134,7 @@ impl DeadlineChooser {
         Some(self.entry(index))
     }
 
-    /// The requests of the batch that was decided on, in the order of service. They are not
-    /// removed yet.
+    /// The requests of the most recently decided batch, in service order. They aren't removed yet.
     pub(crate) fn close_batch(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
         let (chosen, running) = match self.next.take().expect("a batch was decided on") {
             NextBatch::Alike(choice) => self.close_alike(&choice, now),

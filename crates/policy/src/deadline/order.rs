@@ -1,8 +1,9 @@
-//! The order of service: by levels, in each by deadlines, and then by arrival.
+//! The service order: by level, then by deadline, then by arrival.
 //!
-//! A request without a deadline is behind those of its level that have one. While the instances
-//! are never idle it would wait for ever, so after [`PASSED_OVER_MAX`] batches the next one is of
-//! such requests alone. The share of the others stays the larger one by far, whatever arrives.
+//! Within a level, requests without a deadline follow those that have one. If the instances are
+//! never idle, they would wait forever, so after [`PASSED_OVER_MAX`] batches the next batch
+//! contains only such requests. Requests with deadlines still get by far the larger share,
+//! regardless of the load.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -11,11 +12,11 @@ use crate::queue::SlabIndex;
 use crate::time::Time;
 use crate::tuned::PASSED_OVER_MAX;
 
-/// A place in the order of service.
+/// A place in the service order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct QueuePlace {
     pub(super) level: u64,
-    /// [`Time::MAX`] is none.
+    /// [`Time::MAX`] means no deadline.
     pub(super) deadline: Time,
     pub(super) arrival: u64,
 }
@@ -24,10 +25,10 @@ pub(crate) struct QueuePlace {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceOrder {
     by_place: BTreeMap<QueuePlace, SlabIndex>,
-    /// Those that have a deadline, by it alone, whatever their levels.
+    /// The requests that have a deadline, ordered only by deadline, across all levels.
     by_deadline: BTreeMap<(Time, u64), SlabIndex>,
-    /// The latest batches in a row that passed over the requests of their level without a
-    /// deadline.
+    /// Number of consecutive batches that passed over the requests without a deadline at their
+    /// level.
     passed_over: u32,
 }
 
@@ -53,7 +54,7 @@ impl ServiceOrder {
         self.by_deadline.first_key_value().map(|((deadline, _), index)| (*deadline, *index))
     }
 
-    /// The requests of a part, in the order of service.
+    /// The requests of a part of the order, in service order.
     pub(super) fn range<R: RangeBounds<QueuePlace>>(
         &self,
         part: R,
@@ -61,7 +62,7 @@ impl ServiceOrder {
         self.by_place.range(part).map(|(place, index)| (*place, *index))
     }
 
-    /// The request with which the next batch begins.
+    /// The request that the next batch begins with.
     pub(super) fn first(&self) -> Option<(QueuePlace, SlabIndex)> {
         let first = self.range(..).next()?;
         let is_long = self.passed_over >= PASSED_OVER_MAX;
@@ -69,12 +70,13 @@ impl ServiceOrder {
         Some(patient.unwrap_or(first))
     }
 
-    /// Returns true if the request with which the next batch begins was passed over for long.
+    /// Returns true if the request that the next batch begins with has been passed over for long
+    /// enough.
     pub(super) fn has_turn(&self, first: QueuePlace) -> bool {
         first.deadline == Time::MAX && self.passed_over >= PASSED_OVER_MAX
     }
 
-    /// These requests, at least one, leave as a batch. They are not removed yet.
+    /// Records that these requests, at least one, leave as a batch. They aren't removed yet.
     pub(super) fn count_batch(&mut self, batch: &[(QueuePlace, SlabIndex)]) {
         if batch.iter().any(|(place, _)| place.deadline == Time::MAX) {
             self.passed_over = 0;
@@ -88,7 +90,7 @@ impl ServiceOrder {
         self.by_place.len() != self.by_deadline.len()
     }
 
-    /// The oldest request of a level that has no deadline.
+    /// The oldest request without a deadline at a level.
     fn without_deadline(&self, level: u64) -> Option<(QueuePlace, SlabIndex)> {
         if !self.has_without_deadline() {
             return None;

@@ -1,14 +1,15 @@
-//! Batches of requests of unequal lengths that meet their deadlines.
+//! Padded batches of requests with different lengths that meet their deadlines.
 //!
-//! The work of a request is what its execution takes alone. A padded batch does the work of
-//! its requests in less time, and how much less is its speed. The time of the instances is
-//! short if the work that arrives needs a higher speed than any batch has.
+//! The work of a request is the duration of its execution alone. A padded batch completes the work
+//! of its requests in less time, by a factor that is called its speed. The instances are overloaded
+//! if the arriving work needs a higher speed than any batch has.
 //!
-//! As long as it is not, the next batch has the request with the earliest deadline. It grows
-//! by length (`padding`) while it ends by the deadlines in it, and by the last moments of the
-//! others that could be executed behind that request. If the work that arrives needs faster
-//! batches than come of this, requests in front are passed over, as few as give such a batch.
-//! If the time of the instances is short, the fastest batch is executed, or waited for.
+//! While the instances aren't overloaded, the next batch contains the request with the earliest
+//! deadline. The batch grows by length (`padding`) as long as it ends before the deadlines of its
+//! own requests and before the latest start times of the other requests that could execute behind
+//! that request. If the arriving work needs faster batches than this yields, requests at the front
+//! are passed over, as few as possible for such a batch. If the instances are overloaded, the
+//! fastest batch is executed or waited for.
 
 use super::plan::WaitWindow;
 use crate::cost::PaddedCosts;
@@ -22,19 +23,19 @@ use crate::units::{Elements, Length, RowRate, Rows, Speed, Work};
 /// The load of the arriving requests.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct ArrivalLoad {
-    /// The speed of batches that keeps up with the work that arrives.
+    /// The batch speed that keeps up with the arriving work.
     pub(super) speed: Speed,
-    /// The speed of all instances together that keeps up with it.
+    /// The total speed of all instances that keeps up with the arriving work.
     pub(super) work: Speed,
-    /// The rows that arrive.
+    /// The rate of arriving rows.
     pub(super) rows: RowRate,
 }
 
-/// The requests that wait before another.
+/// The requests that wait ahead of another one.
 #[derive(Copy, Clone, Default, Debug)]
 pub(super) struct QueuedAhead {
     pub(super) rows: Rows,
-    /// Without padding.
+    /// Number of elements without padding.
     pub(super) elements: Elements,
 }
 
@@ -57,16 +58,16 @@ struct FastestBatch {
     speed: Speed,
 }
 
-/// The costs of padded batches, and the plan of the next one.
+/// The costs of padded batches, and the plan for the next one.
 #[derive(Clone, Debug)]
 pub(super) struct PaddedBatches {
     pub(super) costs: PaddedCosts,
     bounds: BatchBounds,
     objective_ns: u64,
     pub(super) front: Front,
-    /// By how many batches each entry of the queue's slab was passed over.
+    /// The number of batches that have passed over each entry of the queue's slab.
     passed_over: Vec<u32>,
-    /// The elements of a batch per element of its requests.
+    /// The ratio of a batch's elements to the elements of its requests.
     stretch: f64,
 }
 
@@ -82,12 +83,12 @@ impl PaddedBatches {
         }
     }
 
-    /// The duration of a request's execution alone; 0 as long as nothing is known.
+    /// The duration of a request's execution alone, or 0 as long as nothing is known.
     pub(super) fn alone_ns(&self, rows: Rows, length: Length) -> u64 {
         self.costs.least(rows, length).unwrap_or(0.0) as u64
     }
 
-    /// A request begins to wait.
+    /// Adds a waiting request.
     pub(super) fn insert(&mut self, index: SlabIndex) {
         if self.passed_over.len() <= index.index() {
             self.passed_over.resize(index.index() + 1, 0);
@@ -99,7 +100,7 @@ impl PaddedBatches {
         self.passed_over[index.index()]
     }
 
-    /// The fastest batch of requests of this length. None as long as nothing is known.
+    /// The fastest batch of requests of this length. Returns `None` as long as nothing is known.
     fn fastest(&self, length: Length) -> Option<FastestBatch> {
         let rows_max = self.bounds.rows_max(length);
         let (rows, takes_ns) = self.costs.fastest(length, rows_max, self.objective_ns)?;
@@ -107,8 +108,8 @@ impl PaddedBatches {
         Some(FastestBatch { rows, takes_ns, speed: work.over(takes_ns) })
     }
 
-    /// When a request would typically be answered that finds this load. None as long as
-    /// nothing is known.
+    /// The time at which a request that encounters this load would typically complete. Returns
+    /// `None` as long as nothing is known.
     pub(super) fn answered_at(
         &self,
         lanes_free: &[Time],
@@ -141,15 +142,15 @@ impl PaddedBatches {
         Length((requests.elements.per_row(requests.rows) * self.stretch) as u32)
     }
 
-    /// The duration of the fastest batch of these requests, if even that one is too slow for the
+    /// The duration of the fastest batch of these requests if even that batch is too slow for the
     /// arriving work.
     pub(super) fn falls_behind(&self, requests: QueuedAhead, demand: &ArrivalLoad) -> Option<u64> {
         let fastest = self.fastest(self.common_length(requests))?;
         (fastest.speed < demand.speed).then_some(fastest.takes_ns as u64)
     }
 
-    /// Chooses the next batch from the requests in front, of which there is at least one. If
-    /// the turn of the first one has come, the batch has it.
+    /// Chooses the next batch from the requests at the front, of which there is at least one. If
+    /// the turn of the first one has come, the batch contains it.
     pub(super) fn choose(
         &mut self,
         now: Time,
@@ -194,7 +195,7 @@ impl PaddedBatches {
         best
     }
 
-    /// The batch with the first request that leaves the others their time.
+    /// The batch with the first request that still leaves the other requests enough time.
     fn choose_considerately(
         &self,
         bounds: &BatchBounds,
@@ -218,7 +219,7 @@ impl PaddedBatches {
         choice
     }
 
-    /// When the request must be executed at the latest.
+    /// The latest time at which the request must start executing.
     fn latest_start(&self, one: &FrontRequest) -> Time {
         if one.deadline == Time::MAX {
             return Time::MAX;
@@ -227,7 +228,7 @@ impl PaddedBatches {
         Time(one.deadline.0.saturating_sub(self.costs.cautious(takes_ns) as u64))
     }
 
-    /// Returns true if all these requests are served in time one by one, in order.
+    /// Returns true if all these requests can be served in time, in order and one by one.
     fn is_feasible(&self, now: Time, lanes_free: &[Time]) -> bool {
         let mut lanes = lanes_free.to_vec();
         self.front.requests().iter().all(|one| {
@@ -239,7 +240,7 @@ impl PaddedBatches {
     }
 
     /// The window of a batch that waits for more requests, if its deadlines allow it, and the
-    /// speed that comes of it.
+    /// resulting speed.
     fn wait(
         &self,
         now: Time,
@@ -266,7 +267,7 @@ impl PaddedBatches {
         Some((window, work.over(wait_ns + takes_ns)))
     }
 
-    /// The chosen requests, in the order of service.
+    /// The chosen requests, in service order.
     pub(super) fn take_batch(&mut self, choice: &PaddedChoice) -> Vec<SlabIndex> {
         if choice.request_count() > 1 {
             let own: Elements = self.front.chosen(choice).map(FrontRequest::elements).sum();
@@ -277,14 +278,14 @@ impl PaddedBatches {
         self.front.take_batch(choice, |index| passed_over[index.index()] += 1)
     }
 
-    /// Returns true if requests of other classes than the first one's are in front.
+    /// Returns true if requests of classes other than the first request's are at the front.
     pub(super) fn has_other_classes(&self) -> bool {
         let class: Option<ShapeClassId> = self.front.requests().first().map(|one| one.class);
         self.front.requests().iter().any(|one| Some(one.class) != class)
     }
 }
 
-/// Places in front from which a batch is tried: the first ones, and then ever fewer.
+/// The places at the front from which a batch is tried, each twice as far back as the previous one.
 fn places(count: usize) -> impl Iterator<Item = usize> {
     let next = |place: &usize| Some((place * 2).max(place + 1));
     std::iter::successors(Some(0), next).take_while(move |place| *place < count)

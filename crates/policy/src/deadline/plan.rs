@@ -1,32 +1,31 @@
-//! Waiting requests that form the next batch, and those that are passed over for it.
+//! Plans the next batch: chooses the waiting requests that form it, and those that are passed over.
 //!
-//! A batch of n rows takes about a + b·n, so a large batch serves more rows in the same
-//! time, but it must end by the earliest deadline in it. The request with the earliest
-//! deadline may leave so little time that only a small batch fits. Serving it is right as
-//! long as the others can still be served in time. Under overload they can't: small batches
-//! let the queue grow, until each request is served when it is almost too late, alone. Then
-//! the requests in front are passed over, as few as let the batch become as large as the
-//! load demands.
+//! A batch of n rows takes about a + b·n, so a large batch serves more rows in the same time, but
+//! it must end by the earliest of its deadlines. The request with the earliest deadline may leave
+//! so little time that only a small batch fits. Serving that request is right as long as the others
+//! can still be served in time. Under overload they can't: small batches let the queue grow until
+//! each request is served alone and almost too late. In that case requests at the front are passed
+//! over, as few as possible for the batch size that the load demands.
 
 use crate::cost::{CostCurve, RequiredRows};
 use crate::time::Time;
 use crate::tuned::{PATIENCE, WORTH_IT};
 use crate::units::{RowRate, Rows};
 
-/// The facts that a plan follows from.
+/// The inputs of a plan.
 pub(super) struct Planner<'a> {
     /// The durations of batches of these requests.
     pub(super) curve: &'a CostCurve,
-    /// When each instance is free, ascending; the first is free now.
+    /// The time at which each instance becomes free, ascending. The first is free now.
     pub(super) lanes_free: &'a [Time],
-    /// The rows that arrive.
+    /// The rate of arriving rows.
     pub(super) rate: RowRate,
-    /// The rows of a batch that keeps up with them.
+    /// The number of rows in a batch that keeps up with the arrivals.
     pub(super) needed: RequiredRows,
     pub(super) max_rows: Rows,
 }
 
-/// A waiting request, as a plan sees it.
+/// A plan's view of a waiting request.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) deadline: Time,
@@ -36,41 +35,41 @@ pub(super) struct Waiting {
 /// The next batch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct PlannedBatch {
-    /// The number of requests in front that are passed over.
+    /// The number of requests at the front that are passed over.
     pub(super) passed_over: usize,
     /// The number of requests in the batch, at least one.
     pub(super) requests: usize,
-    /// Their rows together.
+    /// Their total number of rows.
     pub(super) rows: Rows,
-    /// Why it has no more.
+    /// The reason why the batch has no more requests.
     pub(super) end: BatchEnd,
 }
 
-/// A free instance waits for more requests.
+/// The time for which a free instance waits for more requests.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct WaitWindow {
-    /// When the batch closes as it is.
+    /// The time at which the batch closes as is.
     pub(super) closes: Time,
-    /// Rows that it has.
+    /// Number of rows that the batch has.
     pub(super) rows: Rows,
-    /// Rows with which it closes at once.
+    /// Number of rows at which the batch closes immediately.
     pub(super) wanted_rows: Rows,
 }
 
-/// Why a batch has no more requests.
+/// The reason why a batch has no more requests.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum BatchEnd {
-    /// No other request waits.
+    /// No other request is waiting.
     NoneWaits,
-    /// The next request would exceed the maximum, or the maximum is reached.
+    /// The batch has the maximum number of rows, or the next request would exceed it.
     Full,
-    /// With the next request it would end after the earliest deadline in it.
+    /// With the next request, the batch would end after the earliest deadline in it.
     Deadline,
 }
 
 impl Planner<'_> {
-    /// Chooses the next batch from the requests that can still be served, in the order of
-    /// service, of which there is at least one.
+    /// Chooses the next batch from the requests that can still be served. They are in service
+    /// order, and there is at least one.
     pub(super) fn choose(
         &self,
         now: Time,
@@ -82,8 +81,8 @@ impl Planner<'_> {
         }
     }
 
-    /// While the instances keep up: the requests in front, unless others would be too late
-    /// for it.
+    /// Chooses the requests at the front unless that would make others too late. Applies while the
+    /// instances keep up.
     fn in_order(&self, now: Time, waiting: &[Waiting], needed: Rows) -> PlannedBatch {
         let mut best = self.batch_from(now, waiting, 0);
         if best.rows >= needed || leaves_none(&best, waiting) || self.is_feasible(waiting) {
@@ -101,8 +100,8 @@ impl Planner<'_> {
         best
     }
 
-    /// Beyond that the time of the instances is short: the batch with the most rows in
-    /// the time that it takes, with the time for which an instance waits for more of them.
+    /// Chooses the batch with the most rows per unit of time, including the time for which an
+    /// instance waits for more rows. Applies when the instances are overloaded.
     fn for_most_rows(
         &self,
         now: Time,
@@ -131,8 +130,8 @@ impl Planner<'_> {
         best
     }
 
-    /// The window of a batch that waits until it has the wanted rows, if its deadlines
-    /// allow it, and the rate that comes of it.
+    /// The window of a batch that waits until it has the wanted number of rows, if its deadlines
+    /// allow it, and the resulting rate.
     fn wait(
         &self,
         now: Time,
@@ -152,13 +151,14 @@ impl Planner<'_> {
         Some((WaitWindow { closes, rows: choice.rows, wanted_rows: wanted }, rate))
     }
 
-    /// The batch of all that fit, whatever their deadlines: as long as no cost is known.
+    /// The batch of all requests that fit, regardless of their deadlines. Used as long as no cost
+    /// is known.
     pub(super) fn without_costs(max_rows: Rows, waiting: &[Waiting]) -> PlannedBatch {
         extend(max_rows, waiting, 0, |_, _| true)
     }
 
-    /// The largest batch from this request on that ends by its earliest deadline. Its first
-    /// request is in it anyhow.
+    /// The largest batch that starts at this request and ends by its earliest deadline. The first
+    /// request is always included.
     pub(super) fn batch_from(
         &self,
         start: Time,
@@ -171,8 +171,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns true if all these requests are served in time, in order, by the largest batches that
-    /// fit.
+    /// Returns true if all these requests can be served in time, in order, by the largest batches
+    /// that fit.
     fn is_feasible(&self, waiting: &[Waiting]) -> bool {
         let mut lanes = self.lanes_free.to_vec();
         let mut next = 0;
@@ -190,19 +190,19 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true if no request waits behind the batch.
+/// Returns true if no request is left waiting behind the batch.
 fn leaves_none(choice: &PlannedBatch, waiting: &[Waiting]) -> bool {
     choice.passed_over + choice.requests == waiting.len()
 }
 
-/// Numbers of requests in front that may be passed over: none, then one by one, and then in steps
-/// of an eighth.
+/// Numbers of requests at the front that may be passed over: none, then one by one, and then in
+/// steps of an eighth.
 fn candidates(waiting: &[Waiting]) -> impl Iterator<Item = usize> {
     let next = |passed_over: &usize| Some(passed_over + 1 + passed_over / 8);
     std::iter::successors(Some(0), next).take_while(|passed_over| *passed_over < waiting.len())
 }
 
-/// Adds requests to a batch while it fits, by its rows and the earliest deadline in it.
+/// Adds requests to a batch while they fit by its rows and its earliest deadline.
 fn extend(
     max_rows: Rows,
     waiting: &[Waiting],

@@ -1,19 +1,20 @@
-//! Executions against the prediction, from which the scheduler learns that it is wrong.
+//! Probes: executions against the prediction, from which the scheduler learns that a prediction is
+//! wrong.
 //!
-//! Costs are learned from executions. If the latest ones were slow, because the machine was
-//! busy or a backend began, all requests may look hopeless. If all are refused, nothing
-//! executes and nothing new is learned. So while nothing executes and nothing waits, one of
-//! several refused requests is executed all the same. If it is answered in time, the prediction
-//! was wrong, and the next one is executed at once.
+//! Costs are learned from executions. If the latest ones were slow, because the machine was busy or
+//! a backend was starting, all requests may look hopeless. If all of them were refused, nothing
+//! would execute and nothing new would be learned. So while nothing executes and nothing waits, one
+//! out of several refused requests is executed anyway. If it completes in time, the prediction was
+//! wrong, and the next such request is executed immediately.
 
 use crate::tuned::{REFUSALS_MAX, REFUSALS_MIN};
 
-/// When to execute a request that looks hopeless.
+/// Decides when to execute a request that looks hopeless.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     refused: u32,
     interval: u32,
-    /// The latest probe was answered in time.
+    /// True if the latest probe completed in time.
     succeeded: bool,
 }
 
@@ -24,13 +25,13 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// A request is predicted to be answered in time.
+    /// Records a request that is predicted to complete in time.
     pub(super) fn admit(&mut self) {
         *self = Probe::default();
     }
 
-    /// Returns true if a request is executed although it is predicted to be too late, as nothing
-    /// else is executed.
+    /// Returns true if a request should be executed although it is predicted to be too late,
+    /// because nothing else is executing.
     pub(super) fn tries_one(&mut self) -> bool {
         self.refused += 1;
         if self.refused <= self.interval && !self.succeeded {
@@ -40,7 +41,7 @@ impl Probe {
         true
     }
 
-    /// Such a request was executed, and answered in time or not.
+    /// Records whether a probe completed in time.
     pub(super) fn record_result(&mut self, is_in_time: bool) {
         self.succeeded = is_in_time;
         self.interval =

@@ -12,7 +12,7 @@ fn deadlines(max_batch_size: u32, objective_ns: u64, queue: DynamicSpec) -> Sche
     }
 }
 
-/// Three executions of one row each, of 100 ns: then one row is known to take that.
+/// Three executions of one row each, of 100 ns: after them, one row is known to take that long.
 const LEARNED: &str = "
     0 add 0 -> ; never
     0 request 90 -> run 90 on 0; never
@@ -54,7 +54,7 @@ fn a_level_is_served_before_the_next_whatever_the_deadlines() {
     );
 }
 
-/// The instance is free at 400, and one execution takes 100.
+/// The instance is free at 400, and an execution takes 100.
 #[test]
 fn what_would_be_answered_too_late_is_refused_on_arrival() {
     check_learned(
@@ -67,7 +67,7 @@ fn what_would_be_answered_too_late_is_refused_on_arrival() {
     );
 }
 
-/// The objective is the deadline of requests without an earlier one.
+/// The objective serves as the deadline of requests without an earlier one.
 #[test]
 fn the_objective_counts_from_the_arrival() {
     check_learned(
@@ -79,7 +79,7 @@ fn the_objective_counts_from_the_arrival() {
     );
 }
 
-/// The execution before takes longer than expected.
+/// The preceding execution takes longer than expected.
 #[test]
 fn what_can_not_be_answered_in_time_any_more_is_refused_at_once() {
     check_learned(
@@ -91,7 +91,7 @@ fn what_can_not_be_answered_in_time_any_more_is_refused_at_once() {
     );
 }
 
-/// The size of two rows is unknown: it counts as half as expensive again.
+/// The cost of two rows is unknown, so it is assumed to be half as much again.
 #[test]
 fn a_batch_ends_before_the_earliest_deadline_in_it() {
     check_learned(
@@ -130,8 +130,8 @@ fn without_known_costs_everything_is_admitted_and_batched() {
     );
 }
 
-/// Each execution takes 100, and two requests with deadlines arrive meanwhile: an instance is
-/// never idle. Request 1 has none; the batch after 16 others is its own.
+/// Each execution takes 100, and two requests with deadlines arrive during it, so an instance is
+/// never idle. Request 1 has no deadline; after 16 other batches it gets its own.
 #[test]
 fn a_request_without_a_deadline_is_passed_over_16_times() {
     let mut script = String::from(
@@ -167,7 +167,7 @@ fn after_a_warmup_the_first_request_is_judged() {
     );
 }
 
-/// All executions that are known took 100 ns, when the machine was busy.
+/// All known executions took 100 ns, at a time when the machine was busy.
 #[test]
 fn one_of_many_hopeless_requests_is_tried() {
     let hopeless = |key: u32| {

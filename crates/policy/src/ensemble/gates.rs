@@ -1,20 +1,20 @@
-//! `max_inflight_requests`: the limit of concurrent calls that a step has in all runs.
+//! `max_inflight_requests`: limits a step's concurrent calls across all runs.
 //!
-//! Calls to a step that is at its limit wait in a list; no thread blocks. A step also
-//! gets no further calls while the list of a step behind it is as long as the limit:
-//! otherwise the results of a fast step would pile up before a slow one. So the number
-//! of results between two steps is bounded.
+//! Calls to a step that has reached its limit wait in a list, without blocking a thread. A step
+//! also starts no further calls while the list of a downstream step is as long as the limit,
+//! because the results of a fast step would otherwise pile up before a slow one. This bounds the
+//! number of results between two steps.
 
 use std::collections::VecDeque;
 
 use crate::ensemble::graph::{EnsembleGraph, StepIndex, to_usize};
 
-/// The gates of one ensemble, one before each step. `K` identifies a call of any run.
+/// The gates of an ensemble, one in front of each step. `K` identifies a call of any run.
 #[derive(Clone, Debug)]
 pub struct StepGates<K> {
     limit: usize,
     gates: Vec<Gate<K>>,
-    /// The steps from the end of the dataflow to its beginning.
+    /// The steps from the end of the dataflow to its start.
     order: Vec<StepIndex>,
 }
 
@@ -26,11 +26,11 @@ struct Gate<K> {
 }
 
 impl<K> StepGates<K> {
-    /// Gates with the given limit for each step.
+    /// Creates gates with the given limit for each step.
     ///
     /// # Panics
     ///
-    /// If the limit is 0, which means no gates.
+    /// Panics if the limit is 0, which means that there are no gates.
     pub fn new(graph: &EnsembleGraph, limit: u32) -> Self {
         assert!(limit > 0, "without a limit there are no gates");
         let gates = graph.steps.iter().map(|step| Gate {
@@ -43,26 +43,25 @@ impl<K> StepGates<K> {
         StepGates { limit: to_usize(limit), gates: gates.collect(), order }
     }
 
-    /// Requests the start of a call. Calls that may start now, this or others, are
-    /// pushed to `started`.
+    /// Requests the start of a call. Pushes the calls that may start now, this one or others, to
+    /// `started`.
     pub fn enter(&mut self, step: StepIndex, call: K, started: &mut Vec<K>) {
         self.gates[to_usize(step.0)].waiting.push_back(call);
         self.admit(started);
     }
 
-    /// A started call of the step has ended.
+    /// Records the end of a started call of the step.
     ///
     /// # Panics
     ///
-    /// If the step has no started call.
+    /// Panics if the step has no started call.
     pub fn leave(&mut self, step: StepIndex, started: &mut Vec<K>) {
         let started_calls = &mut self.gates[to_usize(step.0)].started;
         *started_calls = started_calls.checked_sub(1).expect("the call was started");
         self.admit(started);
     }
 
-    /// Removes the step's waiting calls that `unwanted` selects; they are pushed to
-    /// `withdrawn`.
+    /// Removes the step's waiting calls selected by `unwanted` and pushes them to `withdrawn`.
     pub fn withdraw(
         &mut self,
         step: StepIndex,
@@ -89,18 +88,18 @@ impl<K> StepGates<K> {
         downstream.iter().any(|next| self.gates[to_usize(next.0)].waiting.len() >= self.limit)
     }
 
-    /// Number of the step's calls that have started and not ended.
+    /// Number of the step's calls that have started but not ended.
     pub fn started(&self, step: StepIndex) -> usize {
         self.gates[to_usize(step.0)].started
     }
 
-    /// Number of calls that wait for the step.
+    /// Number of calls waiting for the step.
     pub fn waiting(&self, step: StepIndex) -> usize {
         self.gates[to_usize(step.0)].waiting.len()
     }
 
-    /// Starts calls from the end of the dataflow to its beginning, because a start at
-    /// the end makes room before it.
+    /// Starts calls from the end of the dataflow to its start, because a start at the end makes
+    /// room for earlier steps.
     fn admit(&mut self, started: &mut Vec<K>) {
         for at in 0..self.order.len() {
             let step = self.order[at];

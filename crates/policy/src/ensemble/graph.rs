@@ -1,19 +1,19 @@
-//! An ensemble's configuration, checked and in the form that runs need.
+//! An ensemble's configuration, validated and converted to the form that runs need.
 
-/// A tensor of an ensemble, numbered by the driver from 0 on.
+/// A tensor of an ensemble. The driver numbers tensors from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TensorIndex(pub u32);
 
-/// A step of an ensemble, numbered in the order of the configuration.
+/// A step of an ensemble, numbered in configuration order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StepIndex(pub u32);
 
-/// An ensemble, as its configuration describes it.
+/// An ensemble as described by its configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EnsembleSpec {
     /// Number of tensors.
     pub tensors: u32,
-    /// Tensors that a request has or omits.
+    /// Tensors that a request provides or omits.
     pub inputs: Vec<TensorIndex>,
     /// Tensors that a client can request.
     pub outputs: Vec<TensorIndex>,
@@ -24,24 +24,24 @@ pub struct EnsembleSpec {
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StepSpec {
-    /// The tensors of its inputs; one tensor may feed several inputs.
+    /// The tensors of the step's inputs. One tensor may feed several inputs.
     pub inputs: Vec<TensorIndex>,
-    /// The tensors of its outputs.
+    /// The tensors of the step's outputs.
     pub outputs: Vec<TensorIndex>,
-    /// True if its model is decoupled.
+    /// True if the step's model is decoupled.
     pub decoupled: bool,
 }
 
-/// Why a specification is not a valid ensemble.
+/// The reason why a specification isn't a valid ensemble.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum GraphError {
     /// No step produces the tensor.
     NotProduced(TensorIndex),
-    /// Two steps produce the tensor, or a step produces an input.
+    /// Two steps produce the tensor, or a step produces an ensemble input.
     ProducedTwice(TensorIndex),
-    /// The step depends on itself, perhaps through others.
+    /// The step depends on itself, perhaps indirectly.
     Cycle(StepIndex),
-    /// The step needs tensors of different decoupled steps.
+    /// The step needs tensors from different decoupled steps.
     MixedWaves(StepIndex),
     /// The ensemble's outputs come from different decoupled steps.
     MixedOutputWaves,
@@ -49,7 +49,7 @@ pub enum GraphError {
     NoInputs(StepIndex),
 }
 
-/// A checked ensemble.
+/// A validated ensemble.
 #[derive(Clone, Debug)]
 pub struct EnsembleGraph {
     pub(super) steps: Vec<Step>,
@@ -62,18 +62,18 @@ pub(super) struct Step {
     pub(super) inputs: Vec<TensorIndex>,
     pub(super) outputs: Vec<TensorIndex>,
     pub(super) decoupled: bool,
-    /// The decoupled step that numbers its waves.
+    /// The decoupled step that numbers the step's waves.
     pub(super) source: Option<StepIndex>,
-    /// Steps that need one of its outputs.
+    /// Steps that need one of this step's outputs.
     pub(super) downstream: Vec<StepIndex>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tensor {
     pub(super) producer: Option<StepIndex>,
-    /// Steps that need it, each once.
+    /// Steps that need the tensor, without duplicates.
     pub(super) consumers: Vec<StepIndex>,
-    /// The decoupled step that numbers its waves.
+    /// The decoupled step that numbers the tensor's waves.
     pub(super) source: Option<StepIndex>,
 }
 
@@ -82,15 +82,15 @@ pub(super) fn to_usize(number: u32) -> usize {
 }
 
 impl EnsembleGraph {
-    /// Checks the specification.
+    /// Validates the specification.
     ///
     /// # Errors
     ///
-    /// The first fault found.
+    /// Returns the first fault found.
     ///
     /// # Panics
     ///
-    /// If a tensor's number is not below `spec.tensors`.
+    /// Panics if a tensor's number isn't below `spec.tensors`.
     pub fn new(spec: &EnsembleSpec) -> Result<Self, GraphError> {
         let mut graph = EnsembleGraph {
             steps: Vec::new(),
@@ -115,7 +115,7 @@ impl EnsembleGraph {
         self.decoupled
     }
 
-    /// For each step, whether the requested outputs depend on it.
+    /// For each step, true if the requested outputs depend on it.
     pub fn needed_steps(&self, requested: &[TensorIndex]) -> Vec<bool> {
         let mut needed = vec![false; self.steps.len()];
         let mut unvisited: Vec<TensorIndex> = requested.to_vec();
@@ -212,7 +212,7 @@ impl EnsembleGraph {
         }
     }
 
-    /// Sets the source of the step and of its outputs.
+    /// Sets the source of the step and its outputs.
     fn find_source(&mut self, index: StepIndex) -> Result<(), GraphError> {
         let step = self.step(index);
         let mut sources = step.inputs.iter().filter_map(|input| self.tensor(*input).source);

@@ -1,20 +1,18 @@
-//! Ensembles: models that are composed of other models, as a dataflow.
+//! Ensembles: models composed of other models as a dataflow graph.
 //!
-//! A step starts as soon as all of its input tensors exist; the order of steps in the
-//! configuration has no effect. [`EnsembleGraph`] is the checked configuration,
-//! [`EnsembleRun`] is one request's way through it, and [`StepGates`] limit the
-//! concurrent calls that a step has in all runs.
+//! A step starts as soon as all of its input tensors exist, regardless of the order of steps in the
+//! configuration. [`EnsembleGraph`] is the validated configuration, [`EnsembleRun`] tracks one
+//! request through it, and [`StepGates`] limit each step's concurrent calls across all runs.
 //!
-//! Tensors are numbered. Their contents are cloned for each step that needs them and
-//! dropped after the last of these steps. The driver passes handles, so no element is
-//! copied.
+//! Tensors are numbered. Their contents are cloned for each step that needs them and dropped after
+//! the last of these steps. The driver passes handles, so no element is copied.
 //!
 //! # Waves
 //!
-//! A decoupled step sends any number of responses. The tensors of each response are a
-//! wave of their own: a step behind it runs once per wave, with the wave's tensors and
-//! with those that don't come from a decoupled step. A step that needs tensors of two
-//! different decoupled steps is refused, because their waves can't be paired.
+//! A decoupled step sends any number of responses. The tensors of each response form a separate
+//! wave. A downstream step runs once per wave, with the tensors of that wave and with those that
+//! don't come from a decoupled step. A step that needs tensors from two different decoupled steps
+//! is refused, because their waves can't be paired.
 
 mod gates;
 mod graph;

@@ -1,48 +1,48 @@
-//! One request's way through an ensemble.
+//! One request's run through an ensemble.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ensemble::graph::{EnsembleGraph, StepIndex, TensorIndex, to_usize};
 
-/// A call of a step, numbered within its run in the order of starts.
+/// A call to a step, numbered within its run in start order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StepCallKey(pub u64);
 
-/// An output of an ensemble's run, which the driver performs.
+/// An action of an ensemble run, which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EnsembleAction<T> {
     /// Send a request to the step's model.
     Start {
         /// The call.
         call: StepCallKey,
-        /// Its step.
+        /// The called step.
         step: StepIndex,
-        /// The tensors of the step's inputs, in the order of its specification; none
-        /// for an omitted one.
+        /// The tensors of the step's inputs, in the order of its specification; `None` for an
+        /// omitted one.
         inputs: Vec<Option<T>>,
     },
-    /// Cancel the call: its response is not needed any more.
+    /// Cancel the call: its response is no longer needed.
     CancelCall(StepCallKey),
-    /// Send a response with these outputs, in the order of the request's requested
-    /// outputs; none for an output that its model omitted.
+    /// Send a response with these outputs, in the order in which the client requested them; `None`
+    /// for an output that its model omitted.
     Respond {
         /// The outputs.
         outputs: Vec<(TensorIndex, Option<T>)>,
     },
     /// Reply to the request with an error. Only `CancelCall` and `Finished` follow.
     Fail(RunFailure),
-    /// No call is left. Unless the request has failed, it ends now.
+    /// No calls are left. Unless the request has failed, it ends now.
     Finished,
 }
 
-/// Why a request fails.
+/// The reason why a request fails.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RunFailure {
     /// The call failed; the driver knows the error.
     Step(StepCallKey),
     /// The request was cancelled.
     Cancelled,
-    /// No further step can run, and an output is missing.
+    /// No further step can run, but an output is missing.
     Deadlock,
 }
 
@@ -51,12 +51,12 @@ pub enum RunFailure {
 pub struct EnsembleRun<T> {
     /// The outputs that the client requested.
     requested: Vec<TensorIndex>,
-    /// For each step, whether they depend on it.
+    /// For each step, true if the requested outputs depend on it.
     needed: Vec<bool>,
     values: BTreeMap<(TensorIndex, u64), TensorValue<T>>,
-    /// The number of stored values of each wave of each decoupled step.
+    /// The number of stored values for each wave of each decoupled step.
     pending: BTreeMap<(StepIndex, u64), usize>,
-    /// For each decoupled step, the number of its waves so far.
+    /// The number of waves so far for each decoupled step.
     waves: Vec<u64>,
     calls: BTreeMap<StepCallKey, CallInProgress>,
     started: u64,
@@ -66,9 +66,9 @@ pub struct EnsembleRun<T> {
 
 #[derive(Clone, Debug)]
 struct TensorValue<T> {
-    /// None if its producer omitted it.
+    /// The contents, or `None` if the producer omitted the tensor.
     contents: Option<T>,
-    /// The number of steps, and of responses, that still need it.
+    /// The number of steps and responses that still need the tensor.
     users: usize,
 }
 
@@ -87,8 +87,8 @@ enum RunState {
 }
 
 impl<T: Clone> EnsembleRun<T> {
-    /// Begins a request with its inputs, none for each that the client omitted, and
-    /// its requested outputs. Pushes the first steps to start.
+    /// Begins a request with its inputs, `None` for each one that the client omitted, and its
+    /// requested outputs. Pushes the first steps to start.
     pub fn begin(
         graph: &EnsembleGraph,
         inputs: Vec<(TensorIndex, Option<T>)>,
@@ -116,7 +116,7 @@ impl<T: Clone> EnsembleRun<T> {
         run
     }
 
-    /// A call sent a response. `outputs` are the response's outputs in any order.
+    /// Handles a response from a call. `outputs` contains the response's outputs in any order.
     /// Further responses may follow until [`finished`](Self::finished).
     pub fn responded(
         &mut self,
@@ -147,7 +147,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.start_ready(graph, &arrived, out);
     }
 
-    /// The call sends no further response.
+    /// Records that the call sends no further responses.
     pub fn finished(
         &mut self,
         graph: &EnsembleGraph,
@@ -158,7 +158,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.finish_if_idle(graph, out);
     }
 
-    /// The call ended with an error.
+    /// Records that the call ended with an error.
     pub fn failed(
         &mut self,
         graph: &EnsembleGraph,
@@ -170,7 +170,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.finish_if_idle(graph, out);
     }
 
-    /// The call sent an error, and its end follows later.
+    /// Records that the call sent an error before its end, which follows later.
     pub fn responded_with_error(
         &mut self,
         graph: &EnsembleGraph,
@@ -182,7 +182,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.finish_if_idle(graph, out);
     }
 
-    /// The request was cancelled.
+    /// Cancels the request.
     pub fn cancel(&mut self, graph: &EnsembleGraph, out: &mut Vec<EnsembleAction<T>>) {
         self.fail(RunFailure::Cancelled, out);
         self.finish_if_idle(graph, out);
@@ -193,8 +193,8 @@ impl<T: Clone> EnsembleRun<T> {
         self.calls.len()
     }
 
-    /// Number of waves with tensors that a step or the response still needs. They pile
-    /// up while the decoupled steps go on.
+    /// Number of waves with tensors that a step or the response still needs. They pile up while the
+    /// decoupled steps continue.
     pub fn pending_waves(&self) -> usize {
         self.pending.len()
     }
@@ -227,8 +227,7 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// Starts the steps that the new tensors make ready, and responds if they complete
-    /// the outputs.
+    /// Starts the steps that the new tensors make ready, and responds if the outputs are complete.
     fn start_ready(
         &mut self,
         graph: &EnsembleGraph,
@@ -260,8 +259,9 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// The waves that a new tensor may complete: its own, or, if it belongs to no wave
-    /// while others of the same group do, all of theirs.
+    /// The waves that a new tensor may complete. For a tensor that belongs to a wave, that is its
+    /// own wave. For a tensor without waves, these are all waves of the other tensors in its group,
+    /// if there are any.
     fn candidate_waves(
         &self,
         graph: &EnsembleGraph,
@@ -279,8 +279,8 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// The key of a wave's tensor. A tensor that comes from no decoupled step is the
-    /// same in every wave.
+    /// The key of a wave's tensor. A tensor that doesn't come from a decoupled step is the same in
+    /// every wave.
     fn key(graph: &EnsembleGraph, index: TensorIndex, wave: u64) -> (TensorIndex, u64) {
         (index, if graph.tensor(index).source.is_some() { wave } else { 0 })
     }
@@ -315,7 +315,7 @@ impl<T: Clone> EnsembleRun<T> {
         self.values.get(&Self::key(graph, index, wave)).and_then(|value| value.contents.clone())
     }
 
-    /// Counts one user less. A tensor that other waves will use stays.
+    /// Releases one use. A tensor that other waves will still use is kept.
     fn release_use(
         &mut self,
         graph: &EnsembleGraph,
@@ -380,7 +380,7 @@ impl<T: Clone> EnsembleRun<T> {
         out.extend(self.calls.keys().map(|call| EnsembleAction::CancelCall(*call)));
     }
 
-    /// Finishes the request if no call is left.
+    /// Finishes the request if no calls are left.
     fn finish_if_idle(&mut self, graph: &EnsembleGraph, out: &mut Vec<EnsembleAction<T>>) {
         if !self.calls.is_empty() || self.state == RunState::Finished {
             return;

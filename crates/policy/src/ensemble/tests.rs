@@ -4,7 +4,7 @@ fn tensors(letters: &str) -> Vec<TensorIndex> {
     letters.bytes().map(|letter| TensorIndex(u32::from(letter - b'a'))).collect()
 }
 
-/// `inputs > steps > outputs`. A step is `ab:c`, followed by `*` if it is decoupled.
+/// Parses `inputs > steps > outputs`. A step is `ab:c`, followed by `*` if it is decoupled.
 fn spec(text: &str) -> EnsembleSpec {
     let parts: Vec<&str> = text.split('>').map(str::trim).collect();
     let step = |text: &str| {
@@ -44,9 +44,9 @@ fn render(action: &EnsembleAction<String>) -> String {
     }
 }
 
-/// Plays `begin abc want d` (capitals are omitted), `0 c d` (call 0 responds with
-/// these tensors), `end 0`, `fault 0` (an error before the end), `fail 0`, `cancel`,
-/// line by line.
+/// Plays one operation per line: `begin abc want d` (capitals are omitted), `0 c d` (call 0
+/// responds with these tensors), `end 0`, `fault 0` (an error before the end), `fail 0` or
+/// `cancel`.
 #[track_caller]
 fn check(ensemble: &str, script: &str) {
     let graph = EnsembleGraph::new(&spec(ensemble)).unwrap();
@@ -271,7 +271,7 @@ fn gates_start_calls_up_to_the_limit_and_hold_back_a_congested_step() {
     assert_eq!(enter(&mut gates, fast, 1), [1]);
     assert_eq!(enter(&mut gates, fast, 2), [2]);
     assert_eq!(enter(&mut gates, fast, 3), []);
-    // Two run in the slow step and two wait for it.
+    // Two calls run in the slow step, and two wait for it.
     assert_eq!(enter(&mut gates, slow, 11), [11]);
     assert_eq!(enter(&mut gates, slow, 12), [12]);
     assert_eq!(enter(&mut gates, slow, 13), []);

@@ -1,21 +1,20 @@
-//! Loads and unloads of models: their times and their order.
+//! Model loads and unloads: decides when and in which order they happen.
 //!
-//! The inputs of [`Lifecycle`] are the *desired models*: which models shall serve, in
-//! which revision, and on which others each of them depends (an ensemble depends on its
-//! composing models). Its outputs are loads and unloads, at most one per model at a
-//! time, for different models concurrently. The driver reports how each ended, and the
-//! plan continues until the serving models are the desired ones. So start, reload, poll,
-//! client requests and failures are one case. A desired model that is set again without a
-//! change has no effect.
+//! The inputs of [`Lifecycle`] are the *desired models*: the models that shall serve, their
+//! revisions, and their dependencies on other models (an ensemble depends on its composing models).
+//! The outputs are loads and unloads, at most one at a time per model, and concurrent for different
+//! models. The driver reports how each ended, and the plan continues until the serving models are
+//! the desired ones. Startup, reloading, polling, client requests and failures are therefore a
+//! single case. Setting a desired model again without a change has no effect.
 //!
-//! - A model is loaded when all of its dependencies serve. A dependency that can't serve
-//!   blocks it, and unloads it if it serves.
-//! - A new revision is loaded beside the serving one. If the load fails, the old revision
-//!   continues to serve, and the new one is not tried again.
-//! - After a model was reloaded, its dependents are reloaded. A dependent that is
-//!   incompatible with the new revision is unloaded.
-//! - A model is desired directly or as a dependency. A model of the second kind can be
-//!   removed together with its last dependent.
+//! - A model is loaded once all of its dependencies serve. A dependency that can't serve blocks the
+//!   model, and unloads it if it is serving.
+//! - A new revision is loaded alongside the serving one. If the load fails, the old revision
+//!   continues to serve, and the new one isn't tried again.
+//! - After a model is reloaded, its dependents are reloaded. A dependent that is incompatible with
+//!   the new revision is unloaded.
+//! - A model is desired either directly or as a dependency. A model that is desired only as a
+//!   dependency can be removed together with its last dependent.
 //!
 //! # Example
 //!
@@ -45,8 +44,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use modification_times::ModificationTimes;
 pub use names::{ModelName, ModelNames, can_have_namespace, model_id, name_in_id};
 
-/// A state of a model's files and configuration. Each change makes a new revision; the
-/// driver numbers them.
+/// A state of a model's files and configuration. Each change creates a new revision, which the
+/// driver numbers.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Revision(pub u64);
 
@@ -55,18 +54,18 @@ pub struct Revision(pub u64);
 pub struct DesiredModel {
     /// The revision to load.
     pub revision: Revision,
-    /// Why it is desired. A model that is desired directly stays so until it is removed.
+    /// The reason why the model is desired. A directly desired model stays so until it is removed.
     pub reason: LoadReason,
     /// Models that must serve before it can.
     pub dependencies: BTreeSet<ModelName>,
 }
 
-/// Why a model is desired.
+/// The reason why a model is desired.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LoadReason {
-    /// It was requested by name.
+    /// The model was requested by name.
     Direct,
-    /// Other models depend on it.
+    /// Other models depend on the model.
     Dependency,
 }
 
@@ -77,79 +76,79 @@ pub enum LifecycleEvent {
     SetDesired(ModelName, DesiredModel),
     /// The model shall not serve.
     RemoveDesired(ModelName),
-    /// The model shall not serve, and neither shall its direct and indirect dependencies
-    /// that are not desired directly and have no other dependent.
+    /// The model shall not serve, and neither shall those of its direct and indirect dependencies
+    /// that aren't desired directly and have no other dependent.
     RemoveDesiredAndUnused(ModelName),
-    /// A failed revision shall be tried again without a change.
+    /// A failed revision shall be tried again even though it hasn't changed.
     Retry(ModelName),
-    /// The load of [`LifecycleAction::Load`] has ended.
+    /// The load requested by [`LifecycleAction::Load`] has ended.
     Loaded(ModelName, LoadOutcome),
-    /// The unload of [`LifecycleAction::Unload`] has ended: the model is out of service. Its
-    /// requests may still be executed.
+    /// The unload requested by [`LifecycleAction::Unload`] has ended: the model is out of service.
+    /// Its requests may still be executing.
     Unloaded(ModelName),
 }
 
-/// The end of a load.
+/// The result of a load.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LoadOutcome {
-    /// The revision serves, in place of an earlier one.
+    /// The revision serves and has replaced any earlier one.
     Serves,
-    /// The revision serves, and its dependents see no difference from the earlier one.
+    /// The revision serves, and dependents see no difference from the earlier one.
     ServesUnchanged,
     /// The revision failed. An earlier one continues to serve.
     Failed,
-    /// The load was cancelled because the model was not desired any more. If it is desired
+    /// The load was cancelled because the model was no longer desired. If the model is desired
     /// again, it is loaded again.
     Cancelled,
-    /// The revision is incompatible with its dependencies. An earlier one, which was made
-    /// for other dependencies, must be unloaded.
+    /// The revision is incompatible with its dependencies. An earlier one, which was built for
+    /// other dependencies, must be unloaded.
     Incompatible,
 }
 
 /// An output of a [`Lifecycle`], which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleAction {
-    /// Load this revision beside the serving one, and replace that when the load is
+    /// Load this revision alongside the serving one, and replace the serving one when the load is
     /// complete. `Loaded` follows.
     Load(ModelName, Revision),
     /// Take the model out of service. `Unloaded` follows.
     Unload(ModelName),
-    /// Report that the model can't be loaded, and why.
+    /// Report that the model can't be loaded, and the reason.
     Block(ModelName, BlockReason),
 }
 
-/// Why a desired model can't be loaded.
+/// The reason why a desired model can't be loaded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BlockReason {
-    /// This dependency does not exist or does not serve.
+    /// This dependency doesn't exist or doesn't serve.
     MissingDependency(ModelName),
-    /// It depends on itself, perhaps through others.
+    /// The model depends on itself, perhaps indirectly.
     DependencyCycle,
 }
 
 /// The status of a model in the plan.
 ///
-/// Absent → InProgress → Serving, Failed or Blocked, and each of these → InProgress by an
-/// event. InProgress → Absent by the end of an unload.
+/// Absent → InProgress → Serving, Failed or Blocked. An event moves any of these back to
+/// InProgress. The end of an unload moves InProgress to Absent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleStatus {
-    /// It is not desired, and it is unloaded.
+    /// The model isn't desired and is unloaded.
     Absent,
-    /// It is being loaded or unloaded, or waits for a dependency that is.
+    /// The model is being loaded or unloaded, or is waiting for a dependency that is.
     InProgress,
     /// The desired revision serves.
     Serving,
-    /// The desired revision could not be loaded; an earlier one may serve.
+    /// The desired revision couldn't be loaded; an earlier one may be serving.
     Failed,
-    /// It can't be loaded.
+    /// The model can't be loaded.
     Blocked(BlockReason),
 }
 
-/// The plan. One serves all models of a server.
+/// The plan. A single plan covers all models of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {
     models: BTreeMap<ModelName, ModelLife>,
-    /// Models to plan again, because they or their dependencies changed.
+    /// Models to replan because they or their dependencies have changed.
     dirty: BTreeSet<ModelName>,
 }
 
@@ -157,17 +156,17 @@ pub struct Lifecycle {
 struct ModelLife {
     desired: Option<DesiredModel>,
     serving: Option<Revision>,
-    /// A dependency was reloaded since the model was loaded.
+    /// True if a dependency was reloaded since the model was loaded.
     stale: bool,
     state: LoadState,
     failed: Option<Revision>,
-    /// The serving revision was made for other dependencies than the present ones.
+    /// True if the serving revision was built for dependencies other than the current ones.
     incompatible: bool,
     blocked: Option<BlockReason>,
 }
 
-/// Idle → Loading (by `Load`) → Idle (by `Loaded`), and Idle → Unloading (by `Unload`) →
-/// Idle (by `Unloaded`). Deleted from Idle when it is neither desired nor serving.
+/// Idle → Loading (by `Load`) → Idle (by `Loaded`), and Idle → Unloading (by `Unload`) → Idle (by
+/// `Unloaded`). An idle model that is neither desired nor serving is deleted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum LoadState {
     #[default]
@@ -177,7 +176,7 @@ enum LoadState {
 }
 
 impl ModelLife {
-    /// Returns true if no load or unload is left to do, apart from its dependencies.
+    /// Returns true if no load or unload remains for the model, apart from its dependencies.
     fn is_settled(&self) -> bool {
         let Some(desired) = &self.desired else {
             return self.state == LoadState::Idle && self.serving.is_none();
@@ -199,7 +198,7 @@ impl Lifecycle {
     ///
     /// # Panics
     ///
-    /// If the driver reports the end of a load or unload that was not begun.
+    /// Panics if the driver reports the end of a load or unload that hasn't begun.
     pub fn step(&mut self, event: LifecycleEvent, out: &mut Vec<LifecycleAction>) {
         match event {
             LifecycleEvent::SetDesired(name, desired) => self.set_desired(&name, desired),
@@ -235,7 +234,7 @@ impl Lifecycle {
         }
     }
 
-    /// The revision that serves.
+    /// The serving revision.
     pub fn serving_revision(&self, name: &str) -> Option<Revision> {
         self.models.get(name).and_then(|model| model.serving)
     }
@@ -255,7 +254,7 @@ impl Lifecycle {
         self.models.iter().filter(|(_, model)| model.desired.is_some()).map(|(name, _)| name)
     }
 
-    /// Returns true if no load or unload is left to do for a model and its direct and indirect
+    /// Returns true if no load or unload remains for a model and its direct and indirect
     /// dependencies and dependents.
     pub fn is_settled_with_related(&self, name: &str) -> bool {
         let settled = |name: &ModelName| self.models.get(name).is_none_or(ModelLife::is_settled);
@@ -263,7 +262,7 @@ impl Lifecycle {
         !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
 
-    /// A model with its direct and indirect dependencies and dependents.
+    /// The model with its direct and indirect dependencies and dependents.
     pub fn related_to(&self, name: &str) -> BTreeSet<ModelName> {
         let name = ModelName::from(name);
         let mut related = self.with_dependents(&name);
@@ -277,7 +276,7 @@ impl Lifecycle {
         related
     }
 
-    /// Desired models that depend directly on this one.
+    /// The desired models that depend directly on this one.
     pub fn dependents_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
         let depends = move |model: &&ModelLife| {
             model.desired.as_ref().is_some_and(|desired| desired.dependencies.contains(name))
@@ -291,7 +290,7 @@ impl Lifecycle {
         desired.map(|desired| desired.dependencies.clone()).unwrap_or_default()
     }
 
-    /// Returns true if no load or unload is left to do for any model.
+    /// Returns true if no load or unload remains for any model.
     pub fn is_settled(&self) -> bool {
         self.models.values().all(ModelLife::is_settled)
     }
@@ -317,7 +316,8 @@ impl Lifecycle {
         }
     }
 
-    /// Each iteration removes a model, so the loop ends.
+    /// Removes the model and its unused dependencies. Each iteration removes a model, so the loop
+    /// ends.
     fn remove_desired_and_unused(&mut self, name: ModelName) {
         let mut unused = vec![name];
         while let Some(name) = unused.pop() {
@@ -327,7 +327,7 @@ impl Lifecycle {
         }
     }
 
-    /// Returns true if the model is desired as a dependency only and has no dependent any more.
+    /// Returns true if the model is desired only as a dependency and no longer has any dependents.
     pub fn is_unused(&self, name: &str) -> bool {
         let desired = self.models.get(name).and_then(|model| model.desired.as_ref());
         desired.is_some_and(|desired| desired.reason == LoadReason::Dependency)
@@ -346,9 +346,9 @@ impl Lifecycle {
                 self.mark_dependents_stale(name);
             }
             LoadOutcome::ServesUnchanged => model.set_serving(revision),
-            // A dependency was reloaded meanwhile, so the failure says nothing.
+            // A dependency was reloaded in the meantime, so the failure is meaningless.
             LoadOutcome::Failed | LoadOutcome::Incompatible if model.stale => {}
-            // The serving revision may be the same, made for earlier dependencies.
+            // The serving revision may be the same but built for earlier dependencies.
             LoadOutcome::Cancelled => model.stale = true,
             LoadOutcome::Failed => model.failed = Some(revision),
             LoadOutcome::Incompatible => {
@@ -359,8 +359,8 @@ impl Lifecycle {
         self.mark_dirty(name);
     }
 
-    /// Makes the dependents of a reloaded model be reloaded, even if they failed with its
-    /// earlier revision.
+    /// Marks the dependents of a reloaded model for reloading, even if they failed with its earlier
+    /// revision.
     fn mark_dependents_stale(&mut self, name: &str) {
         let dependents: Vec<ModelName> = self.dependents_of(name).cloned().collect();
         for dependent in dependents {
@@ -378,7 +378,7 @@ impl Lifecycle {
         self.mark_dirty(name);
     }
 
-    /// Marks the model and its direct and indirect dependents to be planned again.
+    /// Marks the model and its direct and indirect dependents for replanning.
     fn mark_dirty(&mut self, name: &ModelName) {
         let dirty = self.with_dependents(name);
         self.dirty.extend(dirty);
@@ -395,7 +395,7 @@ impl Lifecycle {
         visited
     }
 
-    /// Decides the next action for a model, if one is due.
+    /// Decides on the next action for a model, if one is due.
     fn plan(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
         let Some(model) = self.models.get(name) else { return };
         if model.state != LoadState::Idle {
@@ -429,7 +429,7 @@ impl Lifecycle {
         }
     }
 
-    /// Sets why the model is blocked. A blocked model is unloaded.
+    /// Sets the reason why the model is blocked. A blocked model is unloaded.
     fn set_blocked(
         &mut self,
         name: &ModelName,
@@ -452,7 +452,7 @@ impl Lifecycle {
         self.dirty.remove(name);
     }
 
-    /// Unloads an incompatible model and keeps its failure: a retry would fail again.
+    /// Unloads an incompatible model and keeps its failure, because a retry would fail again.
     fn unload_incompatible(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
         let failed = self.models.get(name).and_then(|model| model.failed);
         self.unload(name, out);
@@ -493,7 +493,7 @@ impl Lifecycle {
         state
     }
 
-    /// Returns true if a load or unload is left to do for the model or a dependency of it.
+    /// Returns true if a load or unload remains for the model or one of its dependencies.
     fn is_pending(&self, name: &ModelName) -> bool {
         let mut unvisited = vec![name.clone()];
         let mut visited = BTreeSet::new();
@@ -524,11 +524,11 @@ impl Lifecycle {
     }
 }
 
-/// The dependencies of a model as they bear on its load.
+/// The combined state of a model's dependencies, as far as it affects the model's load.
 enum DependencyState {
-    /// All of them serve.
+    /// All dependencies serve.
     Ready,
-    /// One of them is being loaded or unloaded.
+    /// A dependency is being loaded or unloaded.
     Pending,
     /// The model can't be loaded.
     Blocked(BlockReason),

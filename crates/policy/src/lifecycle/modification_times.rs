@@ -1,29 +1,29 @@
-//! When the files of a model were last modified.
+//! Modification times of a model's files.
 
 use std::collections::BTreeMap;
 
-/// Times of modification, in nanoseconds since the epoch.
+/// Modification times, in nanoseconds since the epoch.
 ///
-/// As in Triton, only a newer time counts as a change: a file that was replaced by one
-/// with an older time is not noticed.
+/// As in Triton, only a newer time counts as a change: replacing a file with an older one goes
+/// unnoticed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModificationTimes {
-    /// The newest time in the model's directory, with that of the directory itself.
+    /// The newest time in the model directory, including that of the directory itself.
     pub newest: i64,
-    /// The newest time in each version's directory.
+    /// The newest time in each version directory.
     pub versions: BTreeMap<i64, i64>,
-    /// The newest time of the files that all versions share: all others but the
+    /// The newest time among the files shared by all versions. These are all other files except the
     /// configuration, which is compared by content.
     pub shared: i64,
 }
 
 impl ModificationTimes {
-    /// Returns true if a file changed since `earlier`.
+    /// Returns true if a file has changed since `earlier`.
     pub fn is_newer_than(&self, earlier: &Self) -> bool {
         self.newest > earlier.newest
     }
 
-    /// Returns true if a file of a version changed since `earlier`.
+    /// Returns true if a file of the version has changed since `earlier`.
     pub fn version_is_newer_than(&self, version: i64, earlier: &Self) -> bool {
         self.of_version(version) > earlier.of_version(version)
     }

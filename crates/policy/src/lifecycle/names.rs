@@ -1,23 +1,23 @@
-//! Model names and namespaces, and which model a name refers to.
+//! Model names and namespaces, and the resolution of names to models.
 //!
-//! With namespaces, several repositories may hold models of the same name. A model is
-//! then identified by its namespace and name, `NAMESPACE::NAME`, as Triton shows it, and
-//! [`ModelNames`] maps a name to its ids. A name must not contain `::` or begin with a
-//! colon, so that an id is unambiguous. Without namespaces an id is the name.
+//! With namespaces, several repositories may contain models of the same name. A model is then
+//! identified by its namespace and name, `NAMESPACE::NAME`, as Triton displays it, and
+//! [`ModelNames`] maps a name to its ids. A name must not contain `::` or begin with a colon, so
+//! that ids are unambiguous. Without namespaces, the id is the name.
 //!
-//! The names of an ensemble's composing models are resolved among the desired models. When
-//! a name refers to another model than before, the driver sets the ensemble desired in a new
-//! revision before the earlier model is removed.
+//! The names of an ensemble's composing models are resolved among the desired models. When a name
+//! starts to refer to a different model, the driver sets the ensemble desired in a new revision
+//! before it removes the earlier model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model's identifier: its name, or its id with namespaces.
 pub type ModelName = std::sync::Arc<str>;
 
-/// The separator of namespace and name.
+/// The separator between namespace and name.
 const SEPARATOR: &str = "::";
 
-/// The id of a model: its name, with its namespace if it has one.
+/// The id of a model: its name, prefixed with its namespace if it has one.
 #[must_use]
 pub fn model_id(namespace: Option<&str>, name: &str) -> ModelName {
     match namespace {
@@ -26,7 +26,7 @@ pub fn model_id(namespace: Option<&str>, name: &str) -> ModelName {
     }
 }
 
-/// The name in an id with a namespace.
+/// The name part of an id with a namespace.
 #[must_use]
 pub fn name_in_id(id: &str) -> &str {
     id.rsplit_once(SEPARATOR).map_or(id, |(_, name)| name)
@@ -38,7 +38,7 @@ pub fn can_have_namespace(name: &str) -> bool {
     !name.starts_with(':') && !name.contains(SEPARATOR)
 }
 
-/// The ids of models by name.
+/// The model ids by name.
 #[derive(Clone, Debug, Default)]
 pub struct ModelNames {
     ids: BTreeMap<String, BTreeSet<ModelName>>,
@@ -60,14 +60,14 @@ impl ModelNames {
         }
     }
 
-    /// All models of a name.
+    /// All models with this name.
     pub fn ids_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
         self.ids.get(name).into_iter().flatten()
     }
 
-    /// The model that a model in `namespace` refers to by this name: the one in its own
-    /// namespace, else the only one. If there is none, or several, the bare name, which is
-    /// no model's id.
+    /// The model that a model in `namespace` refers to by this name: the one in its own namespace,
+    /// or otherwise the only one. If there is no such model or more than one, returns the bare
+    /// name, which isn't the id of any model.
     #[must_use]
     pub fn resolve(&self, namespace: &str, name: &str) -> ModelName {
         let own = model_id(Some(namespace), name);

@@ -11,10 +11,10 @@ fn render(action: &LifecycleAction) -> String {
     }
 }
 
-/// Plays events line by line: `want a@1 b c` (desired directly, depends on b and c),
-/// `need a@1` (desired as a dependency), `drop a`, `prune a` (with unused dependencies),
-/// `retry a`; the outcomes `ok a`, `same a` (unchanged), `failed a`, `unfit a`
-/// (incompatible), `given-up a` (cancelled); and `gone a` (unloaded).
+/// Plays one event per line: `want a@1 b c` (desired directly, depends on b and c), `need a@1`
+/// (desired as a dependency), `drop a`, `prune a` (with unused dependencies), `retry a`; the load
+/// results `ok a`, `same a` (unchanged), `failed a`, `unfit a` (incompatible) and `given-up a`
+/// (cancelled); and `gone a` (unloaded).
 #[track_caller]
 fn check(script: &str) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();

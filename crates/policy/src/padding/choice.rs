@@ -1,24 +1,25 @@
-//! Requests that share a padded batch with the request that has to be in it.
+//! Chooses the requests that share a padded batch with the request that must be in it.
 //!
-//! The companions are those of the nearest lengths, so the batch is a part of the requests in
-//! the order of their lengths. It grows from the one request, by the shorter or the longer
-//! neighbour, whichever leaves the batch faster beside an execution of its requests one by
-//! one. Of all the batches on the way, the fastest is chosen, which may be the one request.
+//! The companions are the requests with the nearest lengths, so the batch is a contiguous range of
+//! the requests sorted by length. It starts with the required request and grows by its shorter or
+//! longer neighbour, whichever makes the batch faster relative to executing its requests one by
+//! one. Among all intermediate batches, the fastest is chosen, which may consist of only the
+//! required request.
 
 use crate::cost::PaddedCosts;
 use crate::time::Time;
 use crate::tuned::{GAIN_MIN, PADDED_MAX, WORTH_IT};
 use crate::units::{Elements, Length, Rows, Speed, Work};
 
-/// The bounds of a batch, beside its costs.
+/// The bounds of a batch, apart from its costs.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BatchBounds {
     max_rows: Rows,
-    /// The most elements, with padding.
+    /// The maximum number of elements, including padding.
     budget: Elements,
-    /// When it begins, if deadlines matter.
+    /// The time at which the batch begins, if deadlines matter.
     begins: Time,
-    /// When it must probably have ended, for the sake of others.
+    /// The time by which the batch must probably have ended, for the sake of other requests.
     ends_by: Time,
 }
 
@@ -33,17 +34,17 @@ impl BatchBounds {
         BatchBounds { begins: now, ..self }
     }
 
-    /// The bounds of a batch that must have ended by then if it has several requests.
+    /// The bounds of a batch that must have ended by this time if it has several requests.
     pub(crate) fn ending_by(self, time: Time) -> Self {
         BatchBounds { ends_by: time, ..self }
     }
 
-    /// The most rows of batches of this length.
+    /// The maximum number of rows in batches of this length.
     pub(crate) fn rows_max(&self, length: Length) -> Rows {
         self.max_rows.min(self.budget.rows_of(length)).max(Rows(1))
     }
 
-    /// Returns true if a batch that typically takes this long meets its deadlines.
+    /// Returns true if a batch with this typical duration meets its deadlines.
     fn leave_time(&self, costs: &PaddedCosts, takes_ns: f64, earliest: Time) -> bool {
         let ends = |takes_ns: f64| self.begins.saturating_add(takes_ns as u64);
         (earliest == Time::MAX || ends(costs.cautious(takes_ns)) <= earliest)
@@ -51,7 +52,7 @@ impl BatchBounds {
     }
 }
 
-/// A request that may be in the batch.
+/// A candidate for the batch.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) rows: Rows,
@@ -65,52 +66,52 @@ impl Candidate {
     }
 }
 
-/// The next batch: this part of the candidates.
+/// The next batch, as a range of the candidates.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct PaddedChoice {
     pub(super) first: usize,
-    /// The last one, inclusively.
+    /// The index of the last candidate, inclusive.
     pub(super) last: usize,
     pub(crate) rows: Rows,
-    /// The length of the longest.
+    /// The length of the longest request.
     pub(crate) length: Length,
-    /// The earliest deadline in it.
+    /// The earliest deadline in the batch.
     pub(crate) earliest: Time,
-    /// The time that its requests would take one by one.
+    /// The time that the batch's requests would take one by one.
     pub(crate) work: Work,
-    /// The factor by which it is faster than that.
+    /// The speedup over executing the requests one by one.
     pub(crate) speed: Speed,
     pub(crate) end: ChoiceEnd,
 }
 
 impl PaddedChoice {
-    /// Its typical duration.
+    /// The typical duration of the batch.
     pub(crate) fn takes_ns(&self) -> u64 {
         self.work.ns_at(self.speed) as u64
     }
 
-    /// Number of its requests.
+    /// Number of requests in the batch.
     pub(crate) fn request_count(&self) -> usize {
         self.last + 1 - self.first
     }
 }
 
-/// Why a batch has no more requests.
+/// The reason why a batch has no more requests.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ChoiceEnd {
-    /// All candidates are in it. A further one would make it faster.
+    /// All candidates are in the batch. Another one would make it faster.
     All,
-    /// With the next request it would exceed the maximum of rows.
+    /// With the next request, the batch would exceed the maximum number of rows.
     Rows,
-    /// With the next request it would exceed the budget.
+    /// With the next request, the batch would exceed the budget.
     Budget,
-    /// More requests would make it slower, or that is not known yet.
+    /// More requests would make the batch slower, or their effect isn't known yet.
     Cost,
-    /// With the next request it would end after a deadline.
+    /// With the next request, the batch would end after a deadline.
     Deadline,
 }
 
-/// A batch on the way to the choice.
+/// An intermediate batch of the search.
 #[derive(Copy, Clone, Debug)]
 struct GrowingBatch {
     first: usize,
@@ -118,15 +119,15 @@ struct GrowingBatch {
     rows: Rows,
     length: Length,
     earliest: Time,
-    /// The elements that its requests have by themselves.
+    /// Number of elements of the requests without padding.
     own_elements: Elements,
-    /// The time that its requests would take one by one.
+    /// The time that the batch's requests would take one by one.
     work: Work,
-    /// The factor by which it is faster than that.
+    /// The speedup over executing the requests one by one.
     speed: Speed,
 }
 
-/// Chooses among the candidates, which are sorted by length, the batch with this one.
+/// Chooses the batch with this request from the candidates, which are sorted by length.
 pub(super) fn choose(
     costs: &PaddedCosts,
     bounds: &BatchBounds,
@@ -183,7 +184,7 @@ pub(super) fn choose(
 }
 
 impl GrowingBatch {
-    /// The batch with one more request, or why that is not possible.
+    /// The batch with one more request, or the reason why that isn't possible.
     fn with(
         &self,
         costs: &PaddedCosts,
@@ -218,7 +219,7 @@ impl GrowingBatch {
         Ok(GrowingBatch { first, last, rows, length, earliest, own_elements, work, speed })
     }
 
-    /// Why one more request, even of the best length, would not make the batch faster.
+    /// The reason why one more request, even of the best length, wouldn't make the batch faster.
     fn check_growth(&self, costs: &PaddedCosts, bounds: &BatchBounds) -> Result<(), ChoiceEnd> {
         let one = Candidate { rows: Rows(1), length: self.length, deadline: Time::MAX };
         let larger = self.with(costs, bounds, &one, (self.first, self.last))?;

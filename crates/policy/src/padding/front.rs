@@ -1,4 +1,4 @@
-//! The requests in front of a queue, among which the next padded batch is chosen.
+//! The requests at the front of a queue, from which the next padded batch is chosen.
 
 use super::choice::{BatchBounds, Candidate, PaddedChoice, choose};
 use crate::cost::PaddedCosts;
@@ -8,7 +8,7 @@ use crate::time::Time;
 use crate::tuned::{LOOK_AHEAD_PADDED, PASSED_OVER_MAX};
 use crate::units::{Elements, Length, Rows};
 
-/// A waiting request, as a choice sees it.
+/// A waiting request, as seen by the choice of a batch.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct FrontRequest {
     pub(crate) index: SlabIndex,
@@ -16,19 +16,19 @@ pub(crate) struct FrontRequest {
     pub(crate) rows: Rows,
     pub(crate) length: Length,
     pub(crate) deadline: Time,
-    /// Number of batches that have passed it over.
+    /// Number of batches that have passed over the request.
     pub(crate) passed_over: u32,
 }
 
 impl FrontRequest {
-    /// Its rows times its length.
+    /// The request's rows times its length.
     pub(crate) fn elements(&self) -> Elements {
         self.rows.of_length(self.length)
     }
 }
 
-/// The requests in front, in the order of service and sorted by length. It is reused from
-/// plan to plan.
+/// The requests at the front, in service order and sorted by length. The buffers are reused between
+/// plans.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Front {
     requests: Vec<FrontRequest>,
@@ -37,11 +37,11 @@ pub(crate) struct Front {
     is_chosen: Vec<bool>,
 }
 
-/// The place of a request in front, sorted by length.
+/// The place of a request at the front, sorted by length.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct SortedPlace {
     length: Length,
-    /// Of equal lengths, the older one is nearer to the first request.
+    /// The tie-breaker for equal lengths: the older request is nearer to the first request.
     tie: i32,
     place: u32,
 }
@@ -51,10 +51,10 @@ impl Front {
         self.requests.clear();
     }
 
-    /// Adds the request that is served next, unless the batch may have no further one.
+    /// Adds the request that is served next, unless the batch can't include any more.
     pub(crate) fn push(&mut self, request: FrontRequest) -> bool {
         let last = self.requests.last();
-        // None behind a request that was passed over too often is chosen before it.
+        // A request that was passed over too often blocks all requests behind it.
         let is_blocked = last.is_some_and(|last| last.passed_over >= PASSED_OVER_MAX);
         if is_blocked || self.requests.len() == LOOK_AHEAD_PADDED {
             return false;
@@ -63,12 +63,12 @@ impl Front {
         true
     }
 
-    /// All of them, in the order of service.
+    /// All requests at the front, in service order.
     pub(crate) fn requests(&self) -> &[FrontRequest] {
         &self.requests
     }
 
-    /// Makes those of the first one's shape class the candidates.
+    /// Makes the requests of the first request's shape class the candidates.
     pub(crate) fn sort(&mut self) {
         let first = self.requests[0];
         self.sorted.clear();
@@ -89,12 +89,12 @@ impl Front {
         }
     }
 
-    /// The index among the candidates of the request at this place; none if it is of another class.
+    /// The candidate index of the request at this place; `None` if it belongs to a different class.
     pub(crate) fn candidate_at(&self, place: usize) -> Option<usize> {
         self.sorted.iter().position(|one| one.place as usize == place)
     }
 
-    /// The batch with this candidate.
+    /// The batch that includes this candidate.
     pub(crate) fn choose(
         &self,
         costs: &PaddedCosts,
@@ -114,7 +114,7 @@ impl Front {
         self.sorted[choice.first..=choice.last].iter().map(|one| &self.requests[one.place as usize])
     }
 
-    /// The requests that are not in the batch.
+    /// The requests that aren't in the batch.
     pub(crate) fn left_out(&self, choice: &PaddedChoice) -> impl Iterator<Item = &FrontRequest> {
         let (before, behind) = (&self.sorted[..choice.first], &self.sorted[choice.last + 1..]);
         let alike = before.iter().chain(behind).map(|one| &self.requests[one.place as usize]);
@@ -122,7 +122,7 @@ impl Front {
         alike.chain(self.requests.iter().filter(move |one| one.class != class))
     }
 
-    /// All requests in front, in the order of service, and which of them the batch has.
+    /// All requests at the front, in service order, each with true if the batch includes it.
     pub(super) fn with_choice(
         &mut self,
         choice: &PaddedChoice,
@@ -139,8 +139,8 @@ impl Front {
         }
     }
 
-    /// The chosen requests, in the order of service. Calls `passed_over` for each one that a
-    /// younger one goes before.
+    /// The chosen requests, in service order. Calls `passed_over` for each request that a younger
+    /// one overtakes.
     pub(crate) fn take_batch(
         &mut self,
         choice: &PaddedChoice,

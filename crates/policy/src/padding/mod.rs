@@ -1,15 +1,16 @@
-//! The choice of a padded batch: who shares it when lengths differ.
+//! Padded batching: decides which requests share a batch when their lengths differ.
 //!
-//! The request that is served first is in the next batch. Companions are chosen among those
-//! of its level and shape class by their lengths (`choice`): as many as make the batch faster
-//! than its requests one by one, by what executions have cost so far, and none if none does.
-//! The budget bounds the elements of the padded batch, which are rows times length.
+//! The next batch always contains the request that is served first. Its companions are chosen by
+//! length from the requests of its level and shape class (`choice`). The batch gets as many
+//! companions as make it faster than its requests one by one, judged by past execution costs, or
+//! none if none helps. The budget limits the number of elements in the padded batch, which is rows
+//! times length.
 //!
-//! A companion may be younger than others that fit worse. It is in no batch with a request of
-//! a later level, and a request is passed over by at most 16 batches: after that, none of the
-//! requests behind it is chosen before it.
+//! A companion may be younger than other requests that fit worse. It never shares a batch with a
+//! request of a later level. A request is passed over by at most 16 batches: after that, no request
+//! behind it is chosen before it.
 //!
-//! Without a gain that is worth it, the order of arrival holds (`patience`).
+//! If batching doesn't gain enough, the arrival order is kept (`patience`).
 //!
 //! With a queue delay, a batch that would be faster with one more request waits for it.
 
@@ -33,24 +34,24 @@ use crate::time::Time;
 use crate::tuned::TRIES;
 use crate::units::{Elements, Length, Rows};
 
-/// The lengths of the requests that wait, and what executions cost.
+/// The lengths of the waiting requests, and the execution costs.
 #[derive(Clone, Debug)]
 pub(crate) struct PaddedChooser {
     max_rows: Rows,
     budget: Elements,
     max_queue_delay_ns: u64,
-    /// The request of each entry of the queue's slab.
+    /// The request in each entry of the queue's slab.
     entries: Vec<Entry>,
-    /// The time of the waiting requests one by one, as far as was known when each came.
+    /// The total time of the waiting requests one by one, as estimated on their arrivals.
     alone_ns: u64,
     costs: PaddedCosts,
     running: BTreeMap<InstanceId, Running>,
     front: Front,
-    /// The batch that was decided on last.
+    /// The most recently decided batch.
     choice: Option<PaddedChoice>,
 }
 
-/// A waiting request's length, how many batches have passed it over, and when it is due.
+/// A waiting request's length, the number of batches that have passed it over, and its due time.
 #[derive(Copy, Clone, Debug, Default)]
 struct Entry {
     length: Length,
@@ -66,12 +67,12 @@ struct Running {
     length: Length,
 }
 
-/// The requests that wait with those in front, but can't be chosen.
+/// The requests that wait with those at the front but can't be chosen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum UnchosenRequests {
     None,
     OfOtherClasses,
-    /// Some were not looked at.
+    /// Some requests weren't examined.
     Unseen,
 }
 
@@ -90,7 +91,7 @@ impl PaddedChooser {
         }
     }
 
-    /// When a request that arrives would be answered one by one.
+    /// The time at which an arriving request would complete if requests were executed one by one.
     pub(crate) fn due_time(&self, request: &RequestInfo, now: Time, lanes: &LanePool) -> DueTime {
         let (rows, length) = (request.rows(), request.row_length());
         if !self.costs.knows(rows, length) {
@@ -111,7 +112,7 @@ impl PaddedChooser {
         (self.running.len() + lanes.free_count()).max(1)
     }
 
-    /// A request begins to wait.
+    /// Adds a waiting request.
     pub(crate) fn insert(&mut self, index: SlabIndex, request: &RequestInfo, due_time: DueTime) {
         let length = request.row_length();
         self.alone_ns = self.alone_ns.saturating_add(due_time.alone_ns);
@@ -121,20 +122,20 @@ impl PaddedChooser {
         self.entries[index.index()] = Entry { length, passed_over: 0, due_time };
     }
 
-    /// A request leaves the queue.
+    /// Removes a request that leaves the queue.
     pub(crate) fn remove(&mut self, index: SlabIndex) {
         let alone_ns = self.entries[index.index()].due_time.alone_ns;
         self.alone_ns = self.alone_ns.saturating_sub(alone_ns);
     }
 
-    /// The instance has finished its batch.
+    /// Records that the instance has finished its batch.
     pub(crate) fn finish_batch(&mut self, id: InstanceId, now: Time) {
         if let Some(ended) = self.running.remove(&id) {
             self.learn_duration(ended.rows, ended.length, now.saturating_since(ended.since));
         }
     }
 
-    /// An execution of this many rows took this long.
+    /// Learns the duration of an execution with this many rows.
     pub(crate) fn learn_duration(&mut self, rows: Rows, length: Length, duration_ns: u64) {
         self.costs.observe(rows, length, duration_ns);
     }
@@ -178,7 +179,7 @@ impl PaddedChooser {
         BatchDecision::Close { requests, rows, reason }
     }
 
-    /// The fastest batch with the first request that puts no request off too far.
+    /// The fastest batch with the first request that doesn't delay any request too much.
     fn choose(&mut self, now: Time, instances: usize) -> PaddedChoice {
         let first = self.front.candidate_at(0).expect("the first request is a candidate");
         let bounds = BatchBounds::new(self.max_rows, self.budget).beginning(now);
@@ -191,14 +192,14 @@ impl PaddedChooser {
             let Some(ends_by) = patience.ends_by().filter(|_| choice.request_count() > 1) else {
                 break;
             };
-            // After all tries the request in front is executed alone.
+            // After all tries, the request at the front is executed alone.
             let ends_by = if tries == 0 { now } else { ends_by };
             choice = self.front.choose(&self.costs, &bounds.ending_by(ends_by), first);
         }
         choice
     }
 
-    /// Fills `front` with the requests that wait with the first one, in the order of service.
+    /// Fills `front` with the requests that wait along with the first one, in service order.
     fn look_at_front(&mut self, queue: &PolicyQueue, first: SlabIndex) -> UnchosenRequests {
         let class = queue.get(first).shape_class;
         let mut others = UnchosenRequests::None;
@@ -227,8 +228,7 @@ impl PaddedChooser {
         others
     }
 
-    /// The requests of the batch that was decided on, in the order of service. They are not
-    /// removed yet.
+    /// The requests of the most recently decided batch, in service order. They aren't removed yet.
     pub(crate) fn close_batch(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
         let choice = self.choice.take().expect("a batch was decided on");
         let PaddedChoice { rows, length, .. } = choice;

@@ -1,51 +1,52 @@
-//! The limit to which a batch may put off the requests that wait.
+//! Limits how much a batch may delay the waiting requests.
 //!
-//! Companions that are chosen by length go before older requests, and all requests of a batch are
-//! answered at its end. Where batches make little of the time, that is all they do. So each
-//! request has a due time: when it would be answered if those before it were executed one by one,
-//! in the order of arrival. A batch may put a request off beyond that by a share of its wait,
-//! which grows with the gain of the batch. What a gain saves comes back to the requests behind:
-//! they are ahead of their due times, and larger batches may follow.
+//! Companions chosen by length overtake older requests, and all requests of a batch complete when
+//! the batch ends. If batches save little time, these delays are their only effect. Each request
+//! therefore has a due time: the time at which it would complete if the requests before it were
+//! executed one by one, in arrival order. A batch may delay a request past its due time by a share
+//! of the request's wait, and this share grows with the gain of the batch. The time saved by a gain
+//! benefits the requests behind: they get ahead of their due times, so larger batches may follow.
 //!
-//! A batch of a size that was never executed has no known gain, so it counts as one that takes as
-//! long as its requests one by one. It may put off its own requests, as one that pays: where each
-//! execution costs the same, no larger batch would ever be tried otherwise.
+//! A batch size that was never executed has no known gain, so its duration is assumed to be that of
+//! its requests one by one. Such a batch may delay its own requests, like a batch that pays off. If
+//! it couldn't, no larger batch would ever be tried where each execution costs the same.
 
 use super::choice::PaddedChoice;
 use crate::cost::PaddedCosts;
 use crate::time::Time;
 use crate::tuned::{GRACE, GRACE_FOR_GAIN, PAYS};
 
-/// When a request would be answered one by one, in the order of arrival.
+/// The time at which a request would complete if requests were executed one by one, in arrival
+/// order.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct DueTime {
     pub(super) arrived: Time,
-    /// [`Time::MAX`] if that was not known when it arrived.
+    /// [`Time::MAX`] if the time wasn't known on arrival.
     pub(super) due: Time,
-    /// The duration of its execution alone.
+    /// The duration of the request's execution alone.
     pub(super) alone_ns: u64,
 }
 
-/// A batch beside the due times of the requests that wait.
+/// Compares a batch with the due times of the waiting requests.
 pub(super) struct DelayLimit {
     now: Time,
-    /// The duration of the batch, as far as that is known.
+    /// The duration of the batch, as far as it is known.
     takes_ns: u64,
-    /// The share of its wait by which a request may be put off.
+    /// The share of its wait by which a request may be delayed.
     grace: f64,
-    /// True if it may put off its own requests: it pays, or nothing is known of its size.
+    /// True if the batch may delay its own requests, because it pays off or its size is unknown.
     favors_own: bool,
     instances: u64,
-    /// The time of the requests so far, one by one.
+    /// The total time of the requests so far, executed one by one.
     ahead_ns: u64,
-    /// That of those which it leaves out.
+    /// The total time of the requests that the batch leaves out.
     left_out_ns: u64,
-    /// By how much it puts a request off too far.
+    /// The amount by which the batch delays a request too much.
     excess_ns: u64,
 }
 
 impl DelayLimit {
-    /// A batch that begins now, on one of `instances`.
+    /// A limit for a batch that begins now on one of `instances`.
     pub(super) fn new(
         now: Time,
         costs: &PaddedCosts,
@@ -69,14 +70,14 @@ impl DelayLimit {
         }
     }
 
-    /// The next one of the requests that wait, in the order of service.
+    /// Adds the next waiting request in service order.
     pub(super) fn add_waiting(&mut self, due_time: &DueTime, is_chosen: bool) {
         if due_time.due == Time::MAX {
             return;
         }
         let wait_ns = due_time.due.saturating_since(due_time.arrived);
         let latest = due_time.due.saturating_add((wait_ns as f64 * self.grace) as u64);
-        // One that is late already can't be answered sooner than one by one from now on.
+        // A request that is already late can't complete sooner than one by one from now on.
         self.ahead_ns = self.ahead_ns.saturating_add(due_time.alone_ns);
         let latest = latest.max(self.now.saturating_add(self.ahead_ns / self.instances));
         let excess_ns = if !is_chosen {
@@ -91,7 +92,8 @@ impl DelayLimit {
         self.excess_ns = self.excess_ns.max(excess_ns);
     }
 
-    /// When a batch must end that puts none of them off too far; none if this one doesn't.
+    /// The time by which a batch must end so as not to delay any of the requests too much; `None`
+    /// if this batch already ends early enough.
     pub(super) fn ends_by(&self) -> Option<Time> {
         let shorter_ns = self.takes_ns.saturating_sub(self.excess_ns);
         let allowed_ns = shorter_ns.min(self.takes_ns / 10 * 9);
@@ -105,8 +107,8 @@ mod tests {
     use crate::padding::choice::ChoiceEnd;
     use crate::units::{Length, Rows, Speed, Work};
 
-    /// The time by which a batch of the first two of these requests must end, if its size is not
-    /// known. Each takes 10 alone, and was due at some time before 1,000.
+    /// The time by which a batch of the first two requests must end if its size is unknown. Each
+    /// request takes 10 alone and was due at some time before 1,000.
     fn ends_by(due: [u64; 3]) -> Option<Time> {
         let choice = PaddedChoice {
             first: 0,
@@ -126,8 +128,8 @@ mod tests {
         patience.ends_by()
     }
 
-    /// On a real machine requests fall behind their due times, where no larger batch would ever be
-    /// tried if it had to keep them.
+    /// On a real machine, requests fall behind their due times. If larger batches had to keep them,
+    /// none would ever be tried.
     #[test]
     fn a_batch_of_an_unknown_size_is_tried_though_it_is_late() {
         assert_eq!(ends_by([10, 20, 30]), None);

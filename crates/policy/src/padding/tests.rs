@@ -7,18 +7,18 @@ use crate::{Action, Actions, Event, QueuePolicy, QueueWaitReason, TimeoutAction}
 
 const LANE: InstanceId = InstanceId(0);
 
-/// The duration of an execution: a fixed part, and a part for each padded element.
+/// The duration of an execution: a fixed part plus a part for each padded element.
 fn takes_ns(rows: u32, length: u32) -> u64 {
     2_000 + 100 * u64::from(rows) * u64::from(length)
 }
 
-/// A scheduler with one instance. Requests are numbered from 1 on.
+/// A scheduler with one instance. Requests are numbered from 1.
 struct World {
     scheduler: Scheduler,
     now: Time,
-    /// By key, from 1 on.
+    /// The lengths by key, from 1.
     lengths: Vec<u32>,
-    /// The execution of the instance: the numbers of the requests, and its end.
+    /// The instance's current execution: the request numbers and the end time.
     running: Option<(Vec<u64>, Time)>,
     reason: Option<CloseReason>,
     failed: Vec<u64>,
@@ -41,7 +41,7 @@ impl World {
         world
     }
 
-    /// A scheduler that knows what executions cost.
+    /// A scheduler with known execution costs.
     fn experienced(spec: DynamicSpec, budget: u64) -> Self {
         let mut world = World::new(spec, budget);
         for length in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {
@@ -114,8 +114,8 @@ impl World {
         keys
     }
 
-    /// Lets the requests of these lengths wait behind one of length 64, and returns the
-    /// batches in which they execute.
+    /// Queues requests of these lengths behind one of length 64 and returns the batches in which
+    /// they execute.
     fn batches(&mut self, lengths: &[u32]) -> Vec<Vec<u64>> {
         self.arrive(64);
         lengths.iter().for_each(|length| self.arrive(*length));
@@ -132,8 +132,8 @@ fn the_oldest_request_gets_companions_of_its_length() {
     assert_eq!(batches, [vec![2, 4, 6], vec![3, 5]]);
 }
 
-/// Batches of so long requests save 2 % of their time: not enough to be worth a younger request's
-/// wait, or an older one's.
+/// Batches of such long requests save only 2 % of their time, which doesn't justify making a
+/// younger or older request wait.
 #[test]
 fn without_a_gain_the_order_of_arrival_holds() {
     let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
@@ -178,7 +178,7 @@ fn a_batch_says_why_it_has_no_more_requests() {
 fn a_request_is_passed_over_a_limited_number_of_times() {
     let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
     world.arrive(64);
-    // Of each pair the first is long, and the second fits the first request.
+    // In each pair, the first request is long, and the second fits the first request of the queue.
     for _ in 0..3 {
         world.arrive(10);
     }
@@ -186,7 +186,7 @@ fn a_request_is_passed_over_a_limited_number_of_times() {
     let unlucky = world.lengths.len() as u64 - 1;
     let mut passed_over = 0;
     loop {
-        // There is always an older request that is short.
+        // An older, short request is always waiting.
         world.arrive(10);
         world.arrive(10);
         let batch = world.finish();
@@ -230,7 +230,7 @@ fn a_batch_that_would_gain_waits_for_the_delay() {
     world.step(Event::Tick);
     assert_eq!(world.finish(), [1, 2]);
     assert_eq!(world.reason, Some(CloseReason::Delay));
-    // A third one would exceed the budget, so that waiting is of no use.
+    // A third request would exceed the budget, so waiting is pointless.
     world.arrive(15);
     world.arrive(15);
     assert_eq!(world.finish(), [3, 4]);

@@ -1,13 +1,13 @@
-//! A binary heap of deadlines that knows the position of each entry.
+//! A binary heap of deadlines that tracks the position of each entry.
 //!
-//! An entry is removed with its item, so the size of the heap is that of the queue,
-//! however long the timeouts are.
+//! An entry is removed together with its item, so the heap is as large as the queue, regardless of
+//! the timeouts.
 
 use crate::time::Time;
 
-/// An item that indexes a table: items are numbered densely from 0.
+/// An item that indexes a table. Items are numbered densely from 0.
 pub(crate) trait DenseIndex: Copy + Ord + std::fmt::Debug {
-    /// The number.
+    /// The item's number.
     fn index(self) -> usize;
 }
 
@@ -21,7 +21,7 @@ struct DeadlineEntry<P> {
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlines<P> {
     heap: Vec<DeadlineEntry<P>>,
-    /// The position in the heap of each item's entry.
+    /// The heap position of each item's entry.
     positions: Vec<Option<usize>>,
 }
 
@@ -67,7 +67,7 @@ impl<P: DenseIndex> Deadlines<P> {
         self.heap.first().map(|entry| entry.deadline)
     }
 
-    /// Removes the earliest deadline that has passed; ties in order of arrival.
+    /// Removes the earliest deadline that has passed; ties are broken by arrival order.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<P> {
         let first = *self.heap.first()?;
         if first.deadline > now {
@@ -122,12 +122,12 @@ mod tests {
 
     #[test]
     fn deadlines_are_popped_by_time_then_arrival_after_removals() {
-        // 64 deadlines in a fixed scrambled order with many ties; every third is removed.
+        // Uses 64 deadlines in a fixed scrambled order with many ties and removes every third one.
         let mut deadlines = Deadlines::default();
         let mut expected = Vec::new();
         for index in 0..64_u32 {
             let deadline = Time(u64::from(index * 37 % 16));
-            // The items' order is the reverse of arrival: it must not break ties.
+            // The item order is the reverse of the arrival order and must not break ties.
             deadlines.insert(deadline, u64::from(index), SlabIndex::for_test(63 - index));
             if index % 3 != 0 {
                 expected.push((deadline, index));
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(deadlines.next(), None);
     }
 
-    /// The last entry replaces the removed one, below a later deadline.
+    /// The last entry replaces the removed one, beneath a later deadline.
     #[test]
     fn a_removal_may_move_an_entry_up() {
         let mut deadlines = Deadlines::default();

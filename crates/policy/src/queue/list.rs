@@ -1,5 +1,5 @@
-//! A first-in, first-out list, linked through the slab, with removal from the
-//! middle in constant time.
+//! A first-in, first-out list that is linked through the slab and supports constant-time removal
+//! from the middle.
 
 use super::slab::{RequestSlab, SlabIndex};
 

@@ -1,12 +1,12 @@
-//! Stage two: in which order do requests wait, how many may, and for how long?
+//! Stage two: decides the order in which requests wait, how many may wait, and for how long.
 //!
-//! Requests of a level wait first in, first out. Levels are served strictly in
-//! order, 1 first. Requests whose timeout expired under the policy DELAY are served
-//! after the others of their level and before the next level.
+//! Requests of a level wait first in, first out. Levels are served strictly in order, starting with
+//! level 1. Requests whose timeouts expired under the policy DELAY are served after the others of
+//! their level and before the next level.
 //!
-//! Any request can leave from the middle: an ordered map finds a key's slab entry
-//! (O(log n)), lists link the entries (O(1)), and the heaps of deadlines know the
-//! position of each entry (O(log n)).
+//! Any request can leave from the middle of the queue. An ordered map finds a key's slab entry
+//! (O(log n)), lists link the entries (O(1)), and the heaps of deadlines track the position of each
+//! entry (O(log n)).
 
 mod deadlines;
 mod list;
@@ -30,12 +30,12 @@ pub(crate) struct PolicyQueue {
     policies: LevelPolicies,
     slab: RequestSlab,
     indices: BTreeMap<RequestKey, SlabIndex>,
-    /// Levels where requests wait, and the default level once it was used: it is
-    /// kept because each request of an idle model would create and remove it.
+    /// Levels with waiting requests, and the default level once it has been used. The default level
+    /// is kept because otherwise every request to an idle model would create and remove it.
     levels: BTreeMap<u64, PriorityLevel>,
     rejections: Deadlines<SlabIndex>,
     delays: Deadlines<SlabIndex>,
-    /// Counts arrivals, which break ties of deadlines.
+    /// The arrival counter, which breaks ties between deadlines.
     arrivals: u64,
     revision: u64,
 }
@@ -44,7 +44,7 @@ pub(crate) struct PolicyQueue {
 struct PriorityLevel {
     in_time: QueueList,
     delayed: QueueList,
-    /// Arrival times of the delayed requests.
+    /// The arrival times of the delayed requests.
     delayed_since: BTreeSet<(Time, RequestKey)>,
 }
 
@@ -77,12 +77,12 @@ impl LevelPolicies {
     }
 }
 
-/// The level already has the most requests that its policy allows.
+/// The level already has as many requests as its policy allows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct QueueFull;
 
 impl PolicyQueue {
-    /// One level without limits, as the default scheduler has it.
+    /// A single level without limits, as used by the default scheduler.
     pub(crate) fn unlimited() -> Self {
         Self::with_policies(LevelPolicies {
             priority_levels: 0,
@@ -129,8 +129,8 @@ impl PolicyQueue {
         self.indices.len()
     }
 
-    /// Changes with every change of the order of service except that a request joins
-    /// at its end. A walk along the order can be continued while this is the same.
+    /// A counter that changes whenever the service order changes, except when a request joins at
+    /// its end. A traversal of the order can continue as long as the revision is unchanged.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
@@ -209,7 +209,7 @@ impl PolicyQueue {
         }
     }
 
-    /// The slab index of a request, if it waits.
+    /// The slab index of a request, if it is waiting.
     pub(crate) fn find(&self, key: RequestKey) -> Option<SlabIndex> {
         self.indices.get(&key).copied()
     }
@@ -233,12 +233,12 @@ impl PolicyQueue {
         waiting
     }
 
-    /// The next request whose timeout expired under REJECT, which the caller takes.
+    /// The next request whose timeout expired under REJECT. The caller takes it.
     pub(crate) fn next_expired(&mut self, now: Time) -> Option<SlabIndex> {
         self.rejections.pop_due(now)
     }
 
-    /// Moves requests whose timeout expired under DELAY behind the others of their level.
+    /// Moves requests whose timeouts expired under DELAY behind the others of their level.
     pub(crate) fn move_delayed(&mut self, now: Time) {
         while let Some(index) = self.delays.pop_due(now) {
             self.unlink(index);
@@ -266,12 +266,12 @@ impl PolicyQueue {
         }
     }
 
-    /// When the next request is rejected.
+    /// The time at which the next request is rejected.
     pub(crate) fn next_rejection(&self) -> Option<Time> {
         self.rejections.next()
     }
 
-    /// When the next request is moved back.
+    /// The time at which the next request is moved back.
     pub(crate) fn next_delay(&self) -> Option<Time> {
         self.delays.next()
     }
@@ -300,8 +300,8 @@ impl PolicyQueue {
         })
     }
 
-    /// Returns true if both requests are of one level and neither or both were moved back, so that
-    /// nothing but their arrival orders them.
+    /// Returns true if both requests are at the same level and either both or neither were moved
+    /// back, so that only their arrival orders them.
     pub(crate) fn wait_alike(&self, one: SlabIndex, other: SlabIndex) -> bool {
         let place = |index| {
             let waiting = self.slab.get(index);
@@ -310,8 +310,7 @@ impl PolicyQueue {
         place(one) == place(other)
     }
 
-    /// The levels with waiting requests, in the order of service, all of which wait for
-    /// this.
+    /// The levels with waiting requests, in service order. All of them wait for the given reason.
     pub(crate) fn statuses(&self, waits_for: QueueWaitReason) -> impl Iterator<Item = LevelStatus> {
         self.levels.iter().filter(|(_, level)| level.len() > 0).map(move |(priority, level)| {
             let delayed = level.delayed_since.first().map(|(since, _)| *since);

@@ -1,12 +1,11 @@
-//! The storage of waiting requests. Entries are reused, so that a queue of steady
-//! length does not allocate.
+//! Storage for waiting requests. Entries are reused, so a queue of steady length doesn't allocate.
 
 use super::deadlines::DenseIndex;
 use crate::ids::{RequestKey, ShapeClassId};
 use crate::time::Time;
 use crate::units::Rows;
 
-/// The index of an entry of the slab.
+/// The index of a slab entry.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SlabIndex(u32);
 
@@ -30,19 +29,19 @@ pub(crate) struct QueuedRequest {
     pub(crate) rows: Rows,
     pub(crate) shape_class: ShapeClassId,
     pub(crate) enqueued: Time,
-    /// Its effective priority level.
+    /// The effective priority level.
     pub(super) level: u64,
     pub(super) list: LevelList,
     pub(super) previous: Option<SlabIndex>,
     pub(super) next: Option<SlabIndex>,
 }
 
-/// InTime → Delayed: which of its level's two lists holds a request.
+/// InTime → Delayed. Identifies the list, out of its level's two, that contains a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum LevelList {
-    /// It has time left, or no limit.
+    /// The request has time left or no limit.
     InTime,
-    /// Its timeout expired and it was moved back.
+    /// The request's timeout expired, and it was moved back.
     Delayed,
 }
 

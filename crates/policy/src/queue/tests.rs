@@ -32,7 +32,7 @@ fn levels(count: u64, default_queue_policy: QueuePolicy) -> PolicyQueue {
     })
 }
 
-/// Keys in the order of service, as `first` and `after` give them.
+/// Keys in service order, as returned by `first` and `after`.
 fn order(queue: &PolicyQueue) -> Vec<u64> {
     let mut keys = Vec::new();
     let mut next = queue.first();
@@ -55,7 +55,7 @@ fn rejected(queue: &mut PolicyQueue, now: u64) -> Vec<u64> {
 #[test]
 fn levels_are_served_strictly_and_each_in_order_of_arrival() {
     let mut queue = levels(3, QueuePolicy::default());
-    // Requests of level 0, and of levels out of range, wait at the default level, 2.
+    // Requests of level 0 and of out-of-range levels wait at the default level, 2.
     for (key, priority) in [(1, 3), (2, 2), (3, 1), (4, 0), (5, 4), (6, 1), (7, u64::MAX)] {
         queue.enqueue(request(key, priority, 0), Time(key)).unwrap();
     }
@@ -102,7 +102,7 @@ fn the_size_of_a_level_is_limited_by_its_policy() {
     queue.enqueue(request(2, 0, 0), Time(0)).unwrap();
     queue.enqueue(request(3, 2, 0), Time(0)).unwrap();
     assert_eq!(queue.enqueue(request(4, 2, 0), Time(0)), Err(QueueFull));
-    // A delayed request still waits, so it counts.
+    // A delayed request is still waiting, so it counts.
     queue.move_delayed(Time(5));
     assert_eq!(queue.enqueue(request(5, 1, 0), Time(5)), Err(QueueFull));
     assert_eq!(order(&queue), [1, 2, 3]);
@@ -144,7 +144,7 @@ fn delayed_requests_follow_their_level_and_precede_the_next() {
     queue.enqueue(request(4, 1, 0), Time(5)).unwrap();
     assert_eq!(queue.next_delay(), Some(Time(6)));
     queue.move_delayed(Time(10));
-    // 2 was due first, then 1.
+    // Request 2 was due first, then request 1.
     assert_eq!(order(&queue), [4, 2, 1, 3]);
     queue.enqueue(request(5, 1, 0), Time(10)).unwrap();
     assert_eq!(order(&queue), [4, 5, 2, 1, 3]);

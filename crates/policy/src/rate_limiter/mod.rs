@@ -1,18 +1,18 @@
-//! Turns of instances when the instances of all models share resources.
+//! Execution turns of instances when the instances of all models share resources.
 //!
-//! A resource is a number of units, of the whole server or of one device. A limited
-//! instance needs some units while it executes. Its scheduler requests a permit when
-//! there is a batch to run, and returns it after the batch. No thread blocks.
+//! A resource is a number of units that belong to the whole server or to one device. A limited
+//! instance needs some of these units while it executes. Its scheduler requests a permit when there
+//! is a batch to run, and returns the permit after the batch. No thread blocks.
 //!
-//! Permits go to the instance whose share is lowest. The share is the number of
-//! executions times the priority, so an instance of priority 2 gets half as many as
-//! one of priority 1. Of equal shares the one that has waited longest goes first. As in
-//! Triton, the two steps of an instance's start count as executions, so the turns of
-//! priorities 1 and 2 begin with two of priority 1. An instance that is new, or was idle,
-//! starts from what the others that use its resources have executed, so that it does not run
-//! alone until it has caught up. An instance that waits reserves its resources: later
-//! instances don't get them even if they need less, so that it does not starve. Instances
-//! that need none of its resources go on.
+//! Permits go to the instance with the lowest share. The share is the number of executions times
+//! the priority, so an instance with priority 2 gets half as many executions as one with priority
+//! 1. Among equal shares, the instance that has waited longest goes first. As in Triton, the two
+//! steps of an instance's startup count as executions, so the turns of priorities 1 and 2 begin
+//! with two of priority 1. An instance that is new or was idle starts from the share of the other
+//! users of its resources, so that it doesn't run alone until it has caught up. A waiting instance
+//! reserves its resources: later instances don't get them even if they need fewer units, so that
+//! the waiting instance doesn't starve. Instances that need none of the reserved resources
+//! continue.
 //!
 //! # Example
 //!
@@ -35,32 +35,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The executions that count when an instance is new. Triton initializes and warms it up
-/// under the rate limiter, and counts both.
+/// Number of executions that a new instance starts with. Triton initializes an instance and warms
+/// it up under the rate limiter, and counts both.
 const START_EXECUTIONS: u64 = 2;
 
-/// A resource, numbered by the driver: a name on one device, or a global one.
+/// A resource, either named on one device or global. The driver numbers resources.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ResourceId(pub u32);
 
-/// A holder of permits: an instance of some model, numbered by the driver.
+/// A permit holder: an instance of some model. The driver numbers holders.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PermitHolder(pub u64);
 
 /// An event of a [`RateLimiter`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PermitEvent {
-    /// The instance has a batch to run. It has neither a permit nor a request for one.
-    /// The exception is a permit that was granted before it withdrew: it keeps that one.
+    /// The instance has a batch to run. It has neither a permit nor a permit request, with one
+    /// exception: it keeps a permit that was granted before it withdrew.
     Request(PermitHolder),
-    /// The instance has no batch to run any more. It still returns a permit that was
-    /// granted before.
+    /// The instance no longer has a batch to run. It still returns a permit that was granted
+    /// before.
     Withdraw(PermitHolder),
     /// The instance returns its permit.
     Return {
         /// The instance.
         holder: PermitHolder,
-        /// The use of the permit.
+        /// The permit's use.
         used_for: PermitUse,
     },
 }
@@ -70,25 +70,25 @@ pub enum PermitEvent {
 pub enum PermitUse {
     /// A batch was executed.
     Executed,
-    /// There was no batch any more: the permit does not count.
+    /// There was no batch any more, so the permit doesn't count.
     Unused,
 }
 
-/// Grants permits. One serves all models of a server.
+/// Grants permits. A single rate limiter serves all models of a server.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimiter {
     resources: BTreeMap<ResourceId, Resource>,
     holders: BTreeMap<PermitHolder, Holder>,
-    /// Holders that wait, the next first.
+    /// Waiting holders, the next one first.
     waiting: BTreeSet<WaitingHolder>,
     requests: u64,
 }
 
-/// A holder that waits. The order of the fields is the order in which permits are granted.
+/// A waiting holder. The order of the fields is the order in which permits are granted.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct WaitingHolder {
     share: u64,
-    /// The number of its request.
+    /// The number of the holder's request.
     request: u64,
     name: PermitHolder,
 }
@@ -97,8 +97,8 @@ struct WaitingHolder {
 struct Resource {
     capacity: u64,
     used: u64,
-    /// The largest share of the holders that got a permit for this resource, without the
-    /// executions of their start.
+    /// The largest share among the holders that got a permit for this resource, excluding the
+    /// executions of their startup.
     executed_share_max: u64,
 }
 
@@ -106,27 +106,26 @@ struct Resource {
 struct Holder {
     needs: Vec<(ResourceId, u64)>,
     priority: u64,
-    /// The sum of its priority over its executions, with those of its start.
+    /// The sum of the holder's priority over its executions, including those of its startup.
     share: u64,
     state: HolderState,
 }
 
-/// Idle → Waiting → Running → Idle. Waiting → Idle when withdrawn. Running ⇄
-/// Withdrawn → Idle. Running or Withdrawn → Unregistered, then the holder is deleted.
+/// Idle → Waiting → Running → Idle. A withdrawal moves Waiting to Idle. Running ⇄ Withdrawn → Idle.
+/// Running or Withdrawn → Unregistered, after which the holder is deleted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum HolderState {
     Idle,
     Waiting(WaitingHolder),
     Running,
-    /// It withdrew after its permit was granted.
+    /// The holder withdrew after its permit was granted.
     Withdrawn,
-    /// It is deleted when its permit is returned.
+    /// The holder is deleted when its permit is returned.
     Unregistered,
 }
 
 impl RateLimiter {
-    /// Sets the number of units of a resource. A change takes effect as permits are
-    /// returned.
+    /// Sets the number of units of a resource. A change takes effect as permits are returned.
     pub fn set_capacity(&mut self, resource: ResourceId, capacity: u64) {
         self.resources.entry(resource).or_default().capacity = capacity;
     }
@@ -140,8 +139,8 @@ impl RateLimiter {
     ///
     /// # Panics
     ///
-    /// If the instance is known, or needs more units of a resource than exist. The driver
-    /// refuses to load such a model.
+    /// Panics if the instance is already known, or if it needs more units of a resource than exist.
+    /// The driver refuses to load such a model.
     pub fn register(&mut self, holder: PermitHolder, needs: &[(ResourceId, u64)], priority: u32) {
         for (resource, count) in needs {
             assert!(*count <= self.capacity(*resource), "{holder:?} could never run");
@@ -162,12 +161,12 @@ impl RateLimiter {
         assert!(previous.is_none(), "{holder:?} is registered already");
     }
 
-    /// Deletes an instance. If it has a permit, it is deleted when that is returned.
-    /// Pushes the holders that get a permit because it does not wait any more.
+    /// Deletes an instance. If it has a permit, it is deleted when the permit is returned. Pushes
+    /// the holders that get a permit because the instance no longer waits.
     ///
     /// # Panics
     ///
-    /// If the instance is unknown.
+    /// Panics if the instance is unknown.
     pub fn unregister(&mut self, holder: PermitHolder, granted: &mut Vec<PermitHolder>) {
         self.withdraw(holder);
         let known = self.holder(holder);
@@ -180,7 +179,7 @@ impl RateLimiter {
         self.grant(granted);
     }
 
-    /// Returns true if an instance is known, if only until its permit is returned.
+    /// Returns true if an instance is known, even if only until its permit is returned.
     pub fn knows(&self, holder: PermitHolder) -> bool {
         self.holders.contains_key(&holder)
     }
@@ -198,17 +197,17 @@ impl RateLimiter {
     ///
     /// # Panics
     ///
-    /// If the driver breaks the rules of the events, or the holder is unknown.
+    /// Panics if the driver breaks the rules of the events, or if the holder is unknown.
     pub fn step(&mut self, event: PermitEvent, granted: &mut Vec<PermitHolder>) {
         self.step_all(&[event], granted);
     }
 
-    /// The same for several events at once: an instance that returns its permit and
-    /// requests another competes with those that wait.
+    /// Processes several events at once: an instance that returns its permit and requests another
+    /// competes with those that are waiting.
     ///
     /// # Panics
     ///
-    /// As [`RateLimiter::step`].
+    /// Panics under the same conditions as [`RateLimiter::step`].
     pub fn step_all(&mut self, events: &[PermitEvent], granted: &mut Vec<PermitHolder>) {
         for event in events {
             match *event {
@@ -220,7 +219,7 @@ impl RateLimiter {
         self.grant(granted);
     }
 
-    /// Instances that wait for a permit, the next first.
+    /// Instances that wait for a permit, the next one first.
     pub fn waiting(&self) -> impl Iterator<Item = PermitHolder> {
         self.waiting.iter().map(|waiting| waiting.name)
     }
@@ -246,8 +245,9 @@ impl RateLimiter {
         self.waiting.insert(waiting);
     }
 
-    /// The share that others of its resources have. The lowest of its resources counts:
-    /// on the others it may run earlier than it should, but never too late.
+    /// The share of the other users of the instance's resources. The lowest share among these
+    /// resources is used: for the other resources, the instance may run earlier than it should, but
+    /// never too late.
     fn share_of_others(&mut self, name: PermitHolder) -> u64 {
         let needs = self.holder(name).needs.clone();
         let reached = needs.iter().map(|(resource, _)| {

@@ -3,7 +3,7 @@ use super::*;
 const GPU: ResourceId = ResourceId(0);
 const DISK: ResourceId = ResourceId(1);
 
-/// Holders 0, 1, 2, … with what they need of GPU and DISK, and their priority.
+/// Holders 0, 1, 2, … with their needs of GPU and DISK and their priorities.
 fn limiter(gpu: u64, disk: u64, holders: &[(u64, u64, u32)]) -> RateLimiter {
     let mut limiter = RateLimiter::default();
     limiter.set_capacity(GPU, gpu);
@@ -14,8 +14,8 @@ fn limiter(gpu: u64, disk: u64, holders: &[(u64, u64, u32)]) -> RateLimiter {
     limiter
 }
 
-/// Plays `+1` (request), `-1` (withdraw), `!1` (executed), `?1` (unused), and
-/// compares the holders that get a permit at each.
+/// Plays `+1` (request), `-1` (withdraw), `!1` (executed) and `?1` (unused), and compares the
+/// holders that get a permit after each operation.
 #[track_caller]
 fn check(limiter: &mut RateLimiter, script: &str) {
     for word in script.split_whitespace() {
@@ -61,15 +61,15 @@ fn an_instance_of_priority_two_gets_half_as_many() {
     for _ in 0..300 {
         let holder = granted.pop().expect("a holder has a permit");
         counts[usize::try_from(holder.0).unwrap()] += 1;
-        // A busy instance asks again in the moment in which it returns.
+        // A busy instance requests again at the moment it returns its permit.
         let again = PermitEvent::Return { holder, used_for: PermitUse::Executed };
         limiter.step_all(&[again, PermitEvent::Request(holder)], &mut granted);
     }
     assert_eq!(counts, [200, 100]);
 }
 
-/// The turns of two instances with these priorities that always have a batch. The first of
-/// them asks first.
+/// Compares the turns of two instances with these priorities that always have a batch. The first
+/// one requests first.
 #[track_caller]
 fn check_turns(priorities: [u32; 2], first: u64, expected: &str) {
     let mut limiter = limiter(1, 0, &priorities.map(|priority| (1, 0, priority)));
@@ -89,7 +89,7 @@ fn check_turns(priorities: [u32; 2], first: u64, expected: &str) {
 #[test]
 // row: RL-04
 fn the_turns_are_those_of_triton() {
-    // Recorded from Triton: two Python models with 8 requests each that always wait.
+    // Recorded from Triton with two Python models that always have 8 requests each waiting.
     check_turns([1, 2], 0, "11211211211211211211");
     check_turns([1, 2], 1, "21111211211211211211");
     check_turns([1, 3], 0, "11112111211121112111");
@@ -146,8 +146,8 @@ fn a_late_holder_starts_from_the_share_of_the_others() {
     check(&mut limiter, &["+0:0 !0 "; 9].concat());
     check(&mut limiter, "+0:0");
     limiter.register(PermitHolder(2), &[(GPU, 1)], 1);
-    // Without that, 1 and 2 would now run ten times each before 0 does again. The two
-    // executions of the start, which 0 is ahead, are left.
+    // Without that, 1 and 2 would now run ten times each before 0 runs again. Only the two startup
+    // executions by which 0 is ahead remain.
     check(&mut limiter, "+1 +2 !0:1 +0 !1:2 +1 !2:1 +2 !1:2 +1 !2:1 +2 !1:2 +1 !2:0 +2 !0:1");
 }
 

@@ -1,4 +1,4 @@
-//! Sequences that wait for a slot, first come, first served, and when they fail.
+//! Sequences that wait for a slot, first come, first served, and the times at which they fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ impl Backlog {
         self.waiting.first_key_value().map(|(_, index)| *index)
     }
 
-    /// Adds the sequence behind all others; returns its number.
+    /// Adds the sequence behind all others and returns its number.
     pub(super) fn push(&mut self, index: SequenceIndex) -> u64 {
         let number = self.arrivals;
         self.arrivals += 1;
@@ -44,7 +44,7 @@ impl Backlog {
         self.set_failure(index, None);
     }
 
-    /// Sets when the sequence fails; none is never.
+    /// Sets the time at which the sequence fails; `None` means never.
     pub(super) fn set_failure(&mut self, index: SequenceIndex, deadline: Option<Time>) {
         if let Some(earlier) = self.failure_of.remove(&index) {
             self.failures.remove(&(earlier, index));
@@ -62,7 +62,7 @@ impl Backlog {
         }
     }
 
-    /// When the sequence fails; none is never.
+    /// The time at which the sequence fails; `None` means never.
     pub(super) fn failure_time(&self, index: SequenceIndex) -> Option<Time> {
         self.failure_of.get(&index).copied()
     }

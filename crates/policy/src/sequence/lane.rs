@@ -1,4 +1,4 @@
-//! The eligible requests of one instance's sequences, and their batcher.
+//! The eligible requests of an instance's sequences, and their batcher.
 
 use crate::batcher::{BatchDecision, DirectBatcher, DynamicBatcher, Intake, ReadyRequest};
 use crate::ids::RequestInfo;
@@ -8,22 +8,22 @@ use crate::sequence::slots::Slot;
 use crate::spec::{DynamicSpec, SequenceStrategy};
 use crate::time::Time;
 
-/// The eligible requests of one instance, and what its next batch waits for.
+/// The eligible requests of an instance, and the reason why its next batch waits.
 #[derive(Clone, Debug)]
 pub(super) struct SequenceLane {
     eligible: EligibleRequests,
-    /// The reason for which its batch waits, as it was decided last.
+    /// The wait of the batch according to the latest decision.
     pub(super) waiting: Option<BatchWait>,
 }
 
-/// A batch waits to grow.
+/// The wait of a batch that may still grow.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct BatchWait {
-    /// When it is dispatched as it is; none if that is never.
+    /// The time at which the batch is dispatched as is; `None` means never.
     pub(super) until: Option<Time>,
 }
 
-/// The eligible requests: at most one of each sequence.
+/// The eligible requests, at most one per sequence.
 #[derive(Clone, Debug)]
 enum EligibleRequests {
     Direct(DirectBatcher<RequestIndex>),
@@ -99,7 +99,7 @@ impl SequenceLane {
         decision
     }
 
-    /// Removes and returns the batch that the decision closed; none is padding.
+    /// Removes and returns the batch that the decision closed; `None` is padding.
     pub(super) fn take_batch(
         &mut self,
         requests: usize,

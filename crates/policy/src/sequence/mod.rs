@@ -1,44 +1,42 @@
-//! Stage one with a sequence batcher: each sequence gets a slot of an instance
-//! and keeps it; its requests run there in order, one at a time.
+//! Stage one with a sequence batcher: each sequence gets a slot of an instance and keeps it. Its
+//! requests run there in order, one at a time.
 //!
-//! A sequence begins with a request whose key is unknown. It gets a free slot, or
-//! waits for one in the backlog, first come, first served. It is open until a request
-//! with END arrives, its idle time is over, one of its requests was cancelled, it
-//! waited for a slot for too long, or the model unloads. A closed sequence accepts no
-//! request. Once its last request has been dispatched it ends, and its slot goes to
-//! the backlog in the same step.
+//! A sequence begins with a request whose key is unknown. The sequence gets a free slot or waits
+//! for one in the backlog, first come, first served. It remains open until a request with END
+//! arrives, its idle time is over, one of its requests is cancelled, it has waited too long for a
+//! slot, or the model unloads. A closed sequence accepts no requests. Once its last request has
+//! been dispatched, the sequence ends, and its slot goes to the backlog in the same step.
 //!
-//! The idle time counts from the arrival of the last request, in the backlog too, whatever
-//! waits or executes. A sequence that gets its slot after that has [`SLOT_GRACE_NS`] left, in
-//! which its client can go on. As in Triton, where a thread looks for idle sequences.
+//! The idle time counts from the arrival of the last request, even in the backlog, and regardless
+//! of waiting or executing requests. A sequence that gets its slot after that time has
+//! [`SLOT_GRACE_NS`] left, during which its client can continue. This matches Triton, where a
+//! thread polls for idle sequences.
 //!
-//! The first request of a sequence with a slot is eligible while none of its requests
-//! is in execution. A batcher makes batches from the eligible requests of an instance:
-//! by slot for the strategy direct, dynamically for oldest.
+//! The first request of a sequence with a slot is eligible while none of the sequence's requests is
+//! executing. A batcher forms batches from an instance's eligible requests: by slot for the direct
+//! strategy, and dynamically for the oldest strategy.
 //!
-//! An iterative sequence is one request, which becomes eligible again until its
-//! backend has finished it; then the sequence ends. Its idle time counts from the last time
-//! that it was queued: rescheduled after that, it fails.
+//! An iterative sequence is a single request that becomes eligible again until its backend has
+//! finished it; then the sequence ends. Its idle time counts from the last time the request was
+//! queued. If the request is rescheduled after that, it fails.
 //!
 //! # Keys
 //!
-//! A key is not a correlation ID: a client may reuse an ID for a new sequence while the
-//! requests of the previous one are still queued. The driver maps an ID to a key only
-//! until the sequence closes, and the key is in use until the sequence ends. So the
-//! driver steps due deadlines before it looks up an ID (see
-//! [`Event::Enqueue`](crate::Event::Enqueue)).
+//! A key isn't a correlation ID: a client may reuse an ID for a new sequence while requests of the
+//! previous one are still queued. The driver maps an ID to a key only until the sequence closes,
+//! but the key remains in use until the sequence ends. The driver therefore steps due deadlines
+//! before it looks up an ID (see [`Event::Enqueue`](crate::Event::Enqueue)).
 //!
-//! A request is known until its backend releases it, before or after the end of its batch
-//! and on any thread. Only the release makes the next request of the sequence eligible.
-//! The last request of a sequence may be in execution after the sequence has ended: no
-//! other request uses the state that it leaves.
+//! A request is known until its backend releases it, which may happen before or after the end of
+//! its batch and on any thread. Only the release makes the next request of the sequence eligible.
+//! The last request of a sequence may still be executing after the sequence has ended, which is
+//! safe because no other request uses the state that it leaves behind.
 //!
 //! # Bounds
 //!
-//! Sequences in slots are bounded by the configuration. The backlog and the waiting
-//! requests of a sequence are not, as in Triton: the doors' limits on open requests
-//! are the bound. Every step costs O(log n) in live sequences, and forming a batch
-//! O(slots of the instance).
+//! The number of sequences in slots is bounded by the configuration. As in Triton, the backlog and
+//! a sequence's waiting requests are only bounded by the doors' limits on open requests. Every step
+//! costs O(log n) in live sequences, and forming a batch costs O(slots of the instance).
 
 mod backlog;
 mod index;
@@ -64,34 +62,34 @@ use crate::scheduler_state::SchedulerState;
 use crate::spec::{SchedulingSpec, SequenceSpec, SequenceStrategy};
 use crate::time::Time;
 
-/// The idle time that a sequence has at least when it gets its slot, unless its whole idle time
-/// is less. Triton looks this often whether idle sequences have left the backlog.
+/// The minimum idle time left to a sequence when it gets its slot, unless its entire idle time is
+/// shorter. Triton checks at this interval whether idle sequences have left the backlog.
 const SLOT_GRACE_NS: u64 = 50_000_000;
 
-/// Assigns sequences to slots of instances and batches their requests.
+/// Assigns sequences to instance slots and batches their requests.
 #[derive(Clone, Debug)]
 pub(crate) struct SequenceBatcher {
     strategy: SequenceStrategy,
     max_batch_size: u32,
     max_sequence_idle_ns: u64,
     iterative: bool,
-    /// Live sequences, by the low half of their key.
+    /// Live sequences, indexed by the low half of their keys.
     sequences: Vec<Option<Sequence>>,
     requests: Requests,
     slots: Slots,
     lanes: BTreeMap<InstanceId, SequenceLane>,
-    /// Instances that are removed once their sequences have ended.
+    /// Instances to be removed once their sequences have ended.
     removing: BTreeSet<InstanceId>,
     backlog: Backlog,
-    /// The ends of the idle times of sequences in slots.
+    /// The ends of the idle times of sequences with slots.
     idle: Deadlines<SequenceIndex>,
-    /// Instances whose batches must be decided again.
+    /// Instances with batches that must be decided again.
     dirty: BTreeSet<InstanceId>,
-    /// When batches that wait to grow are dispatched as they are.
+    /// The times at which batches waiting to grow are dispatched as they are.
     wakeups: BTreeSet<(Time, InstanceId)>,
     counts: RequestCounts,
     hold: Option<SequenceHold>,
-    /// Counts arrivals, which break ties of deadlines.
+    /// The arrival counter, which breaks ties between deadlines.
     arrivals: u64,
 }
 
@@ -102,14 +100,14 @@ struct Sequence {
     executing: Option<RequestIndex>,
     placement: Placement,
     state: SequenceState,
-    /// The last arrival of a request.
+    /// The latest arrival time of a request.
     arrived_at: Time,
 }
 
 /// Backlog → Slot, never back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Placement {
-    /// It waits for a slot, with this number in the backlog.
+    /// The sequence waits for a slot, with this number in the backlog.
     Backlog(u64),
     Slot(Slot),
 }
@@ -120,11 +118,11 @@ enum SequenceState {
     /// Requests may join it.
     Open,
     Closed,
-    /// It is iterative, and its request can't be rescheduled any more.
+    /// The sequence is iterative, and its request can no longer be rescheduled.
     Expired,
 }
 
-/// Numbers of requests.
+/// Request counts.
 #[derive(Copy, Clone, Debug, Default)]
 struct RequestCounts {
     queued_in_slots: usize,
@@ -132,7 +130,7 @@ struct RequestCounts {
     executing: usize,
 }
 
-/// For tests: the numbers of waiting requests before the first dispatch.
+/// For tests: the numbers of waiting requests required before the first dispatch.
 #[derive(Copy, Clone, Debug)]
 struct SequenceHold {
     in_slots: u32,
@@ -179,19 +177,19 @@ impl SequenceBatcher {
         self.counts.queued_in_slots + self.counts.queued_in_backlog
     }
 
-    /// Returns true if no request is queued or in execution.
+    /// Returns true if no request is queued or executing.
     pub(crate) fn is_quiet(&self) -> bool {
         self.queued() == 0 && self.counts.executing == 0
     }
 
-    /// When to step next if no event arrives before.
+    /// The time of the next step if no event arrives earlier.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let alarm = self.wakeups.first().map(|(time, _)| *time);
         [self.backlog.next_failure(), self.idle.next(), alarm].into_iter().flatten().min()
     }
 
-    /// Ends sequences that were idle or waited for too long, and marks batches whose
-    /// delay is over. Called before each event.
+    /// Ends sequences that were idle or waited for too long, and marks batches whose delay is over.
+    /// Called before each event.
     pub(crate) fn apply_deadlines(&mut self, now: Time, out: &mut Actions) {
         while let Some(index) = self.backlog.pop_failed(now) {
             let queued = self.take_queue(index);
@@ -249,8 +247,8 @@ impl SequenceBatcher {
         }
     }
 
-    /// A request was cancelled: it fails, with all later requests of its sequence,
-    /// which depend on it.
+    /// Cancels a request: it fails together with all later requests of its sequence, which depend
+    /// on it.
     pub(crate) fn cancel(&mut self, key: RequestKey, now: Time, out: &mut Actions) {
         let Some(request) = self.requests.find(key) else { return };
         match self.requests.get(request).state {
@@ -262,7 +260,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// The backend released a request.
+    /// Records that the backend has released a request.
     pub(crate) fn release(
         &mut self,
         key: RequestKey,
@@ -305,8 +303,8 @@ impl SequenceBatcher {
         self.fill_slots(now);
     }
 
-    /// The instance gets no further sequences; it is removed when its last has ended.
-    /// Complete if the batcher does not know the instance.
+    /// Stops assigning sequences to the instance, which is removed when its last sequence has
+    /// ended. The removal is complete if the batcher doesn't know the instance.
     pub(crate) fn remove_instance(&mut self, instance: InstanceId) -> Removal {
         if !self.lanes.contains_key(&instance) {
             return Removal::Complete;
@@ -316,7 +314,7 @@ impl SequenceBatcher {
         Removal::Pending
     }
 
-    /// The instance's batch must be decided again.
+    /// Marks the instance's batch to be decided again.
     pub(crate) fn mark_dirty(&mut self, instance: InstanceId) {
         if let Some(lane) = self.lanes.get_mut(&instance) {
             if let Some(BatchWait { until: Some(until) }) = lane.waiting.take() {
@@ -326,9 +324,9 @@ impl SequenceBatcher {
         }
     }
 
-    /// No request arrives any more: all sequences close, and those without requests
-    /// end, so that their slots go to the backlog. Held requests and batches that wait
-    /// to grow are dispatched.
+    /// Closes all sequences, because no more requests arrive. Sequences without requests end, so
+    /// that their slots go to the backlog. Held requests and batches waiting to grow are
+    /// dispatched.
     pub(crate) fn drain(&mut self, now: Time, out: &mut Actions) {
         for index in (0..).map(SequenceIndex).take(self.sequences.len()) {
             if self.find(index).is_some_and(|known| known.state == SequenceState::Open) {
@@ -348,7 +346,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// Closes the batches of free instances, and so as late as possible.
+    /// Closes the batches of free instances, and therefore as late as possible.
     pub(crate) fn dispatch(
         &mut self,
         now: Time,
@@ -425,7 +423,7 @@ impl SequenceBatcher {
     }
 }
 
-/// Why a request is refused, if it is.
+/// The reason why a request is refused, if it is.
 fn refusal(
     position: SequencePosition,
     is_known: bool,

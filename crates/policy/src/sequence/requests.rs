@@ -1,9 +1,7 @@
-//! The requests of all sequences, queued or in execution, and the order of each
-//! sequence's queue.
+//! The requests of all sequences, queued or executing, and the order of each sequence's queue.
 //!
-//! The low half of a request's key is its index in a table. The driver keeps it
-//! dense, so the table is as small as the driver's slab and a look-up takes constant
-//! time.
+//! The low half of a request's key is its index in a table. The driver keeps these indices dense,
+//! so the table is as small as the driver's slab, and a lookup takes constant time.
 
 use crate::ids::{RequestKey, ShapeClassId};
 use crate::sequence::index::SequenceIndex;
@@ -17,25 +15,26 @@ pub(super) struct RequestIndex(u32);
 pub(super) struct Request {
     pub(super) key: RequestKey,
     pub(super) shape_class: ShapeClassId,
-    /// When it arrived, or was rescheduled.
+    /// The time at which the request arrived or was rescheduled.
     pub(super) waits_since: Time,
-    /// When it fails if its sequence waits for a slot.
+    /// The time at which the request fails if its sequence is waiting for a slot.
     pub(super) fails_at: Option<Time>,
     pub(super) start: bool,
     pub(super) end: bool,
-    /// None if its sequence ended before its execution did.
+    /// The request's sequence, or `None` if it ended before the execution did.
     pub(super) sequence: Option<SequenceIndex>,
     pub(super) state: RequestState,
     pub(super) previous: Option<RequestIndex>,
     pub(super) next: Option<RequestIndex>,
 }
 
-/// Queued → Executing → Queued when rescheduled. Executing → Cancelled. Deleted from any.
+/// Queued → Executing → Queued when rescheduled. Executing → Cancelled. A request can be deleted in
+/// any state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RequestState {
     Queued,
     Executing,
-    /// In execution; it will not be rescheduled.
+    /// The request is executing and won't be rescheduled.
     Cancelled,
 }
 
@@ -44,7 +43,7 @@ pub(super) struct Requests {
     table: Vec<Option<Request>>,
 }
 
-/// The low half of a key: its index in the driver's slab.
+/// The low half of a key, which is its index in the driver's slab.
 pub(super) fn slab_index(key: u64) -> u32 {
     (key & 0xffff_ffff) as u32
 }

@@ -1,39 +1,39 @@
-//! The slot of a new sequence.
+//! Assignment of slots to new sequences.
 //!
-//! The free slot with the lowest number, of the instance with the lowest id among
-//! those that have it. So sequences spread over the instances, and batches of the
-//! strategy direct stay short.
+//! A sequence gets the free slot with the lowest number, on the instance with the lowest id among
+//! those with that slot free. This spreads sequences over the instances and keeps batches of the
+//! direct strategy short.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::InstanceId;
 use crate::sequence::index::SequenceIndex;
 
-/// The place of one sequence on one instance.
+/// A sequence's place on an instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Slot {
     pub(super) instance: InstanceId,
     pub(super) number: u32,
 }
 
-/// All slots of all instances. The memory grows with the slots that were ever taken,
-/// not with the capacity, which may be huge by configuration.
+/// All slots of all instances. Memory use grows with the slots that were ever taken, not with the
+/// configured capacity, which may be huge.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    /// Slots per instance.
+    /// Number of slots per instance.
     capacity: u32,
     instances: BTreeMap<InstanceId, InstanceSlots>,
-    /// The lowest free slot of each instance that has one and is not being removed.
+    /// The lowest free slot of each instance that has one and isn't being removed.
     lowest: BTreeSet<(u32, InstanceId)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct InstanceSlots {
-    /// Free slots that were taken before.
+    /// Free slots that were taken earlier.
     freed: BTreeSet<u32>,
     /// The first slot that was never taken.
     fresh: u32,
-    /// The sequences in the other slots.
+    /// The sequences in the occupied slots.
     taken: BTreeMap<u32, SequenceIndex>,
     is_closed: bool,
 }
@@ -41,7 +41,7 @@ struct InstanceSlots {
 impl InstanceSlots {
     fn lowest(&self, capacity: u32) -> Option<u32> {
         let fresh = (self.fresh < capacity).then_some(self.fresh);
-        // A freed slot lies below every fresh one.
+        // Freed slots have lower numbers than fresh ones.
         let lowest = self.freed.first().copied().or(fresh);
         lowest.filter(|_| !self.is_closed)
     }
@@ -83,7 +83,7 @@ impl Slots {
         });
     }
 
-    /// The instance gets no further sequences.
+    /// Stops assigning sequences to the instance.
     pub(super) fn close_instance(&mut self, instance: InstanceId) {
         self.update(instance, |slots| slots.is_closed = true);
     }
@@ -95,7 +95,7 @@ impl Slots {
         assert!(removed.is_some_and(|slots| slots.taken.is_empty()), "{instance:?} has sequences");
     }
 
-    /// Number of the instance's slots that hold a sequence.
+    /// Number of the instance's slots that are occupied by a sequence.
     pub(super) fn taken(&self, instance: InstanceId) -> u32 {
         self.instances.get(&instance).map_or(0, InstanceSlots::taken)
     }
@@ -106,12 +106,12 @@ impl Slots {
         open.map(|slots| u64::from(self.capacity - slots.taken())).sum()
     }
 
-    /// Number of slots that hold a sequence.
+    /// Number of slots that are occupied by a sequence.
     pub(super) fn taken_count(&self) -> u64 {
         self.instances.values().map(|slots| u64::from(slots.taken())).sum()
     }
 
-    /// The sequences with their slots, by instance and slot.
+    /// The sequences with their slots, ordered by instance and slot.
     pub(super) fn sequences(&self) -> impl Iterator<Item = (Slot, SequenceIndex)> {
         self.instances.iter().flat_map(|(&instance, slots)| {
             let taken = slots.taken.iter();

@@ -1,4 +1,4 @@
-//! Reasons for which each slot and each sequence in the backlog waits.
+//! The reasons why each slot and each sequence in the backlog waits.
 
 use crate::ids::{InstanceId, RequestKey};
 use crate::lane_pool::LanePool;
@@ -9,7 +9,8 @@ use crate::status::{
 };
 
 impl SequenceBatcher {
-    /// The cost is O(instances + reported rows). Not for the hot path.
+    /// Returns the status of all slots and the backlog. The cost is O(instances + reported rows).
+    /// Not for the hot path.
     pub(crate) fn status(&self, lanes: &LanePool) -> SequencesStatus {
         let occupied = self.slots.sequences().take(SchedulerStatus::ROWS_MAX);
         let describe = |(slot, index)| self.slot_status(index, self.get(index), slot, lanes);
@@ -29,7 +30,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// The reason for which a queued request waits.
+    /// The reason why a queued request waits.
     pub(crate) fn wait_of(&self, key: RequestKey, lanes: &LanePool) -> RequestWait {
         let request = self.requests.find(key).map(|found| self.requests.get(found));
         let Some(request) = request else { return RequestWait::Lane };

@@ -1,4 +1,4 @@
-//! The transitions of a sequence: it begins, waits, gets a slot, runs, closes, ends.
+//! The transitions of a sequence: it begins, waits, gets a slot, runs, closes and ends.
 
 use crate::batch::{Batch, BatchEntry, CloseReason, SequenceStep};
 use crate::event::{Action, Actions, FailReason};
@@ -28,7 +28,7 @@ impl SequenceBatcher {
         self.fill_slots(now);
     }
 
-    /// Adds the request at the end of its sequence.
+    /// Appends the request to its sequence.
     pub(super) fn append(
         &mut self,
         index: SequenceIndex,
@@ -71,7 +71,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// Queues the request again, before the others of its sequence.
+    /// Requeues the request in front of the others of its sequence.
     pub(super) fn requeue(&mut self, index: SequenceIndex, request: RequestIndex, now: Time) {
         let again = self.requests.get_mut(request);
         again.state = RequestState::Queued;
@@ -85,7 +85,7 @@ impl SequenceBatcher {
         self.set_idle_end(index, now);
     }
 
-    /// Begins the idle time of a sequence with a slot at its last arrival.
+    /// Starts the idle time of a sequence with a slot at its latest arrival.
     fn set_idle_end(&mut self, index: SequenceIndex, now: Time) {
         let idle_ns = self.max_sequence_idle_ns;
         if idle_ns == 0 {
@@ -100,8 +100,8 @@ impl SequenceBatcher {
         }
     }
 
-    /// Makes the first request of a sequence eligible if the sequence has a slot and
-    /// no request in execution.
+    /// Makes a sequence's first request eligible if the sequence has a slot and no executing
+    /// request.
     pub(super) fn add_eligible(&mut self, index: SequenceIndex, now: Time) {
         let sequence = self.get(index);
         let (Placement::Slot(slot), None) = (sequence.placement, sequence.executing) else {
@@ -114,7 +114,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// Ends the eligibility of a sequence's first request, which leaves its queue.
+    /// Revokes the eligibility of a sequence's first request, which leaves its queue.
     pub(super) fn remove_eligible(&mut self, index: SequenceIndex) {
         let sequence = self.get(index);
         if let (Placement::Slot(slot), None, Some(first)) =
@@ -137,7 +137,8 @@ impl SequenceBatcher {
             self.counts.queued_in_backlog -= sequence.queue.len;
             self.counts.queued_in_slots += sequence.queue.len;
             let may_idle = self.iterative || sequence.state == SequenceState::Open;
-            // Without a request it begins in this step: its first is about to join it.
+            // A sequence without requests begins in this step: its first request is about to join
+            // it.
             if sequence.queue.len > 0 {
                 self.add_eligible(index, now);
                 if may_idle {
@@ -169,7 +170,7 @@ impl SequenceBatcher {
         self.fill_slots(now);
     }
 
-    /// Moves the request into execution.
+    /// Starts executing the request.
     pub(super) fn start_request(&mut self, index: RequestIndex) -> SequenceStep {
         let request = self.requests.get_mut(index);
         request.state = RequestState::Executing;
@@ -226,7 +227,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// Closes the sequence: no request joins it any more.
+    /// Closes the sequence so that no more requests can join it.
     pub(super) fn close_sequence(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.get_mut(index);
         if sequence.state == SequenceState::Open {
@@ -239,8 +240,8 @@ impl SequenceBatcher {
         }
     }
 
-    /// Ends a sequence that is closed and has no queued request, unless its executing
-    /// request may be rescheduled.
+    /// Ends a sequence that is closed and has no queued requests, unless its executing request may
+    /// be rescheduled.
     pub(super) fn end_if_finished(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.get(index);
         let is_closed = sequence.state != SequenceState::Open;

@@ -4,23 +4,23 @@ use crate::scheduler::Scheduler;
 use crate::spec::{DeadlineSpec, DynamicSpec, PaddingSpec, SchedulingMode, SchedulingSpec};
 use crate::time::Time;
 
-/// The duration of an execution: a fixed part, and a part for each padded element.
+/// The duration of an execution: a fixed part plus a part for each padded element.
 fn takes_ns(rows: u32, length: u32) -> u64 {
     100_000 + 1_000 * u64::from(rows) * u64::from(length)
 }
 
-/// A batch that an instance executes.
+/// A batch that an instance is executing.
 #[derive(Clone, Debug)]
 struct Running {
     keys: Vec<u64>,
     ends: Time,
 }
 
-/// A scheduler with instances, and requests that are numbered from 1 on.
+/// A scheduler with instances and requests numbered from 1.
 struct World {
     scheduler: Scheduler,
     now: Time,
-    /// By key, from 1 on.
+    /// The lengths by key, from 1.
     lengths: Vec<u32>,
     running: Vec<Option<Running>>,
     refused: Vec<u64>,
@@ -43,8 +43,8 @@ impl World {
         world
     }
 
-    /// A scheduler that knows what executions cost, and whose first instance is busy for
-    /// 164 µs with request 1, and each further one for 10 µs more.
+    /// A scheduler with known execution costs. Its first instance is busy with request 1 for 164
+    /// µs, and each further instance is busy for another 10 µs.
     fn experienced(instances: u32) -> Self {
         let mut world = World::new(instances);
         for length in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// A request of this length, with a deadline this number of microseconds from now.
+    /// Adds a request of this length, with a deadline this many microseconds from now.
     fn arrive(&mut self, length: u32, within_us: Option<u64>) {
         let key = RequestKey(self.lengths.len() as u64);
         self.lengths.push(length);
@@ -95,7 +95,7 @@ impl World {
         }));
     }
 
-    /// Ends the execution that ends first, and returns its requests.
+    /// Ends the next execution to finish and returns its requests.
     fn finish(&mut self) -> Option<Vec<u64>> {
         let ends = |(id, one): (usize, &Option<Running>)| Some((one.as_ref()?.ends, id));
         let (end, id) = self.running.iter().enumerate().filter_map(ends).min()?;
@@ -131,13 +131,13 @@ fn what_would_be_answered_too_late_is_refused_on_arrival() {
     assert_eq!(world.refused, [2]);
     world.arrive(200, Some(510));
     assert_eq!(world.refused, [2]);
-    // Those of longer requests come later.
+    // The deadlines of longer requests are later.
     world.arrive(1000, Some(800));
     assert_eq!(world.refused, [2, 4]);
     assert_eq!(world.batches(), [[1], [3]]);
 }
 
-/// Seven rows of 60 take 520 µs. Before much is known, executions may take a quarter longer.
+/// Seven rows of length 60 take 520 µs. Until more is known, executions may take a quarter longer.
 #[test]
 fn a_batch_ends_before_the_earliest_deadline_in_it() {
     let mut world = World::experienced(1);
@@ -148,7 +148,7 @@ fn a_batch_ends_before_the_earliest_deadline_in_it() {
     assert_eq!(world.refused, []);
 }
 
-/// Without request 3, all ten rows of 60 share a batch, which takes 700 µs.
+/// Without request 3, all ten rows of length 60 share a batch, which takes 700 µs.
 #[test]
 fn a_batch_leaves_a_request_of_another_length_its_time() {
     for (within_us, sizes) in [(1_250, vec![1, 5, 1, 5]), (50_000, vec![1, 10, 1])] {
@@ -173,7 +173,7 @@ fn a_batch_is_not_cut_for_a_request_that_another_instance_has_time_for() {
     assert_eq!(world.refused, []);
 }
 
-/// Request 2 has no deadline. While each batch ends, another request arrives that has one.
+/// Request 2 has no deadline. Whenever a batch ends, another request with a deadline arrives.
 #[test]
 fn a_request_without_a_deadline_is_passed_over_16_times() {
     let mut world = World::experienced(1);
