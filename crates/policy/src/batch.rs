@@ -149,7 +149,7 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// The compiler doesn't notice a variant missing from that list.
+    /// The compiler can't notice that a reason is missing from these pages.
     #[test]
     fn every_close_reason_is_on_the_pages() {
         let metrics = include_str!("../../../docs/metrics.md");

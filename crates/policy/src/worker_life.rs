@@ -232,7 +232,7 @@ impl WorkerLife {
             self.state = WorkerState::Over;
             return;
         }
-        // A worker that fails to start is never restarted immediately.
+        // What fails to start is never retried immediately.
         self.ended_in_a_row = self.ended_in_a_row.max(STARTS_AT_ONCE).saturating_add(1);
         self.pause(now);
     }

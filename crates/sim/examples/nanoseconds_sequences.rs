@@ -1,6 +1,5 @@
-//! Nanoseconds per step of the sequence batcher with 1 to 1,000,000 live sequences, and
-//! bytes per sequence. Run it with `--release`, and compare numbers of the same machine
-//! only.
+//! Measures nanoseconds per step of the sequence batcher with 1 to 1,000,000 live sequences, and
+//! bytes per sequence. Run it with `--release`, and compare only numbers from the same machine.
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 #![allow(clippy::cast_precision_loss, reason = "the rate is printed for people")]
 
@@ -60,7 +59,7 @@ impl Driver {
         }
     }
 
-    /// Enqueues the one request of a sequence, whose key has the sequence's number.
+    /// Enqueues the only request of a sequence, whose key contains the sequence number.
     fn send(&mut self, sequence: SequenceKey, start: bool, end: bool) {
         self.step(Event::Enqueue(RequestInfo {
             key: RequestKey(sequence.0),
@@ -114,7 +113,8 @@ fn started(strategy: SequenceStrategy, iterative: bool, live: u32, end: bool) ->
     driver
 }
 
-/// All sequences have a slot and a request; one that executed sends the next.
+/// Gives every sequence a slot and a request; a sequence whose request was executed sends the next
+/// one.
 fn candidates(live: u32) -> f64 {
     let mut driver = started(oldest(live), false, live, false);
     driver.nanoseconds(|driver| {
@@ -124,8 +124,8 @@ fn candidates(live: u32) -> f64 {
     })
 }
 
-/// Eight slots, the others wait. Each sequence has one request, and a new one begins for
-/// each that ends.
+/// Provides eight slots while the other sequences wait. Each sequence has one request, and a new
+/// sequence begins for each one that ends.
 fn backlog(live: u32) -> f64 {
     let mut driver = started(direct(), false, live, true);
     driver.nanoseconds(|driver| {
@@ -135,7 +135,7 @@ fn backlog(live: u32) -> f64 {
     })
 }
 
-/// All requests are rescheduled each time.
+/// Reschedules all requests each time.
 fn iterations(live: u32) -> f64 {
     let mut driver = started(oldest(live), true, live, false);
     driver.nanoseconds(|driver| {
@@ -143,7 +143,7 @@ fn iterations(live: u32) -> f64 {
     })
 }
 
-/// All sequences are idle in their slots, except one at a time.
+/// Keeps all sequences idle in their slots, except one at a time.
 fn resting(live: u32) -> f64 {
     let mut driver = started(oldest(live), false, live, false);
     for _ in 0..live {
@@ -160,7 +160,7 @@ fn resting(live: u32) -> f64 {
     })
 }
 
-/// Bytes of the process per live sequence with a request.
+/// Process memory per live sequence with a request, in bytes.
 fn bytes(live: u32) -> Option<f64> {
     let before = resident_bytes()?;
     let driver = started(oldest(live), false, live, false);

@@ -1,6 +1,6 @@
 //! The result of a check.
 
-/// Nothing, or the rule that was broken.
+/// Either success or the rule that was broken.
 pub(crate) type Check = Result<(), String>;
 
 /// Returns the message from the function unless the condition holds.

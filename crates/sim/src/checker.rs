@@ -1,4 +1,4 @@
-//! The checks, and the naive scheduler, of either kind of scheduler.
+//! The checks and the naive scheduler for either kind of scheduler.
 
 use galatea_policy::{Event, Time};
 
@@ -9,7 +9,7 @@ use crate::setup::Setup;
 use crate::stateless::ledger::LaneState;
 use crate::{sequences, stateless};
 
-/// The checks of a scheduler, with their ledger.
+/// The checks of a scheduler, together with their ledger.
 #[derive(Clone, Debug)]
 pub(crate) enum Checker {
     Stateless(stateless::ledger::Ledger),
@@ -88,7 +88,7 @@ impl Checker {
         }
     }
 
-    /// Returns true if some instance stays and accepts batches.
+    /// Returns true if some instance remains and accepts batches.
     pub(crate) fn has_staying_lane(&self) -> bool {
         match self {
             Checker::Stateless(ledger) => {
@@ -99,7 +99,7 @@ impl Checker {
     }
 }
 
-/// A naive scheduler: simple enough to be believed, and too slow to serve.
+/// A naive scheduler: simple enough to be trusted, but too slow for serving.
 #[derive(Clone, Debug)]
 pub(crate) enum Oracle {
     Stateless(stateless::oracle::Oracle),

@@ -1,5 +1,4 @@
-//! A simple batching strategy of a model: each request has a weight, and a batch has a
-//! limit.
+//! A simple custom batching strategy: each request has a weight, and each batch has a weight limit.
 
 use galatea_policy::{BatchStrategy, Inclusion, RequestKey};
 
@@ -9,7 +8,7 @@ pub(crate) type Scheduler = galatea_policy::Scheduler<WeightLimit>;
 /// Custom batching by weight.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct CustomBatching {
-    /// Maximum of the sum of the requests' weights in a batch.
+    /// The maximum total weight of the requests in a batch.
     pub limit: u64,
 }
 
@@ -19,9 +18,9 @@ impl CustomBatching {
         1 + request.0 % 3
     }
 
-    /// The maximum of requests from the first that a batch may have. The first always
-    /// executes, even above the limit; its weight is not counted then, because it was
-    /// refused.
+    /// The maximum number of requests in a batch, counted from the first one. The first request
+    /// always executes, even above the limit; in that case its weight isn't counted because the
+    /// request was refused.
     pub(crate) fn batch_len_max(self, requests: impl Iterator<Item = RequestKey>) -> usize {
         let mut weight = 0;
         let mut count = 0;
@@ -36,20 +35,20 @@ impl CustomBatching {
         count
     }
 
-    /// The same rule for the scheduler.
+    /// The same rule as a strategy for the scheduler.
     pub(crate) const fn strategy(self) -> WeightLimit {
         WeightLimit { limit: self.limit, open_batch: None }
     }
 }
 
-/// Limits the weight of one batch after the other.
+/// Limits the weight of successive batches.
 #[derive(Clone, Debug)]
 pub(crate) struct WeightLimit {
     limit: u64,
     open_batch: Option<OpenBatch>,
 }
 
-/// The batch that is open: it detects calls in a wrong order.
+/// The open batch, used to detect calls in the wrong order.
 #[derive(Clone, Debug, Default)]
 struct OpenBatch {
     weight: u64,
@@ -82,8 +81,8 @@ impl BatchStrategy for WeightLimit {
     }
 }
 
-/// Returns true if the scheduler has a batch open at its model's strategy. Only the debug text of
-/// the strategy tells.
+/// Returns true if the scheduler has an open batch in its model's strategy. Only the strategy's
+/// debug output reveals this.
 pub(crate) fn has_open_batch(scheduler: &Scheduler) -> bool {
     format!("{scheduler:?}").contains("open_batch: Some")
 }

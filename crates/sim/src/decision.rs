@@ -1,5 +1,5 @@
-//! A scheduler's decision, in a form that any implementation can produce. Actions for
-//! permits precede decisions and are not decisions themselves.
+//! A scheduler's decision, in a form that any implementation can produce. Permit actions precede
+//! decisions and aren't decisions themselves.
 
 use galatea_policy::{
     Action, BatchEntry, CloseReason, FailReason, InstanceId, RequestKey, SequenceKey,
@@ -12,28 +12,28 @@ pub enum Decision {
     Execute {
         /// The instance.
         instance: InstanceId,
-        /// The entries in the order of rows.
+        /// The entries in row order.
         entries: Vec<BatchEntry>,
-        /// Rows of all entries together, as the scheduler reports them.
+        /// Total number of rows of all entries, as reported by the scheduler.
         rows: u32,
-        /// Why the batch was closed then.
+        /// The reason why the batch was closed at that time.
         reason: CloseReason,
     },
     /// A request fails.
     Fail(RequestKey, FailReason),
-    /// A sequence accepts no further request.
+    /// A sequence accepts no further requests.
     SequenceClosed(SequenceKey),
-    /// A sequence has no queued request and no slot.
+    /// A sequence has no queued requests and no slot.
     SequenceEnded(SequenceKey),
     /// An instance was removed.
     InstanceRemoved(InstanceId),
-    /// No request waits or executes after a drain.
+    /// No request is waiting or executing after a drain.
     Drained,
 }
 
 impl Decision {
-    /// The decision; none if the action is for a permit, which a [`PermitLedger`]
-    /// records.
+    /// The decision, or `None` if the action concerns a permit and is recorded by a
+    /// [`PermitLedger`].
     ///
     /// [`PermitLedger`]: crate::permit_ledger::PermitLedger
     pub(crate) fn of(action: Action) -> Option<Self> {

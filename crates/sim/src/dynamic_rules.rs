@@ -1,27 +1,27 @@
-//! The rules of dynamic batching, as checks of a batch and of waiting requests. They hold
-//! for stateless models and, per instance, for sequences with the strategy oldest.
+//! The rules of dynamic batching, as checks of batches and of waiting requests. They apply to
+//! stateless models and, per instance, to sequences with the oldest strategy.
 
 use galatea_policy::{DynamicSpec, RequestKey, ShapeClassId, Time};
 
 use crate::check::{Check, ensure};
 use crate::custom_batching::CustomBatching;
 
-/// The settings of dynamic batching with defaults resolved.
+/// The settings of dynamic batching, with defaults resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct DynamicRules {
     pub(crate) max_rows: u64,
-    /// Never empty.
+    /// The preferred sizes, never empty.
     pub(crate) preferred: Vec<u64>,
     pub(crate) delay_ns: u64,
     pub(crate) custom: Option<CustomBatching>,
 }
 
-/// A request in the order of service.
+/// A request in service order.
 pub(crate) trait QueuedRequest {
     fn key(&self) -> RequestKey;
     fn rows(&self) -> u64;
     fn shape_class(&self) -> ShapeClassId;
-    /// When its delay begins.
+    /// The time at which the request's delay begins.
     fn since(&self) -> Time;
 }
 
@@ -43,11 +43,11 @@ impl<W: QueuedRequest> QueuedRequest for &W {
     }
 }
 
-/// The time of a decision, and whether the model unloads.
+/// The time of a decision, and the model's state.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BatchContext {
     pub(crate) now: Time,
-    /// True if the model unloads: there is no delay then.
+    /// True if the model is unloading, in which case there is no delay.
     pub(crate) draining: bool,
 }
 
@@ -80,7 +80,7 @@ impl DynamicRules {
         self.preferred.contains(&rows_of(batch))
     }
 
-    /// The number of requests from the front that could be one batch.
+    /// The number of requests at the front that could form one batch.
     fn batch_len_max<W: QueuedRequest>(&self, order: &[&W]) -> usize {
         let mut rows = 0;
         let mut length = 0;
@@ -107,8 +107,8 @@ impl DynamicRules {
         delay_ns != 0 && waited.unwrap_or(0) >= delay_ns
     }
 
-    /// Checks that the first `count` in the order of service are a legal batch of the
-    /// right size.
+    /// Checks that the first `count` requests in service order form a valid batch of the right
+    /// size.
     pub(crate) fn check_batch<W: QueuedRequest>(
         &self,
         context: BatchContext,
@@ -138,8 +138,8 @@ impl DynamicRules {
         self.check_size(context, order, count, candidate)
     }
 
-    /// Checks the size of a batch within the delay: it is preferred, or the batch can't
-    /// grow.
+    /// Checks the size of a batch within the delay: either the size is preferred, or the batch
+    /// can't grow.
     fn check_size<W: QueuedRequest>(
         &self,
         context: BatchContext,
@@ -173,8 +173,8 @@ impl DynamicRules {
         Ok(())
     }
 
-    /// Checks requests that wait although a lane is free: their batch can grow, and the
-    /// delay is not over.
+    /// Checks requests that wait although a lane is free: their batch can grow, and the delay isn't
+    /// over.
     pub(crate) fn check_waiting<W: QueuedRequest>(
         &self,
         context: BatchContext,
@@ -196,7 +196,7 @@ impl DynamicRules {
         Ok(())
     }
 
-    /// When requests that wait for their batch to grow are dispatched as they are.
+    /// The time at which requests that wait for their batch to grow are dispatched as they are.
     pub(crate) fn dispatch_time(&self, oldest: Time) -> Option<Time> {
         Some(oldest.saturating_add(self.delay_ns)).filter(|time| *time != Time::MAX)
     }

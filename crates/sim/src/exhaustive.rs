@@ -1,4 +1,4 @@
-//! All orders of a few events, for specifications small enough to try them all.
+//! All orders of a few events, for specifications that are small enough to try them all.
 
 use galatea_policy::{
     BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingSpec,
@@ -11,12 +11,12 @@ use crate::keys::{CorrelationId, CorrelationIds, Reuse};
 use crate::setup::Setup;
 use crate::trace::Trace;
 
-/// The events that are tried in each state.
+/// The events to try in each state.
 #[derive(Clone, Debug, Default)]
 pub struct EventAlphabet {
-    /// Requests that may arrive, any number of times; their keys are assigned.
+    /// Requests that may arrive any number of times. Their keys are assigned automatically.
     pub requests: Vec<RequestTemplate>,
-    /// True if the first and the last request may be cancelled.
+    /// True if the first and last requests may be cancelled.
     pub cancels: bool,
     /// Number of instances that may be added, removed and freed.
     pub instances: u32,
@@ -42,7 +42,7 @@ enum SequenceFields {
 }
 
 impl RequestTemplate {
-    /// A request without a sequence.
+    /// Creates a request without a sequence.
     pub fn request(
         batch_size: u32,
         shape_class: u32,
@@ -62,15 +62,15 @@ impl RequestTemplate {
         RequestTemplate { info, sequence: SequenceFields::None }
     }
 
-    /// A request of the sequence with that correlation ID. The flags are `^` for
-    /// START and `$` for END.
+    /// Creates a request of the sequence with this correlation ID. The flags are `^` for START and
+    /// `$` for END.
     pub fn step(id: u64, flags: &str) -> RequestTemplate {
         let (start, end) = (flags.contains('^'), flags.contains('$'));
         let sequence = SequenceFields::Step { id: CorrelationId(id), start, end };
         RequestTemplate { sequence, ..RequestTemplate::request(1, 0, 0, 0) }
     }
 
-    /// An iterative request.
+    /// Creates an iterative request.
     pub fn iterative() -> RequestTemplate {
         RequestTemplate {
             sequence: SequenceFields::Iterative,
@@ -78,13 +78,13 @@ impl RequestTemplate {
         }
     }
 
-    /// The same with a timeout of its own.
+    /// The same request with its own timeout.
     #[must_use]
     pub fn timeout(self, timeout_ns: u64) -> RequestTemplate {
         RequestTemplate { info: RequestInfo { timeout_ns, ..self.info }, ..self }
     }
 
-    /// The same with another shape class.
+    /// The same request with another shape class.
     #[must_use]
     pub fn shape_class(self, shape_class: u32) -> RequestTemplate {
         RequestTemplate {
@@ -104,8 +104,8 @@ enum Branch {
     Wakeup,
 }
 
-/// Tries all sequences of `depth` events, with instance 0 from the start. Returns the
-/// number of steps, or a trace that fails and its message.
+/// Tries all event sequences of length `depth`, with instance 0 present from the start. Returns the
+/// number of steps, or a failing trace and its message.
 pub fn explore(
     spec: &SchedulingSpec,
     alphabet: &EventAlphabet,
@@ -126,12 +126,12 @@ pub fn explore(
     }
 }
 
-/// The state after a sequence of events.
+/// The state after a number of events.
 #[derive(Clone, Debug)]
 struct ExploredState {
     harness: Harness,
     correlation_ids: CorrelationIds,
-    /// Steps of sequences that were not released.
+    /// Sequence steps that haven't been released.
     executing: Vec<RequestKey>,
     arrived: u64,
 }
@@ -162,7 +162,7 @@ impl ExploredState {
         choices
     }
 
-    /// The event of a choice and its time; none if the choice is impossible.
+    /// The event for a choice and its time; `None` if the choice is impossible.
     fn event(&mut self, choice: Branch) -> Option<(Time, Event)> {
         let now = self.harness.now();
         match (choice, self.harness.next_wakeup()) {

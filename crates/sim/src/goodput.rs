@@ -1,5 +1,5 @@
-//! Answers in time per second: the deadline batcher beside the dynamic batcher with every
-//! setting that a person could tune by hand, on the same load.
+//! In-time responses per second: compares the deadline batcher with the dynamic batcher at every
+//! setting that a person could tune by hand, under the same load.
 
 use galatea_policy::{DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec};
 use galatea_simulate::{Arrival, Execution, Report, simulate};
@@ -10,30 +10,30 @@ use crate::random::Random;
 const MAX_ROWS: u32 = 16;
 const NS_PER_US: f64 = 1e3;
 
-/// Bounds that no seed exceeds: in so short a load, learning what executions cost tells.
-/// The tests of whole loads have tighter ones.
+/// Bounds that no seed exceeds. In such a short load, the time to learn execution costs is
+/// noticeable. The tests of entire loads have tighter bounds.
 const RATIO_MIN: f64 = 0.72;
 const LATE_MAX: u64 = 20;
-/// The same if a full batch leaves no time for another one.
+/// The bound for late responses if a full batch leaves no time for another one.
 const LATE_MAX_TIGHT: u64 = 80;
 
 /// The cost of an execution.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum CostCurve {
-    /// 4 ms and 0.25 ms a row: most of it is fixed, as on a GPU.
+    /// 4 ms plus 0.25 ms per row: mostly fixed, as on a GPU.
     MostlyFixed,
-    /// 2 ms and 0.5 ms a row.
+    /// 2 ms plus 0.5 ms per row.
     Mixed,
-    /// 0.3 ms and 1 ms a row: batches save little, as on a processor.
+    /// 0.3 ms plus 1 ms per row: batches save little, as on a CPU.
     MostlyByRow,
 }
 
 impl CostCurve {
-    /// All of them.
+    /// All cost curves.
     pub const ALL: [CostCurve; 3] =
         [CostCurve::MostlyFixed, CostCurve::Mixed, CostCurve::MostlyByRow];
 
-    /// The time of each execution, and that of each of its rows, in microseconds.
+    /// The time of each execution and of each of its rows, in microseconds.
     pub const fn microseconds(self) -> (u32, u32) {
         match self {
             CostCurve::MostlyFixed => (4_000, 250),
@@ -51,54 +51,54 @@ impl CostCurve {
 /// The law by which requests arrive.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ArrivalLaw {
-    /// Independently of each other.
+    /// Requests arrive independently of each other.
     Poisson,
-    /// As a two-state Markov process: half of the rate, and three times the rate.
+    /// Requests arrive by a two-state Markov process, with half the rate or three times the rate.
     Bursts,
-    /// The rate goes up and down as in a day with two peaks.
+    /// The rate rises and falls as in a day with two peaks.
     Day,
 }
 
 impl ArrivalLaw {
-    /// All of them.
+    /// All arrival laws.
     pub const ALL: [ArrivalLaw; 3] = [ArrivalLaw::Poisson, ArrivalLaw::Bursts, ArrivalLaw::Day];
 }
 
-/// A load and what it meets.
+/// A load with its execution costs and deadlines.
 #[derive(Copy, Clone, Debug)]
 pub struct GoodputCell {
     /// The cost of executions.
     pub curve: CostCurve,
     /// The law by which requests arrive.
     pub law: ArrivalLaw,
-    /// The rate, as a share of what full batches can do.
+    /// The rate, as a share of the throughput of full batches.
     pub load: f64,
     /// The deadline of each request, as a multiple of the duration of a full batch.
     pub objective: f64,
-    /// Number of instances, each with a processor of its own.
+    /// Number of instances, each with its own processor.
     pub instances: u32,
     /// Number of requests.
     pub requests: usize,
-    /// The variation of durations, as a share of them in each direction.
+    /// The variation of durations, as a share of the duration in each direction.
     pub noise: f64,
-    /// The time that each execution takes beyond the curve, in microseconds.
+    /// The time by which each execution exceeds the curve, in microseconds.
     pub overhead_us: u32,
-    /// The seed of the arrivals and of the noise.
+    /// The seed of the arrivals and the noise.
     pub seed: u64,
 }
 
 /// The results of a cell.
 #[derive(Clone, Debug)]
 pub struct GoodputResult {
-    /// The deadline batcher.
+    /// The result of the deadline batcher.
     pub deadlines: Report,
-    /// The best setting of the dynamic batcher.
+    /// The result of the best setting of the dynamic batcher.
     pub best: Report,
-    /// That setting; none is best without one.
+    /// The best setting; `None` if the dynamic batcher is best without one.
     pub best_setting: Option<DynamicSpec>,
-    /// The dynamic batcher as it is without settings.
+    /// The result of the dynamic batcher without settings.
     pub first_come: Report,
-    /// Answers per second that full batches give.
+    /// The throughput of full batches, in responses per second.
     pub capacity: f64,
 }
 
@@ -126,7 +126,7 @@ impl GoodputCell {
         self.run_beside(|_| true)
     }
 
-    /// The same with some of the settings.
+    /// Runs the load with the deadline batcher and with the included settings of the dynamic one.
     pub fn run_beside(&self, includes: impl Fn(&DynamicSpec) -> bool) -> GoodputResult {
         let (capacity, objective_ns) = (self.capacity(), self.objective_ns());
         let arrivals = self.arrivals();
@@ -160,18 +160,18 @@ impl GoodputCell {
         })
     }
 
-    /// Answers per second that full batches give.
+    /// The throughput of full batches, in responses per second.
     fn capacity(&self) -> f64 {
         let full_ns = self.curve.duration_ns(MAX_ROWS);
         f64::from(self.instances) * f64::from(MAX_ROWS) * 1e9 / full_ns
     }
 
-    /// The deadline of each request, from its arrival.
+    /// The deadline of each request, relative to its arrival.
     pub fn objective_ns(&self) -> u64 {
         (self.curve.duration_ns(MAX_ROWS) * self.objective) as u64
     }
 
-    /// The load.
+    /// The arrivals of the load.
     pub fn arrivals(&self) -> Vec<Arrival> {
         let (rate, deadline_ns) = (self.capacity() * self.load, self.objective_ns());
         let mut random = Random::new(self.seed);
@@ -201,7 +201,7 @@ impl GoodputCell {
     }
 }
 
-/// The rate at a time of the day, as a share of its mean.
+/// The rate at a time of day, as a share of its mean.
 fn speed_of_day(share: f64) -> f64 {
     let angle = share * std::f64::consts::TAU;
     (1.0 + 0.6 * (angle - 2.0).sin() + 0.25 * (2.0 * angle).sin()).max(0.05)
@@ -237,9 +237,9 @@ fn hand_tuned(objective_ns: u64) -> Vec<DynamicSpec> {
 ///
 /// # Errors
 ///
-/// The deadline batcher answers far fewer requests in time than the dynamic batcher with the
-/// best time-out, answers many too late or, under a small load, later than without a setting,
-/// or refuses many only after they have waited.
+/// Returns an error if the deadline batcher answers far fewer requests in time than the dynamic
+/// batcher with the best timeout; if it answers many too late or, under a small load, later than
+/// without a setting; or if it refuses many only after they have waited.
 pub(crate) fn check_goodput(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let cell = GoodputCell {

@@ -1,5 +1,5 @@
-//! The one way to step a scheduler in this crate: each step is compared with the naive
-//! scheduler, checked, counted and hashed.
+//! The only way to step a scheduler in this crate: each step is compared with the naive scheduler,
+//! checked, counted and hashed.
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,15 @@ use crate::hash::TraceHash;
 use crate::permit_ledger::{PermitLedger, is_permit_action};
 use crate::setup::Setup;
 
-/// The reference of decisions.
+/// The reference for decisions.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Reference {
-    /// The naive scheduler, decision by decision, and the checks.
+    /// The naive scheduler, compared decision by decision, and the checks.
     #[default]
     Oracle,
-    /// The checks alone.
+    /// Only the checks.
     ChecksOnly,
-    /// As `Oracle`, with a rate limiter that grants each permit at once, which must make
+    /// Same as `Oracle`, with a rate limiter that grants each permit immediately, which must make
     /// no difference.
     OracleWithPermits,
 }
@@ -33,7 +33,7 @@ pub struct Harness {
     oracle: Option<Oracle>,
     checker: Checker,
     actions: Actions,
-    /// Present if there is a rate limiter.
+    /// The permits, if there is a rate limiter.
     permits: Option<PermitLedger>,
     has_strategy: bool,
     hash: TraceHash,
@@ -41,7 +41,7 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// A new scheduler.
+    /// Creates a scheduler.
     pub fn new(setup: &Setup, reference: Reference) -> Self {
         let (scheduler, permits) = match reference {
             Reference::Oracle | Reference::ChecksOnly => (setup.scheduler(), None),
@@ -83,7 +83,7 @@ impl Harness {
         Ok(decisions)
     }
 
-    /// Steps, and grants permits until none is requested.
+    /// Steps the scheduler and grants permits until none are requested.
     fn step_with_permits(&mut self, now: Time, event: Event) -> Result<Vec<Decision>, String> {
         let mut decisions = Vec::new();
         let mut requested = VecDeque::new();
@@ -126,8 +126,8 @@ impl Harness {
         Ok(())
     }
 
-    /// Checks that the batch strategy's batch is closed when it is dispatched, or when its
-    /// last request leaves.
+    /// Checks that the strategy's batch is closed when it is dispatched or when its last request
+    /// leaves.
     fn check_closed(&self, decisions: &[Decision]) -> Check {
         if !self.has_strategy || self.scheduler.queued() > 0 {
             return Ok(());
@@ -149,7 +149,7 @@ impl Harness {
         self.scheduler.next_wakeup()
     }
 
-    /// The latest time of a step.
+    /// The time of the latest step.
     pub fn now(&self) -> Time {
         self.checker.now()
     }
@@ -164,27 +164,27 @@ impl Harness {
         self.checker.queued()
     }
 
-    /// Hash of all events and decisions so far.
+    /// A hash of all events and decisions so far.
     pub fn trace_hash(&self) -> u64 {
         self.hash.0
     }
 
-    /// Returns true if `Drained` was reported.
+    /// Returns true if `Drained` has been reported.
     pub fn is_drained(&self) -> bool {
         self.checker.is_drained()
     }
 
-    /// Returns true if some instance stays and accepts batches.
+    /// Returns true if some instance remains and accepts batches.
     pub fn has_staying_lane(&self) -> bool {
         self.checker.has_staying_lane()
     }
 
-    /// The scheduler's whole state as text, to find leaks.
+    /// The scheduler's entire state as text, for finding leaks.
     pub fn state(&self) -> String {
         format!("{:?}", self.scheduler)
     }
 
-    /// Checks that no state is left when no request is.
+    /// Checks that no state remains if no requests do.
     pub fn check_empty(&self) -> Check {
         let status = self.scheduler.status();
         let no_sequences = status
@@ -201,8 +201,8 @@ impl Harness {
     }
 }
 
-/// The decisions with removals of instances behind all others, by id: their position has
-/// no meaning.
+/// The decisions with instance removals moved to the end and sorted by id, because their position
+/// has no meaning.
 fn normalized(decisions: &[Decision]) -> Vec<&Decision> {
     let mut normalized: Vec<&Decision> = decisions.iter().collect();
     normalized.sort_by_key(|decision| match decision {

@@ -1,20 +1,19 @@
-//! The server's part between clients and a scheduler: it assigns keys to requests and
-//! sequences. A key is an index of a slab, reused as soon as the rules allow it.
+//! The server's role between clients and a scheduler: it assigns keys to requests and sequences. A
+//! key is a slab index that is reused as soon as the rules allow.
 
 use std::collections::BTreeMap;
 
 use galatea_policy::SequenceKey;
 
-/// Assigns keys: the index is in the low half, the number of earlier uses in the high
-/// half.
+/// Assigns keys. The low half is the index, and the high half the number of earlier uses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
-    /// For each index, its present or last key.
+    /// The current or latest key of each index.
     last: Vec<u64>,
     vacant: Vec<usize>,
 }
 
-/// The way in which an index is reused: with a new generation, or with the same key as before.
+/// The way in which an index is reused: with a new generation or with the same key as before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reuse {
     OtherGeneration,
@@ -41,7 +40,7 @@ impl Keys {
     }
 }
 
-/// A client's name of a sequence.
+/// A client's name for a sequence.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CorrelationId(pub(crate) u64);
 
@@ -53,22 +52,22 @@ pub(crate) struct CorrelationIds {
 }
 
 impl CorrelationIds {
-    /// The ID's sequence; a new one if the ID is unknown.
+    /// The ID's sequence, or a new one if the ID is unknown.
     pub(crate) fn intern(&mut self, id: CorrelationId, reuse: Reuse) -> SequenceKey {
         *self.open.entry(id).or_insert_with(|| SequenceKey(self.keys.allocate(reuse)))
     }
 
-    /// A sequence without an ID: an iterative request.
+    /// Assigns a key to a sequence without an ID, which is an iterative request.
     pub(crate) fn anonymous(&mut self, reuse: Reuse) -> SequenceKey {
         SequenceKey(self.keys.allocate(reuse))
     }
 
-    /// The scheduler closed the sequence: its ID is free.
+    /// Frees the ID of a sequence that the scheduler has closed.
     pub(crate) fn close(&mut self, key: SequenceKey) {
         self.open.retain(|_, open| *open != key);
     }
 
-    /// The scheduler ended the sequence: its key is free.
+    /// Frees the key of a sequence that the scheduler has ended.
     pub(crate) fn end(&mut self, key: SequenceKey) {
         assert!(!self.open.values().any(|open| *open == key), "{key:?} ended while it is open");
         self.keys.free(key.0);

@@ -1,19 +1,19 @@
-//! A seeded simulator of the values of `galatea-policy`: the real scheduler in a simulated
+//! A seeded simulator for the values in `galatea-policy`: it runs the real scheduler in a simulated
 //! world.
 //!
-//! Simulated clients send and cancel requests and disconnect. They open sequences, end or
-//! forget them, reuse their IDs and send requests without a START. Instances are added,
-//! execute batches, release requests early, late or for another iteration, and are removed.
-//! Time is virtual, so a second of real time covers hours.
+//! Simulated clients send requests, cancel them and disconnect. They open sequences, end or forget
+//! them, reuse their IDs, and send requests without a START. Instances are added, execute batches,
+//! release requests early, late or for another iteration, and are removed. Time is virtual, so a
+//! second of real time covers hours.
 //!
-//! Each step of the scheduler goes through a [`Harness`]. It compares the decisions with
-//! those of a naive scheduler, which is simple enough to be believed and too slow to serve,
-//! and checks the rules that hold for every decision. The same seed repeats the same run,
-//! down to the hash of its trace.
+//! Each step of the scheduler goes through a [`Harness`]. The harness compares the decisions with
+//! those of a naive scheduler, which is simple enough to be trusted but too slow for serving, and
+//! checks the rules that apply to every decision. The same seed reproduces the same run, down to
+//! the hash of its trace.
 //!
-//! Three generators use the harness: [`run`] draws a world from a seed, [`explore`] tries
-//! all orders of a few events, and [`Trace::replay`] repeats a recorded trace.
-//! [`Trace::shrink`] shortens a trace that fails.
+//! Three generators use the harness: [`run`] draws a world from a seed, [`explore`] tries all
+//! orders of a few events, and [`Trace::replay`] repeats a recorded trace. [`Trace::shrink`]
+//! shortens a failing trace.
 //!
 //! # Where to begin
 //!
@@ -36,11 +36,11 @@
 //!
 //! # What it is not
 //!
-//! This crate is no part of the server and does not know the scheduler's internals: it sees
+//! This crate isn't part of the server and doesn't know the scheduler's internals: it sees only
 //! events, actions, wake-ups and the status. Where the rules leave the order of simultaneous
-//! actions open, the checks accept any, and the naive scheduler has the order of the real
-//! one. Seeds prove only as much as the checks detect, so the planted bugs in `mutants/`
-//! test the checks (`cargo run -p galatea-sim --bin mutants`).
+//! actions open, the checks accept any order, while the naive scheduler uses the order of the real
+//! one. Seeds prove only as much as the checks detect, so the planted bugs in `mutants/` test the
+//! checks (`cargo run -p galatea-sim --bin mutants`).
 //!
 //! # Example
 //!

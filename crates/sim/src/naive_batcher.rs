@@ -1,5 +1,5 @@
-//! A naive dynamic batcher: it tries every size. It shares only the trait
-//! `QueuedRequest` with `dynamic_rules`.
+//! A naive dynamic batcher that tries every size. It shares only the trait `QueuedRequest` with
+//! `dynamic_rules`.
 
 use galatea_policy::{CloseReason, DynamicSpec, Time};
 
@@ -10,7 +10,7 @@ use crate::dynamic_rules::QueuedRequest;
 pub(crate) struct NaiveBatcher {
     max: u64,
     preferred: Vec<u64>,
-    /// True if the configuration names preferred sizes.
+    /// True if the configuration specifies preferred sizes.
     prefers: bool,
     delay_ns: u64,
     custom: Option<CustomBatching>,
@@ -34,7 +34,7 @@ impl NaiveBatcher {
         NaiveBatcher { max, preferred, prefers, delay_ns: *max_queue_delay_ns, custom }
     }
 
-    /// The number of requests from the front that are dispatched now, if any, and why
+    /// The number of requests at the front that are dispatched now, if any, and the reason why
     /// their batch ends.
     pub(crate) fn batch<W: QueuedRequest>(
         &self,
@@ -89,13 +89,14 @@ impl NaiveBatcher {
         Some((len_max, reason))
     }
 
-    /// When a request that waits since then is dispatched in a batch of any size.
+    /// The time at which a request that has waited since `since` is dispatched in a batch of any
+    /// size.
     pub(crate) fn dispatch_time(&self, since: Time) -> Option<Time> {
         sum(since, self.delay_ns)
     }
 }
 
-/// The time plus some nanoseconds, unless that reaches the end of time.
+/// Adds nanoseconds to the time. Returns `None` if the sum reaches the end of time.
 pub(crate) fn sum(time: Time, nanoseconds: u64) -> Option<Time> {
     time.0.checked_add(nanoseconds).filter(|sum| *sum != u64::MAX).map(Time)
 }

@@ -1,9 +1,9 @@
-//! Padded batches beside executions one by one, on the same load: what batches gain where they
-//! pay, and that they lose nothing where they don't.
+//! Compares padded batches with executions one by one under the same load: batches must gain enough
+//! where they pay off and lose nothing where they don't.
 //!
-//! A text of mean length takes 6 ms, as MiniLM on one core. A share of that is fixed for each
-//! execution, and the rest is in proportion to the padded elements: only the fixed share can be
-//! saved.
+//! A text of mean length takes 6 ms, like MiniLM on one core. A share of this time is fixed for
+//! each execution, and the rest is proportional to the number of padded elements. Only the fixed
+//! share can be saved.
 
 use galatea_policy::{DynamicSpec, PaddingSpec, SchedulingMode, SchedulingSpec};
 use galatea_simulate::{Arrival, Clients, Execution, Report, simulate, simulate_clients};
@@ -13,31 +13,32 @@ use crate::random::Random;
 
 const MAX_ROWS: u32 = 32;
 
-/// The duration of a text of mean length alone.
+/// The duration of executing a text of mean length alone.
 const TEXT_NS: f64 = 6e6;
 
 /// The lengths of texts, in tokens.
 const LENGTHS: std::ops::RangeInclusive<u32> = 5..=256;
 
-/// Bounds that no seed exceeds: in so short a load, single batches tell. The test of the whole
-/// grid has tighter ones.
+/// Bounds that no seed exceeds. In such a short load, single batches make a difference. The test of
+/// the entire grid has tighter bounds.
 const P99_MAX: f64 = 1.15;
 const RATE_MIN: f64 = 0.97;
 
-/// The same if half of an execution is fixed and 64 texts are in flight.
+/// The bound on the rate if half of an execution is fixed and 64 texts are in flight.
 const PAYING_RATE_MIN: f64 = 1.25;
 
-/// The way in which requests come.
+/// The way in which requests arrive.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum ArrivalPattern {
-    /// This number of clients, each of which sends a text when it has its answer.
+    /// A number of clients, each of which sends a text when it has received the previous response.
     InFlight(u32),
-    /// Independently of each other, at this share of the rate that executions one by one reach.
+    /// Requests arrive independently of each other, at this share of the rate that executions one
+    /// by one reach.
     Rate(f64),
 }
 
 impl ArrivalPattern {
-    /// 1 to 64 in flight, and half of the rate to more than can be done.
+    /// Patterns with 1 to 64 texts in flight, and with rates from half of the capacity to above it.
     pub const ALL: [ArrivalPattern; 9] = [
         ArrivalPattern::InFlight(1),
         ArrivalPattern::InFlight(4),
@@ -51,44 +52,45 @@ impl ArrivalPattern {
     ];
 }
 
-/// A load and what executions cost.
+/// A load and its execution costs.
 #[derive(Copy, Clone, Debug)]
 pub struct PaddingCell {
-    /// The way in which requests come.
+    /// The way in which requests arrive.
     pub load: ArrivalPattern,
     /// The share of a text's duration that is fixed for each execution.
     pub fixed: f64,
-    /// The variation of durations, as a share of them in each direction.
+    /// The variation of durations, as a share of the duration in each direction.
     pub noise: f64,
     /// Number of requests.
     pub requests: usize,
-    /// The seed of the texts, of their arrivals and of the noise.
+    /// The seed of the texts, their arrivals and the noise.
     pub seed: u64,
 }
 
-/// The outcome of a cell.
+/// The results of a cell.
 #[derive(Clone, Debug)]
 pub struct PaddingResult {
-    /// With padded batches.
+    /// The result with padded batches.
     pub padded: Report,
-    /// With an execution for each request, in the order of arrival.
+    /// The result with a separate execution for each request, in arrival order.
     pub one_by_one: Report,
 }
 
 impl PaddingResult {
-    /// The rate of answers, as a share of that of executions one by one.
+    /// The response rate, relative to that of executions one by one.
     pub fn rate(&self) -> f64 {
         self.padded.throughput() / self.one_by_one.throughput()
     }
 
-    /// The latency that this share of the answers has at most, as a share of the same.
+    /// The latency that this share of the responses doesn't exceed, relative to that of executions
+    /// one by one.
     pub fn latency(&self, share: f64) -> f64 {
         self.padded.quantile_ns(share) as f64 / self.one_by_one.quantile_ns(share).max(1) as f64
     }
 }
 
 impl PaddingCell {
-    /// Runs the load in both ways.
+    /// Runs the load both ways.
     pub fn run(&self) -> PaddingResult {
         let mut random = Random::new(self.seed);
         let lengths: Vec<u32> = (0..self.requests).map(|_| some_length(&mut random)).collect();
@@ -133,11 +135,11 @@ impl PaddingCell {
     }
 }
 
-/// The durations of executions.
+/// The execution durations.
 #[derive(Copy, Clone)]
 struct SimulatedCosts {
     fixed: f64,
-    /// The mean of the texts' lengths.
+    /// The mean text length.
     mean: f64,
 }
 
@@ -148,18 +150,19 @@ impl SimulatedCosts {
     }
 }
 
-/// The length of a text: of 33 tokens on average, and seldom much longer.
+/// A random text length: 33 tokens on average, and rarely much longer.
 fn some_length(random: &mut Random) -> u32 {
     let normal: f64 = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
     let length = (3.24 + 0.75 * normal).exp();
     (length as u32).clamp(*LENGTHS.start(), *LENGTHS.end())
 }
 
-/// Runs a short load of this seed, in which batches gain nothing or much.
+/// Runs a short load of this seed in which batches gain either nothing or much.
 ///
 /// # Errors
 ///
-/// Padding makes it slower, or slow answers later, or gains far less than it could.
+/// Returns an error if padding lowers the rate, delays slow responses, or gains far less than it
+/// could.
 pub(crate) fn check_padding_gain(seed: u64) -> Check {
     let mut random = Random::new(seed ^ 0x6A15);
     let cell = PaddingCell {

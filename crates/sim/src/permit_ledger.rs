@@ -10,7 +10,7 @@ use crate::check::{Check, ensure};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PermitLedger {
     permits: BTreeMap<InstanceId, Permit>,
-    /// Instances that withdrew, whose permits may still be granted.
+    /// Instances that have withdrawn but may still be granted a permit.
     withdrawn: BTreeSet<InstanceId>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn is_permit_action(action: &Action) -> bool {
 }
 
 impl PermitLedger {
-    /// The rate limiter grants a permit.
+    /// Records that the rate limiter grants a permit.
     pub(crate) fn grant(&mut self, instance: InstanceId) -> Check {
         let before = self.permits.insert(instance, Permit::Granted);
         let is_due = matches!(before, Some(Permit::Requested | Permit::Delayed));
@@ -45,7 +45,7 @@ impl PermitLedger {
         Ok(())
     }
 
-    /// The rate limiter delays the instance's permit.
+    /// Records that the rate limiter delays the instance's permit.
     pub(crate) fn delay(&mut self, instance: InstanceId) -> Check {
         let before = self.permits.insert(instance, Permit::Delayed);
         ensure!(
@@ -55,23 +55,23 @@ impl PermitLedger {
         Ok(())
     }
 
-    /// Returns true if the instance requested a permit and does not have it.
+    /// Returns true if the instance has requested a permit and doesn't have it.
     pub(crate) fn has_requested(&self, instance: InstanceId) -> bool {
         matches!(self.permits.get(&instance), Some(Permit::Requested | Permit::Delayed))
     }
 
-    /// Instances that requested a permit and don't have it.
+    /// Instances that have requested a permit and don't have it.
     pub(crate) fn requested(&self) -> impl Iterator<Item = InstanceId> {
         self.permits.keys().copied().filter(|instance| self.has_requested(*instance))
     }
 
-    /// Number of requests that are not delayed.
+    /// Number of requests that aren't delayed.
     pub(crate) fn undelayed_requests(&self) -> usize {
         self.permits.values().filter(|permit| **permit == Permit::Requested).count()
     }
 
-    /// Records an action that follows from the event; returns the instance that requests
-    /// a permit by it.
+    /// Records an action caused by the event. Returns the instance that requests a permit through
+    /// the action.
     pub(crate) fn record(
         &mut self,
         event: &Event,
@@ -127,7 +127,7 @@ impl PermitLedger {
         Ok(())
     }
 
-    /// Number of permits that were neither returned nor withdrawn.
+    /// Number of permits that have been neither returned nor withdrawn.
     pub(crate) fn open(&self) -> usize {
         self.permits.len()
     }

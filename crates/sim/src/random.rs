@@ -1,14 +1,14 @@
-//! Random numbers that are the same everywhere: xoshiro256** (Blackman, Vigna),
-//! its state drawn from the seed by splitmix64.
+//! Random numbers that are the same on every platform: xoshiro256** (Blackman, Vigna), with its
+//! state derived from the seed by splitmix64.
 
-/// A generator. The same seed gives the same numbers on all machines and versions.
+/// A generator. The same seed produces the same numbers on all machines and in all versions.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
 }
 
 impl Random {
-    /// A generator from a seed; the numbers of neighbouring seeds are independent.
+    /// Creates a generator from a seed. The numbers of neighbouring seeds are independent.
     pub fn new(seed: u64) -> Self {
         let mut seed = seed;
         let mut draw = || {
@@ -47,25 +47,24 @@ impl Random {
             .expect("it is at most `most`")
     }
 
-    /// A number between 0 and 1, without both.
+    /// A number between 0 and 1, both exclusive.
     pub fn unit(&mut self) -> f64 {
         ((self.number() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// True with this probability in percent.
+    /// Returns true with this probability in percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.between(1, 100) <= chance
     }
 
-    /// One of several choices, of which there must be one.
+    /// One of several choices. There must be at least one.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         let last = u64::try_from(choices.len() - 1).expect("few choices");
         choices[usize::try_from(self.between(0, last)).expect("an index")]
     }
 }
 
-/// The output function of splitmix64: every bit of the result depends on every
-/// bit of the number.
+/// The output function of splitmix64: every bit of the result depends on every bit of the number.
 pub(crate) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -78,7 +77,7 @@ mod tests {
 
     #[test]
     fn numbers_stay_the_same_and_in_range() {
-        // Published first outputs of splitmix64 for seed 0.
+        // The published first outputs of splitmix64 for seed 0.
         assert_eq!(mix(0x9E37_79B9_7F4A_7C15), 0xE220_A839_7B1D_CDAF);
         let mut random = Random::new(7);
         let mut seen = [false; 6];

@@ -1,5 +1,5 @@
-//! Random specifications: small numbers, so that times and sizes coincide, and sometimes
-//! the largest possible ones.
+//! Random specifications with small numbers, so that times and sizes coincide, and occasionally
+//! with the largest possible ones.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,13 +16,13 @@ use crate::setup::Setup;
 /// A kind of scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Each request is a batch of its own.
+    /// The default scheduler, in which each request is a batch of its own.
     Default,
     /// The dynamic batcher.
     Dynamic,
-    /// The sequence batcher by slot.
+    /// The sequence batcher with the direct strategy.
     Direct,
-    /// The sequence batcher by age.
+    /// The sequence batcher with the oldest strategy.
     Oldest,
     /// The sequence batcher with iterative requests.
     Iterative,
@@ -37,7 +37,7 @@ impl Mode {
         ("iterative", Mode::Iterative),
     ];
 
-    /// Its name on a command line.
+    /// The mode's name on the command line.
     pub fn name(self) -> &'static str {
         let named = Self::NAMES.iter().find(|(_, mode)| *mode == self);
         named.map_or("", |(name, _)| name)
@@ -53,7 +53,7 @@ impl FromStr for Mode {
     }
 }
 
-/// Draws a specification, of the given mode or of any.
+/// Draws a specification of the given mode or of any mode.
 pub(crate) fn random_setup(random: &mut Random, mode: Option<Mode>) -> Setup {
     let drawn = match random.between(1, 100) {
         1..=5 => Mode::Default,

@@ -1,5 +1,5 @@
-//! Random orders of replies: requests start, reply, and end or are withdrawn. The replies
-//! that pass are compared with the expected ones.
+//! Random orders of replies: requests start, reply, and end or are withdrawn. The replies that pass
+//! are compared with the expected ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,24 +9,24 @@ use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// A reply: the number of its request, and its own number in the request.
+/// A reply, identified by the number of its request and its own number within the request.
 type Reply = (u64, u64);
 
 /// The state of a request.
 #[derive(Clone, Debug, Default)]
 struct RequestProgress {
     started: bool,
-    /// Number of replies that its backend sent before it was started.
+    /// Number of replies that the backend sent before the request was started.
     sent_before: u64,
-    /// Number of replies that its backend sent.
+    /// Number of replies that the backend sent.
     sent: u64,
-    /// Number of these that passed.
+    /// Number of replies that passed.
     passed: u64,
     ended: bool,
 }
 
 impl RequestProgress {
-    /// Returns true if it was started and replies of it are missing.
+    /// Returns true if the request was started and some of its replies are missing.
     fn delays_others(&self) -> bool {
         self.started && !(self.ended && self.passed == self.sent)
     }
@@ -35,7 +35,7 @@ impl RequestProgress {
 struct Replies {
     order: ReplyOrder<Reply>,
     requests: BTreeMap<u64, RequestProgress>,
-    /// The operations so far, for messages.
+    /// The operations so far, for error messages.
     log: String,
 }
 
@@ -129,7 +129,7 @@ impl Replies {
         (first.passed < first.sent).then_some((*number, first.passed))
     }
 
-    /// Takes all held replies and compares them, as at the end of a model.
+    /// Takes and compares all held replies, as when a model ends.
     fn take_all(&mut self) -> Check {
         let _ = write!(self.log, " take all");
         let held = self.requests.iter().flat_map(|(number, request)| {
@@ -143,7 +143,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Ends all requests; then no reply may be left.
+    /// Ends all requests, after which no replies may remain.
     fn finish(&mut self) -> Check {
         let numbers: Vec<u64> = self.requests.keys().copied().collect();
         for number in numbers.into_iter().rev() {

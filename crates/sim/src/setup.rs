@@ -4,7 +4,7 @@ use galatea_policy::{DynamicSpec, SchedulingMode, SchedulingSpec};
 
 use crate::custom_batching::{CustomBatching, Scheduler};
 
-/// A specification, and perhaps a custom batching strategy.
+/// A specification with an optional custom batching strategy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// The specification.
@@ -13,7 +13,7 @@ pub struct Setup {
     pub custom: Option<CustomBatching>,
 }
 
-/// The settings of the dynamic batcher that a sequence batcher with the strategy `oldest` has.
+/// The dynamic batcher settings of a sequence batcher with the `oldest` strategy.
 pub(crate) fn oldest_settings(
     preferred_batch_sizes: &[u32],
     max_queue_delay_ns: u64,
@@ -34,7 +34,7 @@ impl Setup {
         Scheduler::with_batch_strategy(self.spec.clone(), strategy)
     }
 
-    /// Returns true if the scheduler keeps sequences.
+    /// Returns true if the scheduler handles sequences.
     pub(crate) fn is_sequential(&self) -> bool {
         matches!(self.spec.mode, SchedulingMode::Sequence(_))
     }

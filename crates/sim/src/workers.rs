@@ -1,5 +1,5 @@
-//! Random lives of workers: processes that start, serve, misbehave and end, and instances
-//! that end at any moment. Each decision is compared with rules that know the process.
+//! Random lives of workers: processes that start, serve, misbehave and end, and instances that end
+//! at any time. Each decision is compared with rules that know the process state.
 
 use std::fmt::Write;
 
@@ -11,26 +11,26 @@ use galatea_policy::{
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// More steps than a life may take to end after the instance ended.
+/// A number of steps that no life exceeds after its instance has ended.
 const STEPS_TO_END_MAX: u64 = 50;
 
-/// The world's knowledge of a worker, beside the value under test.
+/// The world's knowledge of a worker, in addition to the value under test.
 #[derive(Debug, Default)]
 struct KnownWorker {
-    /// When it began to serve.
+    /// The time at which the worker began to serve.
     begun: Time,
-    /// When it was lost, or asked to finalize.
+    /// The time at which the worker was lost or asked to finalize.
     lost: Option<Time>,
-    /// When it was asked to finalize.
+    /// The time at which the worker was asked to finalize.
     finalizing: Option<Time>,
     is_given_up: bool,
-    /// It broke the rules: it is not waited for.
+    /// True if the worker broke the rules, so that it gets no time to end by itself.
     has_failed: bool,
     terminated: Option<Time>,
     is_killed: bool,
 }
 
-/// A start in progress, a worker whose process lives, or none.
+/// The state of the process: a start in progress, a worker with a live process, or none.
 #[derive(Debug)]
 enum Process {
     None,
@@ -43,14 +43,15 @@ struct WorkerWorld {
     now: Time,
     finalize_ns: u64,
     process: Process,
-    /// When the last process ended or start failed, and how long the next start has to wait.
+    /// The time at which the last process ended or start failed, and the required pause before the
+    /// next start.
     ended: Option<(Time, u64)>,
-    /// By the rules: what nothing has made up for.
+    /// The number of ends that haven't been made up for, by the rules.
     ended_in_a_row: u32,
     has_start_failed: bool,
     is_stopped: bool,
     actions: Vec<WorkerAction>,
-    /// The events so far, for messages.
+    /// The events so far, for error messages.
     log: String,
 }
 
@@ -58,7 +59,7 @@ struct WorkerWorld {
 ///
 /// # Errors
 ///
-/// The rule that was broken, with the events before.
+/// Returns the broken rule with the preceding events.
 pub fn check_workers(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let finalize_ns = random.pick(&[0, 1_000_000, 30_000_000_000]);
@@ -94,7 +95,7 @@ impl WorkerWorld {
         Err(String::from("the life does not end"))
     }
 
-    /// Something happens: time passes, or the process does something.
+    /// Lets something happen: either time passes, or the process does something.
     fn happen(&mut self, random: &mut Random) -> Check {
         if random.percent(2) {
             return self.send(WorkerEvent::Stop);
@@ -109,7 +110,7 @@ impl WorkerWorld {
         }
     }
 
-    /// The instance has ended: what its life waits for comes, or time passes.
+    /// After the instance has ended, either delivers what its life waits for or lets time pass.
     fn end_something(&mut self, random: &mut Random) -> Check {
         match &self.process {
             Process::Starting if random.percent(50) => self.send(WorkerEvent::Started),
@@ -124,7 +125,7 @@ impl WorkerWorld {
     fn pass_time(&mut self, random: &mut Random) -> Check {
         let wakeup = self.life.next_wakeup();
         let passed = match wakeup {
-            // A timer may be late, and something else may wake the driver before.
+            // A timer may be late, and something else may wake the driver first.
             Some(wakeup) if random.percent(70) => {
                 wakeup.saturating_since(self.now) + random.pick(&[0, 0, 1, 5_000_000])
             }
@@ -139,7 +140,7 @@ impl WorkerWorld {
         Ok(())
     }
 
-    /// Gives an event to the life, and judges what follows.
+    /// Sends an event to the life and judges the resulting actions.
     fn send(&mut self, event: WorkerEvent) -> Check {
         let _ = write!(self.log, " {event:?}@{}", self.now.0);
         self.life.step(self.now, event, &mut self.actions);
@@ -160,13 +161,13 @@ impl WorkerWorld {
         self.check_state()
     }
 
-    /// Changes the world by an event.
+    /// Updates the world by an event.
     fn apply(&mut self, event: WorkerEvent) {
         let now = self.now;
         match (event, &mut self.process) {
             (WorkerEvent::Stop, process) => {
                 if let (false, Process::Lives(worker)) = (self.is_stopped, process) {
-                    // It is asked to finalize, if it still serves.
+                    // The worker is asked to finalize if it is still serving.
                     if worker.lost.is_none() {
                         worker.finalizing = Some(now);
                     }
@@ -192,7 +193,7 @@ impl WorkerWorld {
                 worker.lost.get_or_insert(now);
             }
             (WorkerEvent::Failed, Process::Lives(worker)) => {
-                // Who is about to end already is left to it.
+                // A worker that is already about to end is left alone.
                 if worker.lost.is_none() && worker.terminated.is_none() {
                     worker.has_failed = true;
                 }
@@ -202,7 +203,7 @@ impl WorkerWorld {
         }
     }
 
-    /// Checks that an action is allowed, and changes the world by it.
+    /// Checks that an action is allowed and updates the world by it.
     fn judge(&mut self, action: WorkerAction, event: WorkerEvent) -> Check {
         let (now, finalize_ns, is_stopped) = (self.now, self.finalize_ns, self.is_stopped);
         if action == WorkerAction::Start {
@@ -261,7 +262,7 @@ impl WorkerWorld {
         Ok(())
     }
 
-    /// The process has ended. One that was given up before ends without an action.
+    /// Handles the end of the process. A process that was given up earlier ends without an action.
     fn bury_if_given_up(&mut self) {
         if matches!(&self.process, Process::Lives(worker) if worker.is_given_up) {
             self.bury();
@@ -279,7 +280,7 @@ impl WorkerWorld {
         self.process = Process::None;
     }
 
-    /// The pause before the next start, by doubling step by step.
+    /// The pause before the next start, found by doubling step by step.
     fn pause_ns(&self) -> u64 {
         let mut pause = 0;
         for _ in STARTS_AT_ONCE..self.ended_in_a_row {
@@ -290,13 +291,13 @@ impl WorkerWorld {
 
     fn start_is_due(&self) -> bool {
         let due = |(ended, pause): (Time, u64)| self.now >= ended.saturating_add(pause);
-        // A pause ends with a wake-up, which may be late; an immediate start never is.
+        // A pause ends with a wake-up, which may be late; an immediate start is never late.
         !self.is_stopped
             && matches!(self.process, Process::None)
             && self.ended.is_some_and(|ended| due(ended) && ended.1 == 0)
     }
 
-    /// Checks that the life's account of itself fits the world.
+    /// Checks that the state reported by the life agrees with the world.
     fn check_state(&self) -> Check {
         let (status, wait) = (self.life.status(), self.life.awaited_events());
         let expected = match &self.process {

@@ -32,8 +32,8 @@ fn check(spec: &SchedulingSpec, alphabet: &EventAlphabet, depth: u32) {
     }
 }
 
-/// Two IDs and one slot: starts, ends, restarts and requests without a START, the backlog
-/// and its timeouts.
+/// Two IDs and one slot, with starts, ends, restarts, requests without a START, the backlog and its
+/// timeouts.
 #[test]
 fn two_sequences_share_one_slot() {
     let alphabet = EventAlphabet {

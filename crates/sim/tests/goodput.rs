@@ -1,5 +1,5 @@
-//! The deadline batcher answers as many requests in time as the dynamic batcher with the
-//! setting that turns out best for the load.
+//! The deadline batcher answers as many requests in time as the dynamic batcher with the best
+//! setting for the load.
 
 use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
 use galatea_sim::{ArrivalLaw, CostCurve, GoodputCell};
@@ -17,8 +17,8 @@ const CELL: GoodputCell = GoodputCell {
     seed: 1,
 };
 
-/// Each curve and law under half of the load, near capacity and beyond it. The scheduler
-/// begins without knowing any cost, which tells in so short a load.
+/// Each curve and law is tested at half the load, near capacity and above it. The scheduler starts
+/// without knowing any cost, which is noticeable in such a short load.
 #[test]
 fn no_setting_is_much_better_at_any_load() {
     for curve in CostCurve::ALL {
@@ -34,7 +34,7 @@ fn no_setting_is_much_better_at_any_load() {
     }
 }
 
-/// Under overload first come, first served answers everything too late.
+/// Under overload, everything is answered too late with first come, first served.
 #[test]
 fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
     let result = GoodputCell { load: 1.5, requests: 10_000, ..CELL }.run();
@@ -43,7 +43,7 @@ fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
     assert!(of_capacity(result.first_come.goodput()) < 0.1, "{:?}", result.first_come);
 }
 
-/// Tight deadlines: a full batch leaves no time for another one.
+/// With tight deadlines, a full batch leaves no time for another one.
 #[test]
 fn tight_deadlines_make_batches_smaller_where_that_helps() {
     for instances in [1, 2] {
@@ -55,7 +55,7 @@ fn tight_deadlines_make_batches_smaller_where_that_helps() {
     }
 }
 
-/// An overload of requests with deadlines, of which one in `one_in` has none.
+/// An overload of requests with deadlines, in which one of every `one_in` has none.
 fn with_patient_ones(one_in: usize) -> Report {
     let cell = GoodputCell { load: 1.5, requests: 10_000, ..CELL };
     let mut arrivals = cell.arrivals();
@@ -70,8 +70,8 @@ fn with_patient_ones(one_in: usize) -> Report {
     simulate(&spec, 1, &arrivals, |execution| 2_000_000 + 500_000 * u64::from(execution.rows))
 }
 
-/// Requests without a deadline would wait for the end of the overload, 4 s after the first one
-/// came. They wait for 17 batches of 10 ms, and a little for each other.
+/// Requests without a deadline would wait until the overload ends, 4 s after the first one arrived.
+/// Instead they wait for 17 batches of 10 ms, and a little for each other.
 #[test]
 fn requests_without_a_deadline_do_not_starve() {
     let report = with_patient_ones(50);
@@ -80,8 +80,8 @@ fn requests_without_a_deadline_do_not_starve() {
     assert!(report.late == 0 && report.refused > 3_000, "{report:?}");
 }
 
-/// Most requests have none, more than can be answered: they get a part of the batches, and
-/// those with deadlines most of them.
+/// Most requests have no deadline, and there are more than can be answered. They get some of the
+/// batches, while those with deadlines get most.
 #[test]
 fn requests_without_a_deadline_do_not_take_all() {
     let report = with_patient_ones(2);

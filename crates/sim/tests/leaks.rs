@@ -1,5 +1,5 @@
-//! Requests, sequences and instances leave no state behind: after a thousand rounds of the
-//! same events a scheduler has the state that it has after ten.
+//! Requests, sequences and instances leave no state behind: after a thousand rounds of the same
+//! events, a scheduler has the same state as after ten.
 
 use galatea_policy::{
     BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
@@ -8,8 +8,8 @@ use galatea_policy::{
 };
 use galatea_sim::{Decision, Harness, Reference, Setup};
 
-/// A scheduler that gets the same events in each round, with the same indices of requests
-/// and sequences and a new generation of keys.
+/// A scheduler that gets the same events in each round, with the same indices for requests and
+/// sequences but a new generation of keys.
 struct Rounds {
     harness: Harness,
     round: u64,
@@ -71,7 +71,7 @@ impl Rounds {
     }
 }
 
-/// The scheduler's state after `rounds` rounds, without digits: times and keys may grow, the
+/// The scheduler's state after `rounds` rounds, without digits: times and keys may grow, but the
 /// amount of state must not.
 fn state_after(spec: &SchedulingSpec, rounds: u64, play: fn(&mut Rounds)) -> String {
     let harness = Harness::new(&Setup::from(spec.clone()), Reference::ChecksOnly);
@@ -85,8 +85,8 @@ fn state_after(spec: &SchedulingSpec, rounds: u64, play: fn(&mut Rounds)) -> Str
     all.harness.state().chars().filter(|character| !character.is_ascii_digit()).collect()
 }
 
-/// Plays with both strategies, two slots on each instance, an idle limit of 20
-/// and a delay of 3 for batches that are not full.
+/// Plays with both strategies, two slots per instance, an idle limit of 20, and a delay of 3 for
+/// batches that aren't full.
 #[track_caller]
 fn check(iterative: bool, play: fn(&mut Rounds)) {
     let direct = SequenceStrategy::Direct { max_queue_delay_ns: 3, minimum_ready_slots: 2 };
@@ -108,7 +108,7 @@ fn check(iterative: bool, play: fn(&mut Rounds)) {
     }
 }
 
-/// One sequence ends with END, one is cancelled, one is idle too long, one fails in the
+/// One sequence ends with END, one is cancelled, one is idle for too long, one fails in the
 /// backlog, and one has no START.
 #[test]
 fn sequences_leave_no_state() {
@@ -142,7 +142,7 @@ fn iterations_leave_no_state() {
     });
 }
 
-/// An instance is added, gets a sequence, and is removed when that ends as idle.
+/// An instance is added, gets a sequence, and is removed when the sequence ends as idle.
 #[test]
 fn instances_leave_no_state() {
     check(false, |rounds| {

@@ -1,5 +1,5 @@
-//! Requests of unequal lengths with deadlines: the rules hold for the loads of many seeds, and
-//! once costs are known, at most one of a thousand requests that were admitted is late.
+//! Requests with different lengths and deadlines: the rules hold for the loads of many seeds and,
+//! once costs are known, at most one in a thousand admitted requests is late.
 
 #[test]
 fn the_rules_hold_for_padded_batches_with_deadlines() {

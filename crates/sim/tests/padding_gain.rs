@@ -1,4 +1,4 @@
-//! Padded batches beside executions one by one.
+//! Padded batches compared with executions one by one.
 
 use galatea_sim::{ArrivalPattern, PaddingCell, PaddingResult};
 
@@ -10,8 +10,8 @@ const CELL: PaddingCell = PaddingCell {
     seed: 7,
 };
 
-/// Executions that take as long together as one by one, or hardly less: no load is served more
-/// slowly, and no slow answer comes later. The scheduler begins without knowing any cost.
+/// Executions take as long together as one by one, or only slightly less: no load is served more
+/// slowly, and no slow response comes later. The scheduler starts without knowing any cost.
 #[test]
 fn without_a_gain_padding_loses_nothing() {
     for fixed in [0.0, 0.02] {
@@ -32,8 +32,8 @@ fn gains(fixed: f64, rate: f64) -> PaddingResult {
     result
 }
 
-/// The more of an execution is fixed, the more batches gain. Slow answers come later by less than
-/// the gain.
+/// The larger the fixed part of an execution is, the more batches gain. Slow responses are delayed
+/// by less than the gain.
 #[test]
 fn what_batches_gain_is_gained() {
     gains(0.1, 1.03);

@@ -1,4 +1,4 @@
-//! Some thousand seeds, each a different world, and the same one for the same seed.
+//! A few thousand seeds: each gives a different world, and the same seed gives the same one.
 
 use galatea_policy::FailReason;
 use galatea_sim::{
@@ -22,7 +22,7 @@ fn run_seeds(mode: Mode, seeds: u64, requests: u64) -> (u64, u64, OccurrenceCoun
     (events, completed, counts)
 }
 
-/// Worlds in which no request executes, or none fails, would prove little.
+/// Checks that requests execute and fail. Worlds in which either never happens would prove little.
 #[track_caller]
 fn check(mode: Mode, seeds: u64, occurrences: &[Occurrence]) {
     let (events, completed, counts) = run_seeds(mode, seeds, 80);
@@ -81,7 +81,7 @@ fn iterative_sequences_keep_the_rules() {
     check(Mode::Iterative, 500, &ITERATIONS);
 }
 
-/// A rate limiter that grants at once makes no difference.
+/// A rate limiter that grants permits immediately makes no difference.
 #[test]
 fn permits_granted_at_once_change_no_decision() {
     for mode in [Mode::Default, Mode::Dynamic, Mode::Direct, Mode::Oldest, Mode::Iterative] {
@@ -132,8 +132,8 @@ fn the_same_seed_repeats_the_run() {
     }
 }
 
-/// Traces that once showed a bug in the scheduler or in its checks, and cases where the
-/// rules could be read in two ways.
+/// Traces that once revealed a bug in the scheduler or in its checks, and cases where the rules
+/// could be interpreted in two ways.
 #[test]
 fn recorded_traces_hold() {
     let traces = [

@@ -1,6 +1,5 @@
-//! The worked examples of Triton's documentation, event by event, with the batches that
-//! follow. Each step is also compared with the naive scheduler and checked as in a
-//! simulated run.
+//! The worked examples of Triton's documentation, event by event, with the resulting batches. Each
+//! step is also compared with the naive scheduler and checked as in a simulated run.
 
 mod player;
 
@@ -32,14 +31,13 @@ fn oldest(max_candidate_sequences: u32, max_queue_delay_ns: u64) -> SchedulingSp
     spec(2, strategy)
 }
 
-/// Two instances of two slots, six sequences, the first requests in order. The test hook
-/// holds all requests until the last has arrived, so that the timeline is that of the
+/// Two instances with two slots each, six sequences, and their first requests in order. The test
+/// hook holds all requests until the last one has arrived, so that the timeline matches the
 /// picture.
 ///
-/// The picture shows sequence 1 in the second slot of the first instance. Triton's
-/// scheduler, and this one, assign the lowest slot of all instances first, so sequences 1
-/// and 2 are swapped. The times at which slots become free, and their next sequences, are
-/// the same.
+/// The picture shows sequence 1 in the second slot of the first instance. Both Triton's scheduler
+/// and this one assign the lowest slot of all instances first, so sequences 1 and 2 are swapped.
+/// The times at which slots become free, and their next sequences, are the same.
 #[test]
 fn six_sequences_on_two_instances_of_two_slots() {
     let held = SchedulingSpec { hold_until_queued: 25, hold_until_backlogged: 8, ..direct(0, 0) };
@@ -78,10 +76,9 @@ fn six_sequences_on_two_instances_of_two_slots() {
     );
 }
 
-/// One instance of two slots. In the documentation two requests arrive so close together
-/// that one batch has both; here a delay does that. The documented tensors always have
-/// both slots; here a batch ends with the highest ready slot, so the first one is a row
-/// shorter.
+/// One instance with two slots. In the documentation, two requests arrive so close together that
+/// one batch has both; here a delay has this effect. The documented tensors always have both slots;
+/// here a batch ends with the highest ready slot, so the first one is a row shorter.
 #[test]
 // row: SEQ-08
 fn start_and_ready_of_two_slots() {
@@ -101,8 +98,8 @@ fn start_and_ready_of_two_slots() {
     );
 }
 
-/// One instance, four candidates, batches of two. Requests of all sequences arrive at the
-/// same rate, A's just before B's and so on.
+/// One instance, four candidates and batches of two. Requests of all sequences arrive at the same
+/// rate, A's just before B's and so on.
 #[test]
 fn the_oldest_requests_of_four_candidates() {
     let mut player = Player::new(oldest(4, 5));
@@ -128,8 +125,8 @@ fn the_oldest_requests_of_four_candidates() {
     );
 }
 
-/// A sequence without a free candidate slot waits, with its later requests, until a
-/// candidate ends; then it gets the slot at once.
+/// A sequence without a free candidate slot waits, along with its later requests, until a candidate
+/// ends; then it gets the slot immediately.
 #[test]
 // row: SEQ-29
 fn a_fifth_sequence_waits_for_a_candidate_to_end() {
@@ -148,8 +145,8 @@ fn a_fifth_sequence_waits_for_a_candidate_to_end() {
     );
 }
 
-/// A sequence without END loses its slot to the backlog when the idle time is over, and its
-/// next request needs a new START.
+/// A sequence without END loses its slot to the backlog when its idle time is over, and its next
+/// request needs a new START.
 #[test]
 fn an_idle_sequence_frees_its_slot() {
     let mut player = Player::new(direct(0, 0));
@@ -167,8 +164,8 @@ fn an_idle_sequence_frees_its_slot() {
     );
 }
 
-/// Iterations of a request share batches with requests that arrived meanwhile, and a
-/// finished request frees its slot at once.
+/// Iterations of a request share batches with requests that have arrived in the meantime, and a
+/// finished request frees its slot immediately.
 #[test]
 fn iterations_are_batched_continuously() {
     let mut iterative = oldest(2, 0);

@@ -1,33 +1,34 @@
-//! Clients that send a request when they have the answer to the last one: a closed loop.
+//! Closed-loop clients, each of which sends its next request once it has the response to the last
+//! one.
 
 use galatea_traffic::Traffic;
 
-/// A recording of fewer requests for each client tells nothing about clients.
+/// The minimum number of requests per client. A shorter recording reveals nothing about clients.
 const REQUESTS_MIN: usize = 8;
 
-/// Pauses of clients are shorter than this share of what they wait for.
+/// The maximum client pause, as a share of the time that clients wait for responses.
 const PAUSE_SHARE: f64 = 0.25;
 
-/// All clients come within this share of the requests. More that come later are a queue that grows.
+/// All clients arrive within this share of the requests. Later arrivals are a growing queue.
 const BEGINNING_SHARE: f64 = 0.1;
 
-/// Clients that wait for their answers.
+/// Clients that wait for their responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clients {
-    /// Number of requests at a time.
+    /// Number of concurrent requests.
     pub count: u32,
-    /// The times between answers and the next requests, which are taken in turn.
+    /// The times between responses and the next requests, used in rotation.
     pauses_ns: Vec<u64>,
 }
 
 impl Clients {
-    /// Clients with these pauses, or none.
+    /// Creates clients with these pauses, or with none.
     pub const fn new(count: u32, pauses_ns: Vec<u64>) -> Self {
         Self { count, pauses_ns }
     }
 
-    /// The clients of a recording if it looks as if each waited for its answers: after the
-    /// beginning, a request comes soon after an answer and never without one.
+    /// The clients of a recording if each appears to have waited for its responses: after the
+    /// beginning, a request arrives soon after a response and never without one.
     pub fn of(traffic: &Traffic) -> Option<Self> {
         let requests = &traffic.requests;
         let mut latencies_ns: Vec<u64> = (requests.iter())
@@ -62,19 +63,19 @@ impl Clients {
         is_closed.then(|| Self { count: u32::try_from(count).unwrap_or(u32::MAX), pauses_ns })
     }
 
-    /// Another number of such clients.
+    /// A copy with this number of clients.
     #[must_use]
     pub fn of_count(&self, count: u32) -> Self {
         Self { count, ..self.clone() }
     }
 
-    /// More or fewer of them, by a factor; one at least.
+    /// A copy with the number of clients scaled by a factor, and at least one.
     #[must_use]
     pub fn times(&self, factor: f64) -> Self {
         self.of_count((f64::from(self.count) * factor).round().max(1.0) as u32)
     }
 
-    /// The pause before a request.
+    /// The pause before the request.
     pub(crate) fn pause_ns(&self, index: usize) -> u64 {
         let place = index.checked_rem(self.pauses_ns.len());
         place.and_then(|place| self.pauses_ns.get(place)).copied().unwrap_or(0)
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Requests by when they came and how long they took.
+    /// Estimates the number of clients from the arrival times and durations of requests.
     fn clients(requests: impl IntoIterator<Item = (u64, u64)>) -> Option<u32> {
         let request = |(at_ns, latency_ns)| RecordedRequest {
             at_ns,
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn clients_that_wait_are_known_from_those_that_do_not() {
         assert_eq!(clients((0..100).map(|number| (number * 105, 100))), Some(1));
-        // Four, one of which is answered each 25.
+        // Four clients, with one response every 25.
         assert_eq!(clients((0..100).map(|number| (number * 26, 100))), Some(4));
         assert_eq!(clients((0..100).map(|number| (number * 500, 100))), None, "pauses");
         assert_eq!(

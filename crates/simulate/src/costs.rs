@@ -1,9 +1,9 @@
-//! The durations of executions, by those that were recorded.
+//! Execution durations, based on recorded executions.
 //!
-//! Durations are kept for each number of rows, of requests about as long, while about as many
-//! instances were busy. An execution of a size that was recorded takes one of its durations, at
-//! random but the same in each run. A size between recorded ones is on the line through its
-//! neighbours, and one beyond them on the line that fits all sizes best.
+//! Durations are kept by number of rows, for requests of similar length and with a similar number
+//! of busy instances. An execution of a recorded size takes one of that size's durations, which is
+//! random but the same in each run. Sizes between recorded ones are interpolated between their
+//! neighbours, and sizes beyond them lie on the line that best fits all sizes.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use galatea_traffic::RecordedExecution as Recorded;
 
 use crate::Execution;
 
-/// From this many executions on, a number of busy instances counts as known.
+/// The number of executions from which a number of busy instances counts as known.
 const KNOWN_EXECUTIONS: usize = 20;
 
-/// A size with fewer executions is no reason to trust it alone, where others have as many.
+/// The number of executions from which a size is trusted by itself, if other sizes have as many.
 const TRUSTED_EXECUTIONS: usize = 3;
 
-/// Durations by rows, ascending each.
+/// Durations by rows, each list ascending.
 type Sizes = BTreeMap<u32, Vec<u64>>;
 
-/// The durations of executions. Clones give the same durations again.
+/// Draws execution durations. Clones draw the same durations again.
 #[derive(Clone, Debug, Default)]
 pub struct LearnedCosts {
-    /// By the number of busy instances and the class of the length.
+    /// Durations by number of busy instances and length class.
     curves: BTreeMap<u32, BTreeMap<u32, Sizes>>,
-    /// Number of processors that instances share; 0 if executions don't slow each other down
-    /// more than was recorded.
+    /// Number of processors that instances share; 0 if executions slow each other down only as much
+    /// as recorded.
     processors: u32,
     drawn: u64,
 }
@@ -36,7 +36,7 @@ impl LearnedCosts {
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// Returns an error if there are no executions.
     pub fn new(executions: &[Recorded]) -> Result<Self, String> {
         let mut curves: BTreeMap<u32, BTreeMap<u32, Sizes>> = BTreeMap::new();
         let known = known_busy(executions);
@@ -54,26 +54,26 @@ impl LearnedCosts {
         Ok(Self { curves, processors: 0, drawn: 0 })
     }
 
-    /// Executions of more instances than this share the processors: each takes longer in
-    /// proportion, beyond what was recorded.
+    /// Sets the number of processors. If more instances than this execute, they share the
+    /// processors: each execution takes proportionally longer than recorded.
     #[must_use]
     pub const fn with_shared_processors(mut self, processors: u32) -> Self {
         self.processors = processors;
         self
     }
 
-    /// The next duration of an execution, in nanoseconds.
+    /// Draws the duration of the next execution, in nanoseconds.
     pub fn draw(&mut self, execution: Execution) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
         self.at(execution, share(self.drawn))
     }
 
-    /// The duration that half of the executions exceed.
+    /// The median duration of the execution.
     pub fn typical(&self, execution: Execution) -> u64 {
         self.at(execution, 0.5)
     }
 
-    /// The sizes that were recorded, with how often.
+    /// The number of recorded executions by size.
     pub fn sizes(&self) -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
         for sizes in self.curves.values().flat_map(BTreeMap::values) {
@@ -103,7 +103,7 @@ impl LearnedCosts {
     }
 }
 
-/// The numbers of busy instances with enough executions, or the most frequent one.
+/// The numbers of busy instances with enough executions, or otherwise the most frequent one.
 fn known_busy(executions: &[Recorded]) -> Vec<u32> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for one in executions {
@@ -118,7 +118,8 @@ fn nearest(known: &[u32], busy: u32) -> u32 {
     known.iter().copied().min_by_key(|one| one.abs_diff(busy)).unwrap_or(busy)
 }
 
-/// A number of rows on the curve through the same share of each size's durations.
+/// The duration of a number of rows, on the curve through the same quantile of each size's
+/// durations.
 fn on_curve(sizes: &Sizes, rows: u32, share: f64) -> f64 {
     let value = |durations: &[u64]| {
         let index = (share * durations.len() as f64) as usize;
@@ -151,8 +152,8 @@ fn on_curve(sizes: &Sizes, rows: u32, share: f64) -> f64 {
     }
 }
 
-/// The fixed part and that of each row which fit weighted points best: least squares, neither
-/// below 0. None with a single size, of which half of the duration counts as fixed.
+/// Fits weighted points by least squares with a fixed part and a part per row, neither of which is
+/// below 0. Returns `None` for a single size, half of whose duration counts as fixed.
 fn fit(points: impl Iterator<Item = ((f64, f64), f64)>) -> Option<(f64, f64)> {
     let points: Vec<((f64, f64), f64)> = points.collect();
     if points.len() < 2 {
@@ -179,7 +180,7 @@ fn line(from: (f64, f64), to: (f64, f64), at: f64) -> f64 {
     from.1 + (to.1 - from.1) * (at - from.0) / (to.0 - from.0)
 }
 
-/// Lengths that share their costs: quarters of an octave.
+/// Groups lengths that share their costs: quarters of an octave.
 fn class(length: u32) -> u32 {
     if length <= 8 {
         return length;
@@ -188,7 +189,7 @@ fn class(length: u32) -> u32 {
     length.div_ceil(step).saturating_mul(step)
 }
 
-/// A number between 0 and 1 for each draw: they fill the interval evenly.
+/// Maps each draw to a number between 0 and 1, so that the draws fill the interval evenly.
 fn share(drawn: u64) -> f64 {
     let mixed = drawn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 11) as f64 / (1_u64 << 53) as f64
@@ -226,7 +227,7 @@ mod tests {
         for rows in 1..=4 {
             executions.extend(vec![recorded(rows, 1, 1_000 + 100 * u64::from(rows)); 10]);
         }
-        // One that was disturbed says little about larger ones, and about its own size.
+        // A disturbed execution says little about larger sizes or about its own.
         executions.push(recorded(5, 1, 40_000));
         let costs = LearnedCosts::new(&executions).unwrap();
         assert_eq!(typical(&costs, 4, 1), 1_400);

@@ -1,13 +1,14 @@
-//! The decisions of a model's scheduler about a load: the real scheduler on a virtual clock.
+//! Simulates the decisions of a model's scheduler under a load, using the real scheduler on a
+//! virtual clock.
 //!
-//! [`simulate`] takes the arrivals of requests and a function that says how long executions
-//! take, and returns a [`Report`]. Nothing here decides anything: each decision is one of
-//! `galatea-policy`, as in the server. A minute of load takes milliseconds.
+//! [`simulate`] takes request arrivals and a function for execution durations, and returns a
+//! [`Report`]. This crate makes no decisions of its own: as in the server, `galatea-policy` makes
+//! all of them. Simulating a minute of load takes milliseconds.
 //!
-//! Time passes in a [`TimedWorld`], which the checks of `galatea-sim` use too.
+//! Time passes in a [`TimedWorld`], which the checks of `galatea-sim` also use.
 //!
-//! [`LearnedCosts`] learns the durations from executions that were recorded, and
-//! [`arrivals`] turns a recording into a load; [`recorded`] reports what the recorded server did.
+//! [`LearnedCosts`] learns durations from recorded executions, [`arrivals`] turns a recording into
+//! a load, and [`recorded`] reports what the recorded server did.
 //!
 //! # Example
 //!
@@ -51,21 +52,21 @@ pub use self::timed::{TimedEvent, TimedScheduler, TimedWorld};
 /// A request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// When it arrives, in nanoseconds.
+    /// The arrival time, in nanoseconds.
     pub at_ns: u64,
-    /// The time after its arrival in which an answer is of use; `u64::MAX` is without limit.
+    /// The time after arrival within which a response is useful; `u64::MAX` means no limit.
     pub deadline_ns: u64,
-    /// Rows of the first dimension.
+    /// Number of rows in the first dimension.
     pub rows: u32,
-    /// Its length, whose meaning only the function of durations knows.
+    /// The length, whose meaning is known only to the duration function.
     pub length: u32,
-    /// The length by which the scheduler pads it, if it does.
+    /// The length that the scheduler uses for padding, if it pads the request.
     pub padded_length: Option<u32>,
-    /// Requests of different shapes don't share a batch.
+    /// The shape. Requests of different shapes don't share a batch.
     pub shape: u32,
-    /// Its priority level; 0 is the default.
+    /// The priority level; 0 means the default.
     pub priority: u64,
-    /// Its own timeout in the queue; 0 is none.
+    /// The request's own timeout in the queue; 0 means none.
     pub timeout_ns: u64,
 }
 
@@ -85,19 +86,19 @@ impl Arrival {
     }
 }
 
-/// A batch that begins to execute.
+/// A batch that begins executing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Execution {
-    /// Rows of all its requests.
+    /// Total number of rows of its requests.
     pub rows: u32,
-    /// The largest length of its requests.
+    /// The largest length among its requests.
     pub length: u32,
-    /// Number of instances that execute then, with this one.
+    /// Number of instances executing at that time, including this one.
     pub busy: u32,
 }
 
-/// Runs a load, in the order of the arrivals' times, until the last request is answered or
-/// refused. `duration_ns` says how long an execution takes.
+/// Simulates a load, with arrivals in order of their times, until the last request has completed or
+/// been refused. `duration_ns` returns the duration of an execution.
 pub fn simulate(
     spec: &SchedulingSpec,
     instances: u32,
@@ -109,8 +110,8 @@ pub fn simulate(
     run(spec, instances, PlayedLoad { arrivals, due, clients: None }, duration_ns)
 }
 
-/// Runs the requests of clients that send the next one when they have an answer, or a refusal: a
-/// closed loop. The times of the arrivals don't count, but their order does.
+/// Simulates closed-loop clients, each of which sends its next request after a response or a
+/// refusal. The arrival times are ignored, but their order is used.
 pub fn simulate_clients(
     spec: &SchedulingSpec,
     instances: u32,
@@ -150,22 +151,22 @@ fn run(
     run.report
 }
 
-/// The requests, and when they arrive.
+/// The requests and their arrival times.
 struct PlayedLoad {
     arrivals: Vec<Arrival>,
-    /// The times and indices of those that are known to come.
+    /// The times and indices of requests whose arrival is already known.
     due: BinaryHeap<Reverse<(u64, usize)>>,
     clients: Option<SendingClients>,
 }
 
-/// Clients with the index of the request that is sent next.
+/// The clients, with the index of the next request to send.
 struct SendingClients {
     clients: Clients,
     next: usize,
 }
 
 impl PlayedLoad {
-    /// A client has its answer: it sends the next request.
+    /// Sends the next request of a client that has received its response.
     fn send_next(&mut self, now: u64) {
         let Some(sending) = &mut self.clients else { return };
         let Some(arrival) = self.arrivals.get_mut(sending.next) else { return };
@@ -179,13 +180,14 @@ struct SimulatedRun<D> {
     timed: TimedScheduler,
     load: PlayedLoad,
     duration_ns: D,
-    /// The requests of each execution, by their index.
+    /// The request indices of each execution.
     running: BTreeMap<InstanceId, Vec<usize>>,
     report: Report,
 }
 
 impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
-    /// At the same time executions end first, then requests arrive, and then the scheduler wakes.
+    /// Plays the load. At equal times, executions end first, then requests arrive, and then the
+    /// scheduler wakes.
     fn play(&mut self) {
         loop {
             let arrival =
@@ -265,7 +267,7 @@ impl<D: FnMut(Execution) -> u64> TimedWorld for SimulatedRun<D> {
         Ok(())
     }
 
-    /// Nothing here has permits, sequences or a driver that is told of an end.
+    /// Ignores the action, because there are no permits, no sequences and no driver to notify.
     fn notice(&mut self, _: &Action) -> Result<(), Infallible> {
         Ok(())
     }
@@ -301,7 +303,7 @@ mod tests {
     fn clients_wait_for_their_answers() {
         let single = spec(1, SchedulingMode::Default);
         let clients = Clients::new(3, vec![10]);
-        // As if all had come at once, which three clients can't do.
+        // All requests seem to arrive at once, which isn't possible with three clients.
         let report = simulate_clients(&single, 1, &[Arrival::at(0); 300], &clients, |_| 100);
         assert_eq!((report.answered(), report.executions()), (300, 300));
         assert!(report.quantile_ns(1.0) <= 300, "{report:?}");

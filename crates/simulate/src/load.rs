@@ -1,4 +1,4 @@
-//! A recording as a load, and as a report of what the recorded server did.
+//! Conversion of a recording to a load, and to a report of what the recorded server did.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use galatea_traffic::{RecordedRequest, Traffic};
 
 use crate::{Arrival, Report};
 
-/// The way in which a recording becomes a load.
+/// The options for converting a recording to a load.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LoadOptions {
-    /// The factor by which requests arrive faster than they did.
+    /// The factor by which requests arrive faster than recorded.
     pub load: f64,
     /// The number of times that the recording is played.
     pub repeat: u32,
-    /// The deadline of requests that have none or a later one; `u64::MAX` is none.
+    /// The deadline of requests that have none or a later one; `u64::MAX` means none.
     pub deadline_ns: u64,
 }
 
@@ -23,14 +23,14 @@ impl Default for LoadOptions {
     }
 }
 
-/// The arrivals of a recording's requests. The first one arrives at 0. Of the `dims` of requests,
-/// the scheduler pads those at these places.
+/// The arrivals of a recording's requests. The first request arrives at 0. The scheduler pads the
+/// request `dims` at the indices in `padded`.
 pub fn arrivals(traffic: &Traffic, options: &LoadOptions, padded: &[usize]) -> Vec<Arrival> {
     let requests = &traffic.requests;
     let (Some(first), Some(last)) = (requests.first(), requests.last()) else {
         return Vec::new();
     };
-    // The time between two requests, between one repetition and the next.
+    // The gap between two repetitions equals the mean time between requests.
     let span_ns = last.at_ns - first.at_ns;
     let gap_ns = span_ns / u64::try_from(requests.len()).unwrap_or(u64::MAX).max(1);
     let mut shapes: BTreeMap<(Vec<u32>, bool), u32> = BTreeMap::new();
@@ -62,18 +62,19 @@ pub fn arrivals(traffic: &Traffic, options: &LoadOptions, padded: &[usize]) -> V
     arrivals
 }
 
-/// The shape of a request, as a scheduler sees it.
+/// The shape of a request from the scheduler's view.
 struct RequestShape {
     shape: u32,
     padded_length: Option<u32>,
 }
 
-/// A request's sizes without what is padded.
+/// A request's sizes without the padded dimensions.
 struct UnpaddedSizes {
     dims: Vec<u32>,
-    /// True if requests of other lengths share its batches: its own are equal.
+    /// True if requests of other lengths share the request's batches, because its own lengths are
+    /// equal.
     shares: bool,
-    /// The longest of its lengths; none if nothing is padded.
+    /// The longest of the request's lengths; `None` if nothing is padded.
     length: Option<u32>,
 }
 
@@ -91,8 +92,8 @@ impl UnpaddedSizes {
     }
 }
 
-/// The report of the recorded server. Requests that were cancelled count as refused, and errors of
-/// the backend as answers.
+/// The report of the recorded server. Cancelled requests count as refused, and backend errors as
+/// responses.
 pub fn recorded(traffic: &Traffic, deadline_ns: u64) -> Report {
     let mut report = Report::default();
     let begin = traffic.requests.first().map_or(0, |first| first.at_ns);
@@ -151,7 +152,7 @@ mod tests {
         let traffic = Traffic { requests, ..Traffic::default() };
         let load = arrivals(&traffic, &LoadOptions::default(), &[0, 1]);
         let shapes: Vec<u32> = load.iter().map(|one| one.shape).collect();
-        // The first two inputs are padded, the third is not.
+        // The first two inputs are padded, but the third isn't.
         assert_eq!(shapes, [0, 0, 1, 2]);
         let lengths: Vec<Option<u32>> = load.iter().map(|one| one.padded_length).collect();
         assert_eq!(lengths, [3, 5, 5, 5].map(Some));

@@ -1,45 +1,45 @@
-//! The outcome of a load.
+//! The results of a load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The requests of a load by what became of them, and their latencies.
+/// The requests of a load by result, and their latencies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Requests that were answered by their deadlines.
+    /// Number of requests answered by their deadlines.
     pub in_time: u64,
-    /// Requests that were answered after their deadlines.
+    /// Number of requests answered after their deadlines.
     pub late: u64,
-    /// Requests that were refused.
+    /// Number of refused requests.
     pub refused: u64,
-    /// Those of them that were refused when they arrived.
+    /// Number of requests refused on arrival.
     pub refused_at_once: u64,
-    /// The same by reason.
+    /// Number of refused requests by reason.
     pub refusals: BTreeMap<Cow<'static, str>, u64>,
-    /// Number of executions by rows.
+    /// Number of executions by row count.
     pub batches: BTreeMap<u32, u64>,
     /// Number of executions by the reason why their batches were closed.
     pub closed: BTreeMap<Cow<'static, str>, u64>,
-    /// The time that all executions took together.
+    /// The total duration of all executions.
     pub busy_ns: u64,
-    /// When the last request was answered, in nanoseconds.
+    /// The time of the last response, in nanoseconds.
     pub ended_ns: u64,
-    /// From arrival to answer, ascending.
+    /// The times from arrival to response, ascending.
     latencies_ns: Vec<u64>,
 }
 
 impl Report {
-    /// Requests that were answered.
+    /// Number of answered requests.
     pub fn answered(&self) -> u64 {
         self.in_time + self.late
     }
 
-    /// Answers in time per second.
+    /// Responses within their deadlines per second.
     pub fn goodput(&self) -> f64 {
         self.per_second(self.in_time)
     }
 
-    /// Answers per second.
+    /// Responses per second.
     pub fn throughput(&self) -> f64 {
         self.per_second(self.answered())
     }
@@ -49,18 +49,18 @@ impl Report {
         self.batches.values().sum()
     }
 
-    /// The mean of the rows of executions; 0 without any.
+    /// The mean number of rows per execution, or 0 without any.
     pub fn mean_batch(&self) -> f64 {
         let rows: u64 = self.batches.iter().map(|(rows, count)| u64::from(*rows) * count).sum();
         rows as f64 / self.executions().max(1) as f64
     }
 
-    /// The number of instances that were busy at a time, on average.
+    /// The mean number of busy instances.
     pub fn busy_instances(&self) -> f64 {
         self.busy_ns as f64 / self.ended_ns.max(1) as f64
     }
 
-    /// The latency that this share of the answers has at most; 0 without answers.
+    /// The latency that this share of the responses doesn't exceed, or 0 without responses.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let last = self.latencies_ns.len().saturating_sub(1);
         let index = (share.clamp(0.0, 1.0) * self.latencies_ns.len() as f64) as usize;
@@ -71,7 +71,7 @@ impl Report {
         count as f64 * 1e9 / self.ended_ns.max(1) as f64
     }
 
-    /// A request was answered.
+    /// Records the response to a request.
     pub(crate) fn answer(&mut self, now: u64, latency_ns: u64, deadline_ns: u64) {
         if latency_ns <= deadline_ns {
             self.in_time += 1;
@@ -82,13 +82,13 @@ impl Report {
         self.ended_ns = self.ended_ns.max(now);
     }
 
-    /// A request was refused.
+    /// Records a refused request.
     pub(crate) fn refuse(&mut self, reason: impl Into<Cow<'static, str>>) {
         self.refused += 1;
         *self.refusals.entry(reason.into()).or_default() += 1;
     }
 
-    /// A batch was executed.
+    /// Records an executed batch.
     pub(crate) fn execute(
         &mut self,
         rows: u32,

@@ -1,7 +1,7 @@
 //! A scheduler and its instances on a virtual clock.
 //!
-//! A [`TimedWorld`] says how long executions take, and is told of batches and failures. All the
-//! rest is here: the clock, the instances, and the order in which things happen.
+//! A [`TimedWorld`] provides execution durations and is notified of batches and failures.
+//! Everything else is in this module: the clock, the instances and the order of events.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use galatea_policy::{
     Time,
 };
 
-/// The scheduler of a world, its instances and the clock.
+/// A world's scheduler, instances and clock.
 #[derive(Clone, Debug)]
 pub struct TimedScheduler {
     /// The scheduler.
     pub scheduler: Scheduler,
-    /// The time.
+    /// The current time.
     pub now: Time,
-    /// The instances, and when each busy one ends its execution.
+    /// The instances, each with the end time of its execution if it is busy.
     pub lanes: BTreeMap<InstanceId, Option<Time>>,
     /// Number of executions that have ended.
     pub executions: u64,
     actions: Actions,
 }
 
-/// Something that happens by itself when its time has come.
+/// An event that happens by itself when its time has come.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum TimedEvent {
-    /// The instance ends its execution.
+    /// The instance finishes its execution.
     End(InstanceId),
     /// The scheduler wakes.
     Wakeup,
 }
 
 impl TimedScheduler {
-    /// A scheduler without instances, at the beginning of time.
+    /// Creates a scheduler without instances, at the beginning of time.
     pub fn new(spec: SchedulingSpec) -> Self {
         TimedScheduler {
             scheduler: Scheduler::new(spec),
@@ -45,7 +45,7 @@ impl TimedScheduler {
         }
     }
 
-    /// The moment that is next. An execution ends before the scheduler wakes at the same time.
+    /// The next event. An execution ends before the scheduler wakes at the same time.
     pub fn next_moment(&self) -> Option<(Time, TimedEvent)> {
         let ends = self.lanes.iter().filter_map(|(id, end)| Some(((*end)?, *id)));
         let end = ends.min().map(|(end, id)| (end, TimedEvent::End(id)));
@@ -57,35 +57,35 @@ impl TimedScheduler {
         }
     }
 
-    /// Number of instances that execute.
+    /// Number of executing instances.
     pub fn busy(&self) -> usize {
         self.lanes.values().flatten().count()
     }
 }
 
-/// The world around a scheduler.
+/// The world that surrounds a scheduler.
 pub trait TimedWorld {
-    /// A rule that was broken; [`Infallible`](std::convert::Infallible) in a world without rules.
+    /// The broken rule; [`Infallible`](std::convert::Infallible) in a world without rules.
     type Broken;
 
     /// The scheduler of this world.
     fn timed(&mut self) -> &mut TimedScheduler;
 
-    /// A batch begins to execute. Returns for how many nanoseconds.
+    /// Begins executing a batch. Returns the duration in nanoseconds.
     ///
     /// # Errors
     ///
-    /// The rule that it breaks.
+    /// Returns the rule that the batch breaks.
     fn begin(&mut self, instance: InstanceId, batch: &Batch) -> Result<u64, Self::Broken>;
 
-    /// An instance has ended its execution, which the scheduler doesn't know yet.
+    /// Notes that an instance has finished its execution, which the scheduler doesn't know yet.
     fn end(&mut self, instance: InstanceId);
 
-    /// A request fails in the step of this event.
+    /// Notes that a request fails in the step of this event.
     ///
     /// # Errors
     ///
-    /// The rule that this breaks.
+    /// Returns the rule that the failure breaks.
     fn fail(
         &mut self,
         event: &Event,
@@ -93,25 +93,25 @@ pub trait TimedWorld {
         reason: FailReason,
     ) -> Result<(), Self::Broken>;
 
-    /// The scheduler does something else.
+    /// Notes any other action of the scheduler.
     ///
     /// # Errors
     ///
-    /// The rule that this breaks.
+    /// Returns the rule that the action breaks.
     fn notice(&mut self, action: &Action) -> Result<(), Self::Broken>;
 
-    /// All that follows from the event is done.
+    /// Completes an event whose consequences have all been handled.
     ///
     /// # Errors
     ///
-    /// The rule that is broken now.
+    /// Returns the rule that is now broken.
     fn settle(&mut self, event: &Event) -> Result<(), Self::Broken>;
 
-    /// Tells the scheduler of an event.
+    /// Passes an event to the scheduler.
     ///
     /// # Errors
     ///
-    /// The rule that was broken.
+    /// Returns the broken rule.
     fn step(&mut self, event: Event) -> Result<(), Self::Broken> {
         let timed = self.timed();
         timed.scheduler.step(timed.now, event, &mut timed.actions);
@@ -142,7 +142,7 @@ pub trait TimedWorld {
     ///
     /// # Errors
     ///
-    /// The rule that was broken.
+    /// Returns the broken rule.
     fn add_instance(&mut self) -> Result<(), Self::Broken> {
         let lanes = &mut self.timed().lanes;
         let id = InstanceId(u32::try_from(lanes.len()).unwrap_or(u32::MAX));
@@ -150,11 +150,11 @@ pub trait TimedWorld {
         self.step(Event::AddInstance(id))
     }
 
-    /// Lets a moment come, which is the next one.
+    /// Advances to the next event.
     ///
     /// # Errors
     ///
-    /// The rule that was broken.
+    /// Returns the broken rule.
     fn pass(&mut self, (time, moment): (Time, TimedEvent)) -> Result<(), Self::Broken> {
         let timed = self.timed();
         timed.now = time;

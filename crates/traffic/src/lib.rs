@@ -1,8 +1,8 @@
-//! Traffic files: the requests that a model received, and their outcomes.
+//! Traffic files: the requests that a model received, with their results.
 //!
-//! A file has one JSON object on each line, so that people, `jq` and scripts can read it. The first
-//! line is the [`Header`]. Each further line is a request, an execution or a remark ([`Line`]).
-//! `docs/traffic.md` describes the fields. It holds no tensor contents.
+//! A file has one JSON object per line, so that people, `jq` and scripts can read it. The first
+//! line is the [`Header`]. Each further line is a request, an execution or a remark ([`Line`]). The
+//! fields are described in `docs/traffic.md`. A file contains no tensor contents.
 //!
 //! ```
 //! use galatea_traffic::{Header, Line, RecordedRequest, Traffic};
@@ -14,7 +14,7 @@
 //! assert_eq!(traffic.requests[0].rows, 2);
 //! ```
 //!
-//! This crate is *not* a recorder: it records nothing and knows no server.
+//! This crate is *not* a recorder: it records nothing and knows nothing about servers.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Parsing of lines from JSON.
+//! Parsing of JSON lines.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// A description of the first fault in the line.
+    /// Returns a description of the first fault in the line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let Value::Object(fields) = &value else {
@@ -34,7 +34,7 @@ impl Line {
     }
 }
 
-/// The fields of a line. Unknown fields are ignored, so that later versions may add some.
+/// The fields of a line. Unknown fields are ignored, so that later versions can add some.
 struct RecordFields<'a>(&'a Map<String, Value>);
 
 impl RecordFields<'_> {

@@ -5,26 +5,26 @@ use std::io::{self, BufRead};
 
 use crate::line::{Header, Line, RecordedExecution, RecordedRequest};
 
-/// The longest line that is read, in bytes. The header contains a configuration.
+/// The maximum length of a line, in bytes. The header contains a configuration.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// The content of a file, in the order of its lines.
+/// The contents of a file, in line order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Traffic {
-    /// The model and the server that were recorded.
+    /// The recorded model and server.
     pub header: Header,
-    /// The requests, in order of arrival.
+    /// The requests, in arrival order.
     pub requests: Vec<RecordedRequest>,
     /// The executions, in the order in which they ended.
     pub executions: Vec<RecordedExecution>,
-    /// Number of requests and executions that were not recorded.
+    /// Number of requests and executions that weren't recorded.
     pub lost: u64,
 }
 
 /// The reason why a file can't be read.
 #[derive(Debug)]
 pub struct ReadError {
-    /// The number of the line; 0 if the error concerns no single line.
+    /// The line number, or 0 if the error doesn't concern a single line.
     line: usize,
     reason: String,
 }
@@ -41,12 +41,11 @@ impl fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl Traffic {
-    /// Reads a file. An unterminated last line, which a killed recording leaves behind, counts as
-    /// lost.
+    /// Reads a file. An unterminated last line, left behind by a killed recording, counts as lost.
     ///
     /// # Errors
     ///
-    /// An error about the first line that is not valid.
+    /// Returns an error for the first invalid line.
     pub fn read(file: &mut dyn BufRead) -> Result<Self, ReadError> {
         let mut traffic = Self::default();
         let mut text = Vec::new();
@@ -96,7 +95,7 @@ impl Traffic {
     ///
     /// # Errors
     ///
-    /// If it belongs to another recording.
+    /// Returns an error if the file belongs to another recording.
     pub fn join(&mut self, other: Self) -> Result<(), String> {
         let identity = |header: &Header| (header.model.clone(), header.version, header.began_ms);
         if identity(&self.header) != identity(&other.header) {
@@ -113,7 +112,7 @@ impl Traffic {
     }
 }
 
-/// Reads a line with its newline; returns 0 at the end of the file.
+/// Reads a line including its newline. Returns 0 at the end of the file.
 fn read_line(file: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     let limit = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);
     let length = io::Read::take(file, limit).read_until(b'\n', line)?;

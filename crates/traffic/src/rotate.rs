@@ -1,16 +1,16 @@
-//! Files of bounded size: when one is full, a number is appended to its name, and the next one
-//! begins with the same header.
+//! Size-limited files: a full file is renamed with a number appended, and the next one begins with
+//! the same header.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that lines are added to.
+/// A file to which lines are added.
 #[derive(Debug)]
 pub struct RotatingFile {
     path: PathBuf,
-    /// The first line of each file, with its end.
+    /// The first line of each file, including its newline.
     header: String,
     bytes_max: u64,
     /// The maximum number of files, including the current one.
@@ -20,11 +20,11 @@ pub struct RotatingFile {
 }
 
 impl RotatingFile {
-    /// Creates a file. Replaces earlier files of the same names.
+    /// Creates a file, replacing earlier files with the same names.
     ///
     /// # Errors
     ///
-    /// If it can't be written.
+    /// Returns an error if the file can't be written.
     pub fn create(path: &Path, header: &str, bytes_max: u64, files_max: u32) -> io::Result<Self> {
         for number in 1..files_max {
             match std::fs::remove_file(numbered(path, number)) {
@@ -39,11 +39,11 @@ impl RotatingFile {
         Ok(Self { path: path.to_owned(), header, bytes_max, files_max, file, bytes })
     }
 
-    /// Adds a line, to the next file if this one is full. A line is never split.
+    /// Adds a line, to the next file if the current one is full. A line is never split.
     ///
     /// # Errors
     ///
-    /// If it can't be written.
+    /// Returns an error if the line can't be written.
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         let added = length(line) + 1;
         if self.bytes.saturating_add(added) > self.bytes_max && self.bytes > length(&self.header) {
@@ -54,17 +54,17 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// Flushes the added lines to the system.
+    /// Flushes the added lines to the operating system.
     ///
     /// # Errors
     ///
-    /// If they can't be written.
+    /// Returns an error if the lines can't be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
 
-    /// Renames the previous file to number 1, number 1 to number 2 and so on; the oldest one is
-    /// replaced.
+    /// Renames the previous file to number 1, number 1 to number 2 and so on, replacing the oldest
+    /// one.
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for number in (1..self.files_max.saturating_sub(1)).rev() {

@@ -1,4 +1,4 @@
-//! Writing of lines as JSON, directly into a buffer that many lines share.
+//! Writing of lines as JSON, directly into a buffer shared by many lines.
 
 use std::fmt;
 use std::io::Write;
@@ -55,7 +55,7 @@ impl Header {
 }
 
 impl RecordedRequest {
-    /// Appends the line without a newline. Fields with their usual values are left out.
+    /// Appends the line without a newline. Fields with default values are omitted.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut object = ObjectWriter::begin(out);
         object.number("at_ns", self.at_ns);
@@ -106,7 +106,7 @@ impl RecordedExecution {
     }
 }
 
-/// An object whose fields are written one by one. Field names must need no escapes.
+/// An object whose fields are written one by one. Field names must not require escaping.
 struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     /// The byte before the next field.
@@ -154,7 +154,7 @@ impl<'a> ObjectWriter<'a> {
         let _ = write!(self.out, "{value}");
     }
 
-    /// Only behind a field.
+    /// Ends the object. Must be called after a field.
     fn end(self) {
         self.out.push(b'}');
     }

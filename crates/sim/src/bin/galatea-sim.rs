@@ -1,4 +1,4 @@
-//! Runs seeds until time is up, or repeats a trace.
+//! Runs seeds until time is up, or replays a trace.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -92,7 +92,7 @@ fn replay(path: &str, reference: Reference) -> Result<(), String> {
 
 fn run_one(seed: u64, config: &Config) -> Result<(), String> {
     let outcome = run(seed, config).map_err(|violation| {
-        // Shorter traces may panic like the whole one; one message is enough.
+        // Shorter traces may panic like the full one, but one message is enough.
         std::panic::set_hook(Box::new(|_| {}));
         format!("{violation}\n\n{}", violation.trace.shrink(config.reference))
     })?;

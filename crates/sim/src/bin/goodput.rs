@@ -1,5 +1,5 @@
-//! Prints the table of docs/deadlines.md: the goodput of the deadline batcher beside the
-//! best setting of the dynamic batcher, for each curve of costs, law of arrivals and load.
+//! Prints the table in docs/deadlines.md: the goodput of the deadline batcher compared with the
+//! best setting of the dynamic batcher, for each cost curve, arrival law and load.
 //!
 //! `cargo run --release -p galatea-sim --bin goodput`
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
@@ -8,10 +8,10 @@ use galatea_sim::{ArrivalLaw, CostCurve, GoodputCell, GoodputResult};
 
 const LOADS: [f64; 10] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5];
 
-/// As multiples of the duration of a full batch.
+/// The objectives, as multiples of the duration of a full batch.
 const OBJECTIVES: [f64; 3] = [1.5, 2.5, 5.0];
 
-/// A ratio below this is less than 1 where three digits are printed.
+/// The smallest ratio that prints as 1 with three digits.
 const AS_GOOD: f64 = 0.9995;
 
 fn main() {
@@ -70,12 +70,12 @@ fn print_row(cell: &GoodputCell, result: &GoodputResult) {
     );
 }
 
-/// The answers that came after their deadlines, as a share of all answers.
+/// The share of responses that came after their deadlines.
 fn late_share(result: &GoodputResult) -> f64 {
     result.deadlines.late as f64 / result.deadlines.answered() as f64
 }
 
-/// The results of all cells together.
+/// The combined results of all cells.
 #[derive(Default)]
 struct Total {
     to_best: Vec<f64>,

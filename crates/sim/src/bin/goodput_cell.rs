@@ -1,10 +1,9 @@
-//! One cell of the table that `goodput` prints: writes the times of its arrivals to a file, and
-//! prints what the simulation makes of them as JSON. `bench/goodput.py` sends the same to a server.
+//! One cell of the table that `goodput` prints: writes its arrival times to a file and prints the
+//! simulation results as JSON. `bench/goodput.py` sends the same load to a server.
 //!
-//! `goodput_cell CURVE LAW LOAD OBJECTIVE REQUESTS OVERHEAD ARRIVALS`, such as
-//! `goodput_cell Mixed Bursts 1.5 2.5 20000 400 arrivals.txt`. The overhead is how many
-//! microseconds longer each execution takes than the curve says; the cell is simulated with it and
-//! without.
+//! `goodput_cell CURVE LAW LOAD OBJECTIVE REQUESTS OVERHEAD ARRIVALS`, for example `goodput_cell
+//! Mixed Bursts 1.5 2.5 20000 400 arrivals.txt`. The overhead is the number of microseconds by
+//! which each execution exceeds the curve. The cell is simulated with and without it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool prints")]
 
 use std::fmt::{Debug, Write as _};

@@ -1,5 +1,5 @@
-//! Prints padded batches beside executions one by one, for shares of an execution that are fixed and
-//! can be saved, and loads.
+//! Compares padded batches with executions one by one, for various loads and various shares of an
+//! execution that are fixed and can be saved.
 //!
 //! `cargo run --release -p galatea-sim --bin padding_gain`
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]

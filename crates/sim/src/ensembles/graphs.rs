@@ -1,4 +1,4 @@
-//! Random ensembles, valid and invalid ones.
+//! Random ensembles, both valid and invalid.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,8 @@ pub(super) fn draw(random: &mut Random) -> EnsembleSpec {
     }
 }
 
-/// Draws steps that use the tensors before them. All unused tensors are outputs. The only
-/// possible fault is that waves of different steps meet.
+/// Draws steps that use preceding tensors. All unused tensors are outputs. The only possible fault
+/// is that waves of different steps meet.
 fn acyclic(random: &mut Random) -> EnsembleSpec {
     let inputs: Vec<TensorIndex> = (0..random.between_u32(1, 3)).map(TensorIndex).collect();
     let mut spec = EnsembleSpec { tensors: count(&inputs), inputs, ..EnsembleSpec::default() };
@@ -40,7 +40,7 @@ fn acyclic(random: &mut Random) -> EnsembleSpec {
             spec.outputs.push(tensor);
         }
     }
-    // The order of steps has no effect.
+    // The order of the steps has no effect.
     for last in (1..spec.steps.len()).rev() {
         let other = usize::try_from(random.between(0, last as u64)).expect("few steps");
         spec.steps.swap(last, other);
@@ -56,7 +56,7 @@ fn below(random: &mut Random, bound: u32) -> u32 {
     random.between_u32(0, bound - 1)
 }
 
-/// Compares which possibly invalid ensembles are refused.
+/// Checks that possibly invalid ensembles are refused exactly when they should be.
 pub(super) fn check_refusals(random: &mut Random) -> Check {
     for spec in [arbitrary(random), acyclic(random)] {
         let refused = EnsembleGraph::new(&spec).err();

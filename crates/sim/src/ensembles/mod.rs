@@ -1,4 +1,4 @@
-//! Random ensembles: graphs, requests to them and gates before their steps, compared with a
+//! Random ensembles: graphs, their requests and the gates in front of their steps, compared with a
 //! naive implementation.
 
 mod graphs;
@@ -12,7 +12,7 @@ use crate::random::Random;
 ///
 /// # Errors
 ///
-/// The rule that was broken, with the events before.
+/// Returns the broken rule with the preceding events.
 pub fn check_ensembles(seed: u64) -> Check {
     let mut random = Random::new(seed);
     graphs::check_refusals(&mut random)?;

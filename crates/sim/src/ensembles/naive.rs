@@ -1,18 +1,18 @@
-//! A naive run of an ensemble: it keeps every tensor and searches all of them in each step.
+//! A naive ensemble run: it keeps every tensor and searches all of them in each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use galatea_policy::{EnsembleSpec, StepIndex, TensorIndex};
 
-/// A tensor's contents: the reference count shows who still holds it.
+/// A tensor's contents. The reference count reveals how many holders remain.
 pub(super) type Value = Rc<u64>;
 
 pub(super) fn index(number: u32) -> usize {
     usize::try_from(number).expect("numbers of an ensemble are small")
 }
 
-/// The facts that follow from an ensemble's specification.
+/// The facts derived from an ensemble's specification.
 #[derive(Clone, Debug)]
 pub(super) struct Dataflow {
     spec: EnsembleSpec,
@@ -23,7 +23,7 @@ pub(super) struct Dataflow {
 impl Dataflow {
     pub(super) fn of(spec: &EnsembleSpec) -> Self {
         let mut sources = vec![None; index(spec.tensors)];
-        // Enough iterations for the longest path in any order of steps.
+        // There are enough iterations for the longest path in any order of the steps.
         for _ in &spec.steps {
             for (number, step) in spec.steps.iter().enumerate() {
                 let source = step.inputs.iter().find_map(|input| sources[index(input.0)]);
@@ -45,7 +45,7 @@ pub(super) struct ExpectedRequest {
     flow: Rc<Dataflow>,
     requested: Vec<TensorIndex>,
     needed: BTreeSet<usize>,
-    /// All tensors so far by wave; a tensor without waves is in wave 0.
+    /// All tensors so far, by wave. A tensor without waves is in wave 0.
     arrived: BTreeMap<(TensorIndex, u64), Option<Value>>,
     /// The number of waves of each decoupled step.
     pub(super) waves: BTreeMap<usize, u64>,
@@ -79,7 +79,7 @@ impl ExpectedRequest {
         }
     }
 
-    /// Adds a tensor; `wave` is ignored for a tensor without waves.
+    /// Adds a tensor. `wave` is ignored for a tensor without waves.
     pub(super) fn arrived(&mut self, tensor: TensorIndex, wave: u64, value: Option<Value>) {
         let wave = if self.flow.sources[index(tensor.0)].is_some() { wave } else { 0 };
         self.arrived.insert((tensor, wave), value);
@@ -115,7 +115,7 @@ impl ExpectedRequest {
         responses
     }
 
-    /// Returns true if it may end without a response.
+    /// Returns true if the request may end without a response.
     pub(super) fn may_have_no_response(&self) -> bool {
         self.flow.source_of(&self.requested).is_some()
     }
@@ -143,7 +143,7 @@ impl ExpectedRequest {
         tensors.iter().map(value).collect()
     }
 
-    /// Each value so far, and whether a step or the response still needs it.
+    /// Each value so far, with true if a step or the response still needs it.
     pub(super) fn values(&self) -> impl Iterator<Item = (&Value, bool)> {
         let values = self.arrived.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         values.map(|((tensor, wave), value)| (value, self.is_needed(*tensor, *wave)))
@@ -151,7 +151,7 @@ impl ExpectedRequest {
 
     fn is_needed(&self, tensor: TensorIndex, wave: u64) -> bool {
         let in_waves = self.flow.sources[index(tensor.0)].is_some();
-        // A tensor without waves that meets waves may be needed again.
+        // A tensor without waves that is combined with waves may be needed again.
         let is_done = |group: &[TensorIndex], done: bool| {
             if in_waves || self.flow.source_of(group).is_none() { done } else { false }
         };

@@ -1,4 +1,5 @@
-//! Several requests to one ensemble, models with random responses, and clients that cancel.
+//! Several requests to one ensemble, with models that send random responses and clients that
+//! cancel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -13,10 +14,10 @@ use super::naive::{Dataflow, ExpectedRequest, Value, Values, index};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// Number of events after which models send only the responses that they must.
+/// The number of events after which models send only required responses.
 const EVENTS_MAX: usize = 120;
 
-/// A call: the index of its run and its key.
+/// A call, identified by the index of its run and its key.
 type RunCall = (usize, StepCallKey);
 
 struct EnsembleWorld<'a> {
@@ -27,14 +28,14 @@ struct EnsembleWorld<'a> {
     runs: Vec<Run>,
     values: u64,
     events: usize,
-    /// The events so far, for messages.
+    /// The events so far, for error messages.
     log: String,
 }
 
 struct Gates {
     limit: usize,
     real: StepGates<RunCall>,
-    /// The calls that wait for each step, in order.
+    /// The calls waiting for each step, in order.
     waiting: Vec<VecDeque<RunCall>>,
     started: Vec<usize>,
 }
@@ -44,7 +45,7 @@ struct Run {
     expected: ExpectedRequest,
     calls: BTreeMap<StepCallKey, CallRecord>,
     state: RunState,
-    /// True if it has failed, so that only ends of calls may follow.
+    /// True if the request has failed, so that only ends of calls may follow.
     failed: bool,
 }
 
@@ -65,14 +66,14 @@ struct CallRecord {
     has_error: bool,
 }
 
-/// Waiting → Running: whether a gate started the call.
+/// Waiting → Running. Running if a gate has started the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum CallState {
     Waiting,
     Running,
 }
 
-/// Runs until every request is finished.
+/// Runs until all requests have finished.
 pub(super) fn run(spec: &EnsembleSpec, random: &mut Random) -> Check {
     let graph = EnsembleGraph::new(spec)
         .map_err(|error| format!("ensembles: {spec:?} is refused with {error:?}"))?;
@@ -147,7 +148,7 @@ impl EnsembleWorld<'_> {
         self.follow(number, out, None)
     }
 
-    /// Performs a random event of a call or a request.
+    /// Performs a random event of a call or request.
     fn act(&mut self, random: &mut Random) -> Check {
         let running: Vec<RunCall> = self
             .runs
@@ -169,7 +170,7 @@ impl EnsembleWorld<'_> {
         };
         ensure!(running.iter().any(works), "requests {alive:?} wait, and no model continues");
         if random.percent(2) {
-            // Also one that is finished: the client may not know yet.
+            // The request may already have finished, because the client may not know yet.
             let last = u64::try_from(self.runs.len() - 1).expect("few requests");
             return self.cancel(usize::try_from(random.between(0, last)).expect("an index"));
         }
@@ -179,7 +180,7 @@ impl EnsembleWorld<'_> {
         match random.between(1, 100) {
             1..=2 if !call.has_error => self.fault(run, key),
             3..=5 => self.fail(run, key),
-            // Not every model notices the cancellation.
+            // Some models don't notice the cancellation.
             _ if (call.cancelled || call.has_error) && random.percent(60) => self.finish(run, key),
             _ if !is_decoupled => match call.responses {
                 0 => self.respond(run, key, random),
@@ -405,7 +406,8 @@ impl EnsembleWorld<'_> {
             let most = gates.limit
                 + self.runs.len() * (2 * gates.limit + 1)
                 + self.spec.steps.len() * gates.limit;
-            // The calls of the first steps have no bound here: clients send any number.
+            // The number of calls to the first steps is unbounded here, because clients send any
+            // number of requests.
             let is_first =
                 self.spec.steps[number].inputs.iter().all(|input| self.spec.inputs.contains(input));
             ensure!(is_first || known.0 <= most, "{} wait before {step:?}", known.0);
@@ -443,7 +445,7 @@ fn deadlock(run: &Run) -> Option<RunFailure> {
 }
 
 impl Run {
-    /// Checks that the run holds exactly the values that are still needed.
+    /// Checks that the run contains exactly the values that are still needed.
     fn check_values(&self, run: usize) -> Check {
         let ended = self.failed || self.state == RunState::Finished;
         for (value, is_needed) in self.expected.values() {
@@ -458,7 +460,7 @@ impl Run {
     }
 }
 
-/// The actions that are expected of one step.
+/// The actions expected from one step.
 struct ExpectedActions {
     starts: BTreeMap<(StepIndex, u64), Values>,
     responses: BTreeMap<u64, Values>,

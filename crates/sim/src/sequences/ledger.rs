@@ -1,10 +1,10 @@
-//! The state of sequences that is visible from outside, derived from events and decisions
-//! alone: live sequences, their slots, the backlog, and requests in execution.
+//! The externally visible state of sequences, derived only from events and decisions: live
+//! sequences, their slots, the backlog and executing requests.
 //!
-//! A slot becomes free when the scheduler reports `SequenceEnded`. Free slots are assigned
-//! to the backlog after all sequences that end together have ended: after the deadlines of
-//! a step, after its event, and after each batch. So the scheduler may choose the order in
-//! which a step ends several sequences, and no other order.
+//! A slot becomes free when the scheduler reports `SequenceEnded`. Free slots are assigned to the
+//! backlog once all sequences that end together have ended: after the deadlines of a step, after
+//! its event, and after each batch. The scheduler may therefore choose the order in which a step
+//! ends several sequences, but no other order.
 
 use std::collections::VecDeque;
 
@@ -20,48 +20,51 @@ use crate::setup::Setup;
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     pub(crate) rules: Rules,
-    /// Sequences from the first request to the end.
+    /// Sequences from their first request to their end.
     pub(crate) sequences: SortedMap<SequenceKey, Sequence>,
-    /// In order.
+    /// The waiting sequences, in order.
     pub(crate) backlog: VecDeque<SequenceKey>,
     pub(crate) lanes: SortedMap<InstanceId, LaneRecord>,
-    /// Requests from dispatch to release, which may follow the end of their sequence.
+    /// Requests from dispatch to release, which may come after the end of their sequence.
     pub(crate) executing: SortedMap<RequestKey, Execution>,
-    /// The request that must be refused on arrival, and the reason.
+    /// The request that must be refused on arrival, with the reason.
     pub(crate) refused: Option<(RequestKey, FailReason)>,
     pub(crate) held: bool,
     pub(crate) draining: bool,
     pub(crate) drained: bool,
     pub(crate) now: Time,
-    /// Counts everything that needs an order: arrivals, eligibilities, incarnations.
+    /// The counter for everything that needs an order: arrivals, eligibilities and incarnations.
     pub(crate) count: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
-    /// Distinguishes successive sequences with the same key.
+    /// The number that distinguishes successive sequences with the same key.
     pub(crate) incarnation: u64,
     pub(crate) placement: LedgerPlacement,
     /// Waiting requests, in order.
     pub(crate) queue: VecDeque<WaitingRequest>,
     pub(crate) executing: Option<RequestKey>,
-    /// When its next request became eligible, and its order.
+    /// The time at which the sequence's next request became eligible, and its position in that
+    /// order.
     pub(crate) eligible: Option<Eligibility>,
-    /// The last arrival of a request, or of one that was rescheduled.
+    /// The latest arrival or rescheduling of a request.
     pub(crate) arrived_at: Time,
-    /// The time at which it got its slot.
+    /// The time at which the sequence got its slot.
     pub(crate) slot_since: Time,
     pub(crate) closing: ClosingState,
-    /// The idle time of an iterative sequence is over: its request isn't rescheduled.
+    /// True if the idle time of an iterative sequence is over, so that its request isn't
+    /// rescheduled.
     pub(crate) is_expired: bool,
-    /// Its request was cancelled in execution; it fails when it is rescheduled.
+    /// True if the sequence's request was cancelled while executing. It fails when it is
+    /// rescheduled.
     pub(crate) cancelled_in_execution: bool,
 }
 
 /// Refused, or Backlog → Slot.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LedgerPlacement {
-    /// It was refused with its first request.
+    /// The sequence was refused with its first request.
     Refused,
     Backlog,
     Slot {
@@ -73,9 +76,9 @@ pub(crate) enum LedgerPlacement {
 /// Open → Due → Closed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ClosingState {
-    /// It accepts further requests.
+    /// The sequence accepts further requests.
     Open,
-    /// It must be closed in this step.
+    /// The sequence must be closed in this step.
     Due,
     Closed,
 }
@@ -91,29 +94,29 @@ pub(crate) struct Eligibility {
 pub(crate) struct WaitingRequest {
     pub(crate) key: RequestKey,
     pub(crate) shape_class: ShapeClassId,
-    /// When it arrived, or was rescheduled.
+    /// The time at which the request arrived or was rescheduled.
     pub(crate) waits_since: Time,
     pub(crate) start: bool,
     pub(crate) end: bool,
-    /// When its sequence fails if it is in the backlog.
+    /// The time at which the request's sequence fails if it is in the backlog.
     pub(crate) expires: Option<Time>,
-    /// Present if it must fail in this step.
+    /// The reason for which the request must fail in this step, if it must.
     pub(crate) due_failure: Option<FailReason>,
 }
 
-/// A request in execution.
+/// An executing request.
 #[derive(Clone, Debug)]
 pub(crate) struct Execution {
-    /// The incarnation of its sequence.
+    /// The incarnation of the request's sequence.
     pub(crate) incarnation: u64,
-    /// The request as it waited, because it may be rescheduled.
+    /// The request as it was while waiting, because it may be rescheduled.
     pub(crate) request: WaitingRequest,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct LaneRecord {
     pub(crate) busy: bool,
-    /// When it became busy or free.
+    /// The time at which the lane became busy or free.
     pub(crate) since: Time,
     pub(crate) removing: bool,
     pub(crate) slots: Vec<Option<SequenceKey>>,
@@ -141,7 +144,7 @@ impl Sequence {
         }
     }
 
-    /// Requires that the sequence is closed in this step.
+    /// Requires the sequence to be closed in this step.
     pub(crate) fn must_close(&mut self) {
         if self.closing == ClosingState::Open {
             self.closing = ClosingState::Due;
@@ -172,7 +175,7 @@ impl Ledger {
         self.count
     }
 
-    /// A request arrives: it joins its sequence, begins one, or is refused.
+    /// Handles an arriving request: it joins its sequence, begins one, or is refused.
     pub(crate) fn arrive(&mut self, info: &RequestInfo) {
         let Some(mark) = info.sequence else {
             self.refused = Some((info.key, FailReason::NoSequence));
@@ -204,7 +207,7 @@ impl Ledger {
         self.update_eligibility(mark.sequence);
     }
 
-    /// Why a request is refused, if it is. An unloading model refuses all.
+    /// The reason why a request is refused, if it is. An unloading model refuses all requests.
     fn refusal(&self, mark: SequencePosition) -> Option<FailReason> {
         let is_known = self.sequences.contains_key(&mark.sequence);
         if self.draining {
@@ -216,7 +219,7 @@ impl Ledger {
         }
     }
 
-    /// A sequence begins. A refused one also ends at once.
+    /// Begins a sequence. A refused sequence also ends immediately.
     fn begin(&mut self, mark: SequencePosition) {
         let (incarnation, now) = (self.next_count(), self.now);
         let mut sequence = Sequence::new(incarnation, LedgerPlacement::Backlog, now);
@@ -230,8 +233,8 @@ impl Ledger {
         self.fill_slots();
     }
 
-    /// Assigns free slots to the backlog: the lowest slot first, and among these that of the
-    /// lowest instance.
+    /// Assigns free slots to the backlog: the lowest slot first and, among equal slots, the lowest
+    /// instance first.
     pub(crate) fn fill_slots(&mut self) {
         while !self.backlog.is_empty() {
             let Some((slot, instance)) = self.best_free_slot() else { return };
@@ -252,7 +255,8 @@ impl Ledger {
         staying.filter_map(first_free).min()
     }
 
-    /// Updates whether the next request is eligible. A new one is behind all others.
+    /// Updates whether the next request is eligible. A newly eligible request goes behind all
+    /// others.
     pub(crate) fn update_eligibility(&mut self, key: SequenceKey) {
         let order = self.next_count();
         let eligible = Eligibility { order, since: self.now };
@@ -265,7 +269,7 @@ impl Ledger {
         }
     }
 
-    /// A request is cancelled, with the later ones of its sequence.
+    /// Cancels a request together with the later ones of its sequence.
     pub(crate) fn cancel(&mut self, request: RequestKey) {
         let iterative = self.rules.iterative;
         for sequence in self.sequences.values_mut() {
@@ -281,7 +285,7 @@ impl Ledger {
         }
     }
 
-    /// The backend releases a request.
+    /// Records that the backend has released a request.
     pub(crate) fn release(&mut self, request: RequestKey, release: Release) {
         let Execution { incarnation, request } =
             self.executing.remove(&request).expect("it is in execution");
@@ -307,7 +311,7 @@ impl Ledger {
         self.update_eligibility(key);
     }
 
-    /// Notes the iterative sequences whose idle time is over. It shows when they are
+    /// Marks the iterative sequences whose idle time is over. The effect shows when they are
     /// rescheduled.
     pub(crate) fn expire(&mut self) {
         if !self.rules.iterative {
@@ -320,7 +324,7 @@ impl Ledger {
         }
     }
 
-    /// A sequence has ended: its slot is free.
+    /// Ends a sequence and frees its slot.
     pub(crate) fn end(&mut self, key: SequenceKey) {
         let Some(sequence) = self.sequences.remove(&key) else { return };
         match sequence.placement {

@@ -1,4 +1,4 @@
-//! Queries of the ledger. Each searches the whole ledger: simple, not fast.
+//! Queries of the ledger. Each one searches the entire ledger, which is simple rather than fast.
 
 use galatea_policy::{
     Event, InstanceId, Release, RequestKey, SequenceKey, SequencePosition, ShapeClassId, Time,
@@ -9,7 +9,7 @@ use super::ledger::{
 };
 use crate::dynamic_rules::{BatchContext, QueuedRequest};
 
-/// A sequence whose next request could execute now.
+/// A sequence with a next request that could execute now.
 pub(crate) struct ReadySequence<'ledger> {
     pub(crate) slot: usize,
     pub(crate) sequence: &'ledger Sequence,
@@ -29,14 +29,14 @@ impl QueuedRequest for ReadySequence<'_> {
         self.request.shape_class
     }
 
-    /// When it became eligible, for the strategy oldest.
+    /// The time at which the sequence became eligible, for the oldest strategy.
     fn since(&self) -> Time {
         self.eligibility().since
     }
 }
 
 impl ReadySequence<'_> {
-    /// When it became eligible, and its order.
+    /// The time at which the sequence became eligible, and its position in that order.
     pub(crate) fn eligibility(&self) -> Eligibility {
         self.sequence.eligible.expect("a ready sequence is eligible")
     }
@@ -57,7 +57,7 @@ impl Ledger {
             Event::LaneFree(id) => self.lanes.get(id).is_some_and(|lane| lane.busy),
             Event::AddInstance(id) => !self.lanes.contains_key(id),
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
-            // Only the harness sends it.
+            // Only the harness sends this event.
             Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
@@ -70,8 +70,8 @@ impl Ledger {
         used.all(|other| slab_index(other.0) != slab_index(request.0))
     }
 
-    /// Returns true if the sequence accepts requests, or is new and has an unused index in the
-    /// driver's slab.
+    /// Returns true if the sequence accepts requests, or if it is new and has an unused index in
+    /// the driver's slab.
     fn accepts(&self, now: Time, mark: SequencePosition) -> bool {
         match self.sequences.get(&mark.sequence) {
             Some(sequence) => {
@@ -86,8 +86,8 @@ impl Ledger {
         }
     }
 
-    /// When the sequence accepts no request any more, or isn't rescheduled any more, if no event
-    /// arrives before.
+    /// The time from which the sequence no longer accepts or reschedules requests, if no event
+    /// arrives earlier.
     pub(crate) fn ends_at(&self, sequence: &Sequence) -> Option<Time> {
         match sequence.placement {
             LedgerPlacement::Refused => None,
@@ -106,7 +106,7 @@ impl Ledger {
         is_iterative || (!self.rules.iterative && sequence.closing == ClosingState::Open)
     }
 
-    /// Returns true if it has a slot, and its idle time is over.
+    /// Returns true if the sequence has a slot and its idle time is over.
     pub(crate) fn is_idle(&self, sequence: &Sequence) -> bool {
         matches!(sequence.placement, LedgerPlacement::Slot { .. }) && self.is_overdue(sequence)
     }
@@ -115,13 +115,13 @@ impl Ledger {
         self.ends_at(sequence).is_some_and(|end| end <= self.now)
     }
 
-    /// Returns true if no request of it will execute any more, so that it must end.
+    /// Returns true if none of the sequence's requests will execute any more, so that it must end.
     pub(crate) fn is_finished(&self, sequence: &Sequence) -> bool {
         let may_run_again = self.rules.iterative && sequence.executing.is_some();
         sequence.closing == ClosingState::Closed && sequence.queue.is_empty() && !may_run_again
     }
 
-    /// Returns true if no request is queued or in execution, and no lane has a batch.
+    /// Returns true if no request is queued or executing and no lane has a batch.
     pub(crate) fn is_quiet(&self) -> bool {
         self.queued() == 0
             && self.executing.is_empty()
@@ -136,7 +136,7 @@ impl Ledger {
         self.backlog.iter().map(|key| self.sequences[key].queue.len()).sum()
     }
 
-    /// Releases the test hook if enough requests wait.
+    /// Releases the test hook if enough requests are waiting.
     pub(crate) fn release_hold(&mut self) {
         if !self.held {
             return;

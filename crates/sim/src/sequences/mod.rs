@@ -1,4 +1,4 @@
-//! The sequence batcher, as visible from outside.
+//! The externally visible behaviour of the sequence batcher.
 
 pub(crate) mod checks;
 pub(crate) mod ledger;

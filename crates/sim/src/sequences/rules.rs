@@ -1,22 +1,22 @@
-//! A sequence batcher's settings with defaults resolved.
+//! A sequence batcher's settings, with defaults resolved.
 
 use galatea_policy::{SchedulingMode, SequenceSpec, SequenceStrategy, Time};
 
 use crate::dynamic_rules::DynamicRules;
 use crate::setup::{Setup, oldest_settings};
 
-/// The idle time that is left to a sequence that gets its slot late.
+/// The idle time left to a sequence that gets its slot late.
 pub(super) const SLOT_GRACE_NS: u64 = 50_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// Slots per instance.
+    /// Number of slots per instance.
     pub(crate) slots: usize,
     pub(crate) strategy: Strategy,
     pub(crate) iterative: bool,
     /// Number of requests in slots that the test hook waits for.
     pub(crate) hold_in_slots: usize,
-    /// Number of requests in the backlog that it waits for.
+    /// Number of requests in the backlog that the test hook waits for.
     pub(crate) hold_in_backlog: usize,
     idle_ns: u64,
 }
@@ -61,14 +61,14 @@ impl Rules {
         }
     }
 
-    /// When the idle time ends of a sequence with a slot since then.
+    /// The end of the idle time of a sequence that has had a slot since `slot_since`.
     pub(crate) fn idle_at(&self, arrived_at: Time, slot_since: Time) -> Option<Time> {
         let least = slot_since.saturating_add(self.idle_ns.min(SLOT_GRACE_NS));
         later(arrived_at, self.idle_ns).map(|end| end.max(least))
     }
 }
 
-/// The time plus `nanoseconds`; none if these are 0 or reach the end of time.
+/// The time plus `nanoseconds`; `None` if `nanoseconds` is 0 or the sum reaches the end of time.
 pub(crate) fn later(time: Time, nanoseconds: u64) -> Option<Time> {
     if nanoseconds == 0 {
         return None;

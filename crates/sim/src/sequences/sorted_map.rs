@@ -1,4 +1,4 @@
-//! A map as a sorted list, which is fast to iterate. The checks mostly iterate.
+//! A map stored as a sorted list, which is fast to iterate over. The checks mostly iterate.
 
 use std::ops::Index;
 

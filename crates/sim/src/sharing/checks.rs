@@ -1,4 +1,4 @@
-//! Instances that must request a permit, and those that must not.
+//! Checks of which instances must request a permit and which must not.
 
 use galatea_policy::{
     InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
@@ -9,7 +9,7 @@ use crate::check::{Check, ensure};
 use crate::custom_batching::Scheduler;
 use crate::permit_ledger::PermitLedger;
 
-/// Checks the requests after a step and its delays.
+/// Checks the permit requests after a step and its delays.
 pub(super) fn check_permit_requests(scheduler: &Scheduler, book: &PermitLedger) -> Check {
     let status = scheduler.status();
     match &status.sequences {
@@ -18,8 +18,8 @@ pub(super) fn check_permit_requests(scheduler: &Scheduler, book: &PermitLedger) 
     }
 }
 
-/// For each inference request that waits for a permit, an instance has an undelayed request,
-/// or all free instances have requested.
+/// Checks that for each inference request that waits for a permit, an instance has an undelayed
+/// permit request, unless all free instances have requested one.
 fn check_shared(status: &SchedulerStatus, queued: usize, book: &PermitLedger) -> Check {
     let waits_for_permit = |queue: &LevelStatus| queue.waits_for == QueueWaitReason::Permit;
     if !status.queues.iter().any(waits_for_permit) {
@@ -33,7 +33,7 @@ fn check_shared(status: &SchedulerStatus, queued: usize, book: &PermitLedger) ->
     Ok(())
 }
 
-/// An instance requests a permit if and only if one of its slots waits for it.
+/// Checks that an instance requests a permit if and only if one of its slots waits for it.
 fn check_sequences(
     status: &SchedulerStatus,
     sequences: &SequencesStatus,

@@ -1,5 +1,5 @@
-//! Several schedulers with one rate limiter. The granted permits are compared with those of a
-//! naive limiter, and must not exceed the resources.
+//! Several schedulers that share one rate limiter. The granted permits are compared with those of a
+//! naive limiter and must not exceed the resources.
 
 mod checks;
 mod naive;

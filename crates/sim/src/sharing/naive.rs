@@ -1,4 +1,4 @@
-//! A naive rate limiter: it recalculates every decision from the holders.
+//! A naive rate limiter that recalculates every decision from the holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use crate::check::{Check, ensure};
 pub(super) struct NaiveLimiter {
     pub(super) capacities: BTreeMap<ResourceId, u64>,
     holders: BTreeMap<PermitHolder, KnownHolder>,
-    /// The largest share of the holders that got a permit, for each resource, without the
-    /// two executions that count from the start.
+    /// For each resource, the largest share among the holders that got a permit for it, excluding
+    /// the two executions that count from the start.
     executed_share_max: BTreeMap<ResourceId, u64>,
     requests: u64,
 }
@@ -21,7 +21,7 @@ struct KnownHolder {
     needs: BTreeMap<ResourceId, u64>,
     priority: u64,
     share: u64,
-    /// The number of its request, if it waits.
+    /// The number of the holder's request, if it is waiting.
     request: Option<u64>,
     is_running: bool,
     is_unregistered: bool,
@@ -47,7 +47,7 @@ impl NaiveLimiter {
     }
 
     pub(super) fn request(&mut self, holder: PermitHolder) {
-        // It withdrew after its permit was granted, and keeps that one.
+        // The holder withdrew after its permit was granted, and keeps that permit.
         if self.holders[&holder].is_running {
             return;
         }
@@ -90,7 +90,7 @@ impl NaiveLimiter {
         running.filter_map(|known| known.needs.get(&resource)).sum()
     }
 
-    /// The holders that must get a permit now, in this order.
+    /// The holders that must get a permit now, in order.
     pub(super) fn expected(&mut self) -> Vec<PermitHolder> {
         let mut order: Vec<(u64, u64, PermitHolder)> = Vec::new();
         for (name, known) in &self.holders {

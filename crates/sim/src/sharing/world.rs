@@ -1,4 +1,4 @@
-//! Models that contend for resources, in virtual time.
+//! Models that contend for resources in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -32,7 +32,7 @@ enum PlannedEvent {
     Tick,
 }
 
-/// A model with its scheduler and its work.
+/// A model with its scheduler and workload.
 struct SharingModel {
     setup: Setup,
     scheduler: Scheduler,
@@ -45,10 +45,10 @@ struct SharingModel {
     executed: u64,
     instances: u32,
     keys: u64,
-    /// The longest execution.
+    /// The maximum duration of an execution.
     duration_max: u64,
     priority: u32,
-    /// The resources that its instances need, in rotation, as on several devices.
+    /// The resources that the model's instances need, assigned in rotation, as on several devices.
     needs: Vec<Vec<(ResourceId, u64)>>,
     is_drained: bool,
 }
@@ -61,17 +61,17 @@ struct SharingWorld {
     schedule: BinaryHeap<Reverse<(Time, u64, usize, PlannedEvent)>>,
     planned: u64,
     now: Time,
-    /// The longest delay of a permit's delivery.
+    /// The maximum delay until a permit is delivered.
     lateness_max: u64,
 }
 
-/// The numbers of batches that two busy models execute while they contend.
+/// The numbers of batches that two busy models execute while contending.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BatchShares(pub u64, pub u64);
 
 impl BatchShares {
-    /// Lets two models of these priorities contend for one resource until one of them has no
-    /// request left.
+    /// Lets two models with these priorities contend for one resource until one of them has no
+    /// requests left.
     pub fn of(priorities: [u32; 2]) -> Result<Self, String> {
         let mut random = Random::new(0);
         let lateness_max = 0;
@@ -98,7 +98,7 @@ impl BatchShares {
     }
 }
 
-/// Runs the models of a seed with one rate limiter.
+/// Runs the models of a seed with a single rate limiter.
 pub fn check_sharing(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let resources = random.between(1, 3);
@@ -222,7 +222,7 @@ impl SharingWorld {
         self.schedule.push(Reverse((time, self.planned, model, planned)));
     }
 
-    /// Performs the next event; false if there is none.
+    /// Performs the next event. Returns false if there is none.
     fn run_next(&mut self) -> Result<bool, String> {
         let wakeups = self.models.iter().enumerate();
         let wakeups =
@@ -313,7 +313,7 @@ impl SharingWorld {
         self.step(model, Event::Enqueue(info))
     }
 
-    /// Steps a scheduler, and delays instances without a permit at once.
+    /// Steps a scheduler and immediately delays the instances that get no permit.
     fn step(&mut self, model: usize, event: Event) -> Check {
         let mut delayed = self.step_once(model, event)?;
         while let Some(instance) = delayed.pop() {
@@ -324,7 +324,7 @@ impl SharingWorld {
         check_permit_requests(scheduler, book)
     }
 
-    /// Returns the model's instances whose permits are delayed.
+    /// Steps a scheduler once. Returns the model's instances with delayed permits.
     fn step_once(&mut self, model: usize, event: Event) -> Result<Vec<InstanceId>, String> {
         let mut actions = Actions::default();
         let sharing_model = &mut self.models[model];
@@ -334,7 +334,7 @@ impl SharingWorld {
         for action in actions.drain() {
             let requesting = self.models[model].book.record(&event, &action)?;
             let SharingModel { setup, scheduler, book, .. } = &self.models[model];
-            // Each instance of sequences requests its own permit.
+            // With sequences, each instance requests its own permit.
             if requesting.is_some() && !setup.is_sequential() {
                 let (requested, queued) = (book.undelayed_requests(), scheduler.queued());
                 ensure!(
@@ -397,12 +397,12 @@ impl SharingWorld {
         }
     }
 
-    /// A request has failed or finished.
+    /// Records that a request has failed or finished.
     fn settle(&mut self, model: usize, key: u64) {
         self.models[model].open.remove(&key);
     }
 
-    /// Steps both limiters and plans the delivery of the permits.
+    /// Steps both limiters and schedules the delivery of the permits.
     fn limit(&mut self, events: &[PermitEvent], removed: &[PermitHolder]) -> Check {
         let mut granted = Vec::new();
         self.limiter.step_all(events, &mut granted);

@@ -1,4 +1,4 @@
-//! The rules that hold for every decision. The message of a check names the broken rule.
+//! The rules that apply to every decision. A check's message names the broken rule.
 
 use galatea_policy::{BatchEntry, Event, FailReason, InstanceId, RequestKey, Time};
 
@@ -23,7 +23,7 @@ pub(crate) fn check_step(
     if let Some(required) = required {
         ensure!(decisions.contains(&required), "{required:?} was due and is missing");
     }
-    // Each decision ends the waiting of a request, an instance, or the drain.
+    // Each decision ends the wait of a request, an instance or the drain.
     let bound = before + 3;
     ensure!(
         decisions.len() <= bound,
@@ -63,7 +63,7 @@ fn record_event(ledger: &mut Ledger, event: &Event) -> Option<Decision> {
         Event::RemoveInstance(id) => match ledger.state(*id) {
             Some(LaneState::Free) => return Some(Decision::InstanceRemoved(*id)),
             Some(LaneState::Busy) => {
-                // It continues its batch.
+                // The instance continues its batch.
                 ledger.lanes.get_mut(id).expect("it is busy").state = LaneState::Removing;
             }
             Some(LaneState::Removing) | None => {}
@@ -72,9 +72,9 @@ fn record_event(ledger: &mut Ledger, event: &Event) -> Option<Decision> {
             ledger.draining = true;
             ledger.held = 0;
         }
-        // It is only sent for requests of sequences.
+        // This event is sent only for requests of sequences.
         Event::Released { .. } => {}
-        // With permits it is a step of the harness, which no ledger records.
+        // With permits, this is a step of the harness that no ledger records.
         Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
     }
     None
@@ -171,7 +171,7 @@ fn record_batch(
     Ok(())
 }
 
-/// The requests of a batch, which has no other entries here.
+/// The requests of a batch, which has no other kinds of entries here.
 fn requests(entries: &[BatchEntry]) -> Result<Vec<RequestKey>, String> {
     let request = |entry: &BatchEntry| match entry {
         BatchEntry::Request(key) => Ok(*key),

@@ -1,5 +1,5 @@
-//! The state that is visible from outside: waiting requests and lanes. It is derived from
-//! events and decisions alone.
+//! The externally visible state: waiting requests and lanes, derived only from events and
+//! decisions.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::setup::Setup;
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     pub(crate) rules: Rules,
-    /// In order of arrival.
+    /// The waiting requests, in arrival order.
     pub(crate) waiting: Vec<WaitingRequest>,
     pub(crate) lanes: BTreeMap<InstanceId, LedgerLane>,
-    /// Number of arrivals that the test hook still waits for.
+    /// Number of arrivals that the test hook is still waiting for.
     pub(crate) held: u32,
     pub(crate) draining: bool,
     pub(crate) drained: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Ledger {
     arrivals: u64,
 }
 
-/// The settings with defaults resolved.
+/// The settings, with defaults resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) dynamic_rules: DynamicRules,
@@ -48,7 +48,7 @@ pub(crate) struct WaitingRequest {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LedgerLane {
     pub(crate) state: LaneState,
-    /// When it became free or busy.
+    /// The time at which the lane became free or busy.
     pub(crate) since: Time,
 }
 
@@ -139,7 +139,7 @@ impl WaitingRequest {
         self.reject_at.is_some_and(|deadline| deadline <= now)
     }
 
-    /// The sort key of the order of service.
+    /// The sort key for the service order.
     fn service_order(&self, now: Time) -> (u64, Option<Time>, u64) {
         (self.level, self.move_back_at.filter(|deadline| *deadline <= now), self.arrival)
     }
@@ -169,7 +169,7 @@ impl Ledger {
             Event::AddInstance(id) => !self.lanes.contains_key(id),
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
             Event::Released { .. } => false,
-            // Only the harness sends it.
+            // Only the harness sends this event.
             Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
@@ -188,7 +188,7 @@ impl Ledger {
         self.waiting.iter().position(|request| request.key == key)
     }
 
-    /// Returns true if the level of a request is full.
+    /// Returns true if the request's level is full.
     pub(crate) fn is_full_for(&self, info: &RequestInfo) -> bool {
         let level = self.rules.level(info.priority);
         let limit = u64::from(self.rules.policy(level).max_queue_size);

@@ -1,4 +1,4 @@
-//! The default scheduler and the dynamic batcher, as visible from outside.
+//! The externally visible behaviour of the default scheduler and the dynamic batcher.
 
 pub(crate) mod checks;
 pub(crate) mod ledger;

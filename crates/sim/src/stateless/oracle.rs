@@ -1,5 +1,5 @@
-//! A naive scheduler: one list, sorted in each step. It can be believed because it shares
-//! no code with the real scheduler and recalculates everything in each step.
+//! A naive scheduler: a single list that is sorted in each step. It can be trusted because it
+//! shares no code with the real scheduler and recalculates everything in each step.
 
 use galatea_policy::{
     BatchEntry, CloseReason, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo,
@@ -14,11 +14,11 @@ use crate::setup::Setup;
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     batcher: NaiveBatcher,
-    /// True if each request is a batch of its own, by the default scheduler.
+    /// True for the default scheduler, in which each request is a batch of its own.
     is_unbatched: bool,
     settings: DynamicSpec,
     pending: Vec<Pending>,
-    /// In the order in which they became free.
+    /// The free instances, in the order in which they became free.
     free: Vec<InstanceId>,
     busy: Vec<InstanceId>,
     removing: Vec<InstanceId>,
@@ -191,7 +191,7 @@ impl Oracle {
         )
     }
 
-    /// Sorts pending requests into the present order of service.
+    /// Sorts pending requests into the current service order.
     fn sort(&mut self) {
         let now = self.now;
         self.pending.sort_by_key(|pending| {
@@ -216,7 +216,7 @@ impl Oracle {
         }
     }
 
-    /// When the next decision is due without an event.
+    /// The time at which the next decision is due without an event.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let can_run = self.hold == 0 && !self.free.is_empty();
         let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! Checks the scheduler's status.
+//! Checks of the scheduler's status.
 
 use galatea_policy::{InstanceId, LaneStatus, LevelStatus, QueueWaitReason, Time};
 
@@ -41,7 +41,7 @@ fn check_level(ledger: &Ledger, queue: &LevelStatus) -> Check {
     Ok(())
 }
 
-/// The reason for which all requests wait; with a free lane it is one batch.
+/// The reason why all requests wait. With a free lane, they form a single batch.
 fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     if ledger.held > 0 {
         return QueueWaitReason::Hold { missing: ledger.held };

@@ -1,28 +1,28 @@
-//! The rules of a batch.
+//! The rules for batches.
 
 use galatea_policy::{Batch, CloseReason, InstanceId, RequestKey, Time};
 
 use super::{TimedRequest, World};
 use crate::check::{Check, ensure};
 
-/// A request is passed over by at most this many batches: one that is padded, and one without a
-/// deadline.
+/// The maximum number of batches that pass over a request, either in padded batching or because it
+/// has no deadline.
 const PASSED_OVER_MAX: u32 = 16;
 
-/// The requests of a batch are among this many in front.
+/// The number of requests at the front from which a batch is formed.
 const LOOK_AHEAD: usize = 128;
 
-/// The same if it is padded.
+/// The number of requests at the front from which a padded batch is formed.
 const LOOK_AHEAD_PADDED: usize = 64;
 
-/// A padded batch has at most this many times the elements of its requests.
+/// The maximum ratio of a padded batch's elements to those of its requests.
 const PADDED_MAX: u64 = 8;
 
-/// After this many refusals one is executed although it looks hopeless.
+/// The number of refusals after which a request is executed although it looks hopeless.
 const PROBED_AFTER: u64 = 32;
 
 impl World {
-    /// The rules of a batch. Returns how long it takes.
+    /// Checks the rules for a batch. Returns its duration.
     pub(super) fn check_batch(
         &mut self,
         instance: InstanceId,
@@ -73,8 +73,8 @@ impl World {
         }
     }
 
-    /// The index of the request without a deadline for which the next batch is, after
-    /// [`PASSED_OVER_MAX`] others of its level.
+    /// The index of the request without a deadline that the next batch must serve, once
+    /// [`PASSED_OVER_MAX`] batches of others at its level have passed over it.
     fn turn(&self, order: &[TimedRequest]) -> Option<usize> {
         let level = order.first()?.place.0;
         let is_patient = |one: &TimedRequest| one.place.0 == level && one.deadline == Time::MAX;
@@ -92,8 +92,9 @@ impl World {
         }
     }
 
-    /// A padded batch has requests of one level and class in front, in their order. The one that
-    /// has to be in it is. Returns what is left of the level, in its order.
+    /// Checks that a padded batch contains requests at the front that have one level and class, in
+    /// their order, and that it includes the required request. Returns the remaining requests of
+    /// the level, in order.
     fn check_places(
         &mut self,
         order: &[TimedRequest],
@@ -128,7 +129,7 @@ impl World {
         Ok(rest)
     }
 
-    /// The rows of the batch and its length, which are within bounds.
+    /// Checks that the batch's rows and length are within bounds, and returns them.
     fn check_size(&self, batch: &Batch, chosen: &[TimedRequest]) -> Result<(u32, u32), String> {
         let rows: u32 = chosen.iter().map(|one| one.info.batch_size).sum();
         ensure!(rows == batch.batch_size(), "{rows} rows count as {}", batch.batch_size());
@@ -151,7 +152,8 @@ impl World {
         Ok((rows, length))
     }
 
-    /// The reason why a batch of neighbours has no more. `rest` are those behind it.
+    /// Checks the reason why a batch of neighbours has no more requests. `rest` are the requests
+    /// behind it.
     fn check_reason(&self, batch: &Batch, chosen: &[TimedRequest], rest: &[TimedRequest]) -> Check {
         let (next, rows) = (rest.first().map(|next| next.deadline), batch.batch_size());
         let earliest = chosen.iter().map(|one| one.deadline).min().unwrap_or(Time::MAX);
@@ -165,7 +167,8 @@ impl World {
         Ok(())
     }
 
-    /// The same of a padded batch. `rest` are those of its level that are not in it.
+    /// Checks the reason why a padded batch has no more requests. `rest` are the requests of its
+    /// level that aren't in it.
     fn check_padded_reason(
         &self,
         batch: &Batch,
@@ -198,8 +201,8 @@ impl World {
     }
 }
 
-/// A batch that is not padded has neighbours in the order of the first one's class. One whose turn
-/// has come is its first. Returns those behind it.
+/// Checks that an unpadded batch consists of neighbours in the order of the first request's class.
+/// A request whose turn has come must be the first. Returns the requests behind the batch.
 fn check_neighbours(
     order: &[TimedRequest],
     keys: &[RequestKey],

@@ -17,7 +17,7 @@ impl World {
         }
     }
 
-    /// A world in which nothing is limited or costs anything.
+    /// A world without limits and costs.
     fn empty(kind: Kind) -> Self {
         World {
             kind,

@@ -1,4 +1,5 @@
-//! The scheduler's knowledge of costs, judged from outside, and the promises that it makes with it.
+//! The scheduler's knowledge of costs, as judged from outside, and the promises that it makes based
+//! on this knowledge.
 
 use std::collections::BTreeMap;
 
@@ -7,55 +8,56 @@ use galatea_policy::{InstanceId, Time};
 use super::{Kind, TimedRequest, World};
 use crate::check::{Check, ensure};
 
-/// After this many executions, the costs of padded batches are expected to be known.
+/// The number of executions after which the costs of padded batches are expected to be known.
 const LEARNED_AFTER: u64 = 150;
 
-/// The factor by which predictions for padded batches may be wrong once costs are known.
+/// The factor by which predictions for padded batches may be off once costs are known.
 const TOLERANCE: f64 = 1.5;
 
-/// Estimates of one request in padded batches are wrong by up to this factor: elements are told
-/// apart in half octaves, and where most of the cost is fixed, requests of a class cost the same.
+/// The factor by which estimates for a single request in padded batches may be off. Elements are
+/// distinguished by half octaves and, where most of the cost is fixed, requests of one class cost
+/// the same.
 const ESTIMATE_ERROR: f64 = 1.3;
 
-/// Late answers of one load, once costs are known: this many, and this share. Requests that are
-/// executed alone and are late by less than estimates are wrong don't count.
+/// The maximum number and share of late responses in a load once costs are known. Requests that are
+/// executed alone and are late by less than the estimation error don't count.
 const LATE_MAX: (u64, f64) = (3, 0.01);
 
-/// From these numbers of executions on, all batches together may take this share of what their
-/// requests take one by one. In short loads, the batches by which costs are learned tell more:
-/// of half a million seeds, the worst took 1.04 and 1.09 times as long.
+/// From these numbers of executions on, the maximum total time of all batches, as a share of what
+/// their requests take one by one. In short loads, the batches that serve to learn costs weigh
+/// more: among half a million seeds, the worst took 1.04 and 1.09 times as long.
 const SLOWER_MAX: [(u64, f64); 2] = [(600, 1.05), (300, 1.15)];
 
-/// The same with deadlines.
+/// The same limits with deadlines.
 const SLOWER_MAX_BY_DEADLINES: [(u64, f64); 1] = [(500, 1.06)];
 
-/// The promises to the requests of a load, kept and broken.
+/// The kept and broken promises to the requests of a load.
 #[derive(Copy, Clone, Default, Debug)]
 pub struct DeadlinePromises {
-    /// Requests that were executed once costs were known.
+    /// Number of requests that were executed once costs were known.
     pub executed: u64,
-    /// Those of them that were answered too late.
+    /// Number of these requests that completed too late.
     pub late: u64,
 }
 
-/// The executions of a world, as far as a scheduler learns from them.
+/// The executions of a world, as far as a scheduler can learn from them.
 #[derive(Debug)]
 pub(super) struct Knowledge {
     kind: Kind,
-    /// By size: how often executed, and the number of the latest execution.
+    /// For each size, the number of executions and the number of the latest one.
     executed: BTreeMap<Size, (u64, u64)>,
-    /// The sizes that are executed, and whether the scheduler could predict them.
+    /// The sizes that are executing, each with true if the scheduler could predict it.
     running: BTreeMap<InstanceId, (Size, bool)>,
-    /// The most elements that were executed.
+    /// The largest number of elements that was executed.
     pub(super) elements_max: u64,
-    /// The times that batches and their requests one by one took, once costs are known.
+    /// The total times of batches and of their requests one by one, once costs are known.
     pub(super) took: (u64, u64),
     pub(super) promises: DeadlinePromises,
-    /// Those of the late ones that estimates do not explain.
+    /// Number of late requests that estimates don't explain.
     broken_promises: u64,
 }
 
-/// Executions of about one size, which cost about the same.
+/// Executions of similar size, which cost about the same.
 type Size = (u32, u32, u32);
 
 impl Knowledge {
@@ -71,7 +73,7 @@ impl Knowledge {
         }
     }
 
-    /// Rows and length; of padded batches their octaves, and half octaves of elements.
+    /// Rows and length; for padded batches, their octaves and the half octaves of their elements.
     fn size(&self, rows: u32, length: u32) -> Size {
         if !self.kind.is_padded() {
             return (rows, length, 0);
@@ -85,14 +87,14 @@ impl Knowledge {
         self.running.insert(instance, (self.size(rows, length), known));
     }
 
-    /// The execution with this number ends.
+    /// Records the end of the execution with this number.
     pub(super) fn end(&mut self, instance: InstanceId, executions: u64) {
         let (size, _) = self.running.remove(&instance).expect("it is busy");
         let known = self.executed.entry(size).or_default();
         *known = (known.0 + 1, executions);
     }
 
-    /// Returns true if an instance is busy with what could not be predicted.
+    /// Returns true if an instance is busy with an execution that couldn't be predicted.
     pub(super) fn has_unpredicted(&self) -> bool {
         self.running.values().any(|(_, is_known)| !is_known)
     }
@@ -102,10 +104,10 @@ impl World {
     /// Returns true if the scheduler knows the duration of such an execution.
     pub(super) fn is_known(&self, rows: u32, length: u32) -> bool {
         let executions = self.timed.executions;
-        // A size is known after some executions, and forgotten after others.
+        // A size is known after some executions of its own and forgotten after some of others.
         let (known_after, forgotten_after) =
             if self.kind.is_padded() { (8, 1_000) } else { (3, 500) };
-        // Of padded batches, what has no elements counts as if it had one.
+        // For padded batches, sizes without elements count as one element.
         if self.kind.is_padded() && (length == 0 || executions <= LEARNED_AFTER) {
             return false;
         }
@@ -120,13 +122,13 @@ impl World {
         self.costs.of(one.info.batch_size, one.info.length)
     }
 
-    /// The time after which a prediction may be that this much time has passed.
+    /// The time after which a prediction may assume that this much time has passed.
     pub(super) fn predictable(&self, nanoseconds: u64) -> Time {
         let factor = if self.kind.is_padded() { TOLERANCE } else { 1.0 };
         self.after((nanoseconds as f64 * factor) as u64)
     }
 
-    /// Checks a batch of a known size, which takes this long, against its deadlines.
+    /// Checks a batch of a known size and this duration against its deadlines.
     pub(super) fn check_known_batch(&mut self, chosen: &[TimedRequest], takes: u64) -> Check {
         let ends = self.after(takes);
         let late = chosen.iter().filter(|one| one.deadline < ends).count() as u64;
@@ -151,7 +153,7 @@ impl World {
         Ok(())
     }
 
-    /// Counts the time of a batch in the order of arrival, once costs are expected to be known.
+    /// Adds the time of a batch in arrival order once costs are expected to be known.
     pub(super) fn count_learned_batch(&mut self, chosen: &[TimedRequest], takes: u64) {
         if self.timed.executions > LEARNED_AFTER {
             self.count_time(chosen, takes);
@@ -164,7 +166,7 @@ impl World {
         self.knowledge.took.1 += one_by_one;
     }
 
-    /// The rules of a whole load.
+    /// Checks the rules for an entire load.
     pub(super) fn check_promises(&self) -> Check {
         let executions = self.timed.executions;
         let slower_max: &[(u64, f64)] = match self.kind {
@@ -181,7 +183,7 @@ impl World {
         Ok(())
     }
 
-    /// All batches take at most this share of the time of their requests one by one.
+    /// Checks that all batches take at most this share of the time of their requests one by one.
     fn check_slowness(&self, slower_max: f64) -> Check {
         let (together, one_by_one) = self.knowledge.took;
         let is_fast = together as f64 <= one_by_one as f64 * slower_max;
@@ -192,7 +194,7 @@ impl World {
         Ok(())
     }
 
-    /// The same of a long load.
+    /// Checks the rules for a long load.
     pub(super) fn check_long_load(&self) -> Check {
         self.check_slowness(SLOWER_MAX[0].1)
     }

@@ -1,8 +1,8 @@
-//! Independent requests whose executions cost what they cost: a fixed function of rows and
-//! length, which the scheduler has to learn, so each decision can be judged by the truth.
+//! Independent requests with fixed execution costs: a function of rows and length that the
+//! scheduler has to learn. Each decision can therefore be judged against the truth.
 //!
-//! One world has all schedulers that learn costs. They differ in what they know of requests
-//! ([`Kind`]), and so in the rules that hold.
+//! A single world covers all schedulers that learn costs. They differ in what they know about
+//! requests ([`Kind`]), and therefore in the rules that apply.
 //!
 //! | part | content |
 //! |---|---|
@@ -34,11 +34,11 @@ use crate::random::Random;
 /// The kind of scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Kind {
-    /// Requests of equal lengths share batches, by their deadlines.
+    /// Requests of equal lengths share batches, by deadline.
     Deadlines,
-    /// Requests of unequal lengths share padded batches, in the order of their arrival.
+    /// Requests of different lengths share padded batches, in arrival order.
     Padded,
-    /// Both: the rules of both hold, and what is admitted is answered in time once costs are known.
+    /// Both: the rules of both apply, and admitted requests complete in time once costs are known.
     PaddedDeadlines,
 }
 
@@ -60,7 +60,8 @@ impl Kind {
     }
 }
 
-/// The durations of batches in nanoseconds: fixed, by row, by element, and by element and length.
+/// The durations of batches in nanoseconds: fixed, per row, per element, and per element and
+/// length.
 #[derive(Copy, Clone, Default, Debug)]
 struct Costs {
     fixed: u64,
@@ -81,14 +82,15 @@ impl Costs {
     }
 }
 
-/// The order of service: level; deadline, or 1 if it was moved back; arrival.
+/// The position in the service order: the level, then the deadline or 1 if the request was moved
+/// back, then the arrival.
 type Place = (u64, Time, u64);
 
 #[derive(Copy, Clone, Debug)]
 struct TimedRequest {
     info: RequestInfo,
     place: Place,
-    /// [`Time::MAX`] is none.
+    /// [`Time::MAX`] means no deadline.
     deadline: Time,
     arrived: Time,
     expires: Time,
@@ -96,7 +98,7 @@ struct TimedRequest {
 }
 
 impl TimedRequest {
-    /// Its rows times its length.
+    /// The request's rows times its length.
     fn elements(&self) -> u64 {
         (u64::from(self.info.batch_size) * u64::from(self.info.length)).max(1)
     }
@@ -111,7 +113,7 @@ struct World {
     budget: u64,
     max_rows: u32,
     costs: Costs,
-    /// The tenths of their usual duration that batches of several requests take in turn.
+    /// The tenths of their usual duration that successive batches of several requests take.
     batches_take: Option<[u64; 5]>,
     longest: u32,
     own_deadlines: OwnDeadlines,
@@ -119,53 +121,54 @@ struct World {
     moved_back: u64,
     waiting: BTreeMap<RequestKey, TimedRequest>,
     knowledge: Knowledge,
-    /// Batches in a row that had deadlines alone while others of their level waited.
+    /// Number of consecutive batches that only had requests with deadlines while others of their
+    /// level waited.
     passed_over: u32,
-    /// Requests that were answered too late.
+    /// Number of requests that completed too late.
     late: u64,
-    /// Requests that were refused on arrival as too late, since the latest execution.
+    /// Number of requests refused as too late on arrival since the latest execution.
     refused: u64,
-    /// Requests that were refused as too late after they had waited.
+    /// Number of requests refused as too late after they had waited.
     refused_late: u64,
-    /// The latest execution was of a request that looked hopeless, and was in time.
+    /// True if the latest execution was of a request that looked hopeless but was in time.
     has_recovered: bool,
-    /// The deadline of such a request in execution.
+    /// The deadline of an executing request that looked hopeless.
     probing: Option<Time>,
     is_draining: bool,
     is_drained: bool,
 }
 
-/// The share of requests that have a deadline of their own.
+/// The share of requests that have their own deadline.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum OwnDeadlines {
     Few,
-    /// Almost all, so that the others have to wait for their turn.
+    /// Almost all requests, so that the others have to wait for their turn.
     Most,
 }
 
-/// Plays the load of a seed, of requests with deadlines.
+/// Plays the load of a seed with requests that have deadlines.
 ///
 /// # Errors
 ///
-/// The rule that was broken.
+/// Returns the broken rule.
 pub fn check_deadlines(seed: u64) -> Check {
     check(Kind::Deadlines, seed).map(|_| ())
 }
 
-/// Plays the load of a seed, of requests of unequal lengths.
+/// Plays the load of a seed with requests of different lengths.
 ///
 /// # Errors
 ///
-/// The rule that was broken.
+/// Returns the broken rule.
 pub fn check_padding(seed: u64) -> Check {
     check(Kind::Padded, seed).map(|_| ())
 }
 
-/// Plays the load of a seed, of requests of unequal lengths with deadlines.
+/// Plays the load of a seed with requests of different lengths that have deadlines.
 ///
 /// # Errors
 ///
-/// The rule that was broken.
+/// Returns the broken rule.
 pub fn check_padded_deadlines(seed: u64) -> Result<DeadlinePromises, String> {
     check(Kind::PaddedDeadlines, seed)
 }
@@ -187,7 +190,7 @@ fn settings(max_batch_size: u32, mode: SchedulingMode) -> SchedulingSpec {
 }
 
 impl World {
-    /// Begins anew with a scheduler that has these settings.
+    /// Starts over with a scheduler that has these settings.
     fn rebuild(&mut self, queue: DynamicSpec) {
         let padding = self.kind.is_padded().then_some(PaddingSpec { budget: self.budget });
         self.queue = queue;
@@ -201,7 +204,7 @@ impl World {
         self.timed = TimedScheduler::new(settings(self.max_rows, mode));
     }
 
-    /// Lets time pass.
+    /// Lets time pass until this moment.
     fn pass_until(&mut self, until: Time) -> Check {
         loop {
             let wakeup = self.timed.scheduler.next_wakeup();
@@ -216,7 +219,7 @@ impl World {
         Ok(())
     }
 
-    /// The same from now on.
+    /// Lets this much time pass.
     fn pass_ns(&mut self, nanoseconds: u64) -> Check {
         self.pass_until(self.after(nanoseconds))
     }
@@ -225,8 +228,8 @@ impl World {
         self.timed.now.saturating_add(nanoseconds)
     }
 
-    /// Executes all that waits. Returns how many executions end with it. What is late or refused
-    /// is counted anew.
+    /// Executes all waiting requests. Returns the number of executions that end meanwhile. Late and
+    /// refused requests are counted from zero again.
     fn finish(&mut self) -> Result<u64, String> {
         let before = self.timed.executions;
         (self.late, self.refused_late) = (0, 0);
@@ -234,7 +237,7 @@ impl World {
         Ok(self.timed.executions - before)
     }
 
-    /// Ends the load: nothing waits for ever.
+    /// Ends the load and checks that nothing waits forever.
     fn drain(&mut self) -> Check {
         self.is_draining = true;
         self.step(Event::Drain)?;
@@ -277,7 +280,7 @@ impl World {
         self.step(Event::Enqueue(info))
     }
 
-    /// A request of one row.
+    /// Adds a request of one row.
     fn arrive_plainly(&mut self, length: u32, deadline: Time) -> Check {
         self.arrive_with(length, 1, 0, 0, deadline)
     }
@@ -292,7 +295,7 @@ impl World {
         self.step(Event::Cancel(RequestKey(random.between(0, last))))
     }
 
-    /// Moves the requests back whose time is over, in its order.
+    /// Moves back the requests whose time is over, in the order in which it ended.
     fn move_expired(&mut self) {
         if self.queue.default_queue_policy.timeout_action == TimeoutAction::Reject {
             return;
@@ -308,13 +311,13 @@ impl World {
         }
     }
 
-    /// The list whose requests share batches: of a level, those in time or those that were moved
-    /// back.
+    /// The list of requests that share batches: those of a level that are in time, or those that
+    /// were moved back.
     fn list_of(&self, one: &TimedRequest) -> (u64, bool) {
         (one.place.0, !self.kind.has_deadlines() && one.place.1 > Time(0))
     }
 
-    /// The waiting requests in the order of service.
+    /// The waiting requests, in service order.
     fn in_order(&mut self) -> Vec<TimedRequest> {
         self.move_expired();
         let mut order: Vec<TimedRequest> = self.waiting.values().copied().collect();

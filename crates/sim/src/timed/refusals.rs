@@ -1,4 +1,4 @@
-//! The rules of requests that fail, and of those that wait.
+//! The rules for failing requests and for waiting ones.
 
 use galatea_policy::{Event, FailReason, RequestKey, Time, TimeoutAction};
 
@@ -43,8 +43,8 @@ impl World {
         limit != 0 && there as u64 >= limit
     }
 
-    /// Returns true if a request that is refused as too late would have been, as far as the
-    /// scheduler can know. On arrival others may be served before it.
+    /// Returns true if a request that is refused as too late would have been late, as far as the
+    /// scheduler can know. On arrival, others may be served before it.
     fn is_refused_rightly(&self, waiting: &TimedRequest, is_arriving: bool) -> bool {
         let is_known = self.is_known(waiting.info.batch_size, waiting.info.length);
         let has_company = is_arriving && !self.waiting.is_empty();
@@ -57,7 +57,7 @@ impl World {
         self.predictable(busy_ns + self.alone_ns(waiting)) > waiting.deadline
     }
 
-    /// Checks that hold after each step.
+    /// Performs the checks that apply after each step.
     pub(super) fn check_rest(&mut self, event: &Event) -> Check {
         let (reported, waiting) = (self.timed.scheduler.queued(), self.waiting.len());
         ensure!(reported == waiting, "{reported} queued, {waiting} wait after {event:?}");

@@ -1,4 +1,4 @@
-//! The settings of the dynamic batcher in a trace: written and read.
+//! Writing and reading of the dynamic batcher's settings in a trace.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
@@ -27,8 +27,8 @@ pub(super) fn write(
     policies.iter().try_for_each(|(level, policy)| write_policy(formatter, *level, policy))
 }
 
-/// Reads what [`write`] wrote, except the queue policies. A setting that traces of an earlier time
-/// lack has a default here.
+/// Reads the output of [`write`], except the queue policies. Settings missing from older traces get
+/// their defaults here.
 pub(super) fn read(fields: &LineFields<'_>) -> Result<DynamicSpec, String> {
     Ok(DynamicSpec {
         preferred_batch_sizes: fields.all("preferred")?,

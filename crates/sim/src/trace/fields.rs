@@ -1,4 +1,4 @@
-//! The fields of a trace's line.
+//! The fields of a trace line.
 
 use std::str::FromStr;
 

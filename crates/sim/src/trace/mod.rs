@@ -1,4 +1,4 @@
-//! A recorded trace: its text form, its replay and its reduction.
+//! A recorded trace: its text form, replay and reduction.
 
 mod dynamic;
 mod fields;
@@ -13,11 +13,11 @@ use galatea_policy::{Event, Time};
 use crate::harness::{Harness, Reference};
 use crate::setup::Setup;
 
-/// A specification and the events that followed.
+/// A specification and the events that follow.
 ///
-/// The text begins with `spec`, the kind of scheduler and its settings. Each further line
-/// is an event: the time, a word and its arguments. A key is its index in the driver's
-/// slab and, after a point, its generation. Empty lines and lines with # are ignored.
+/// The text begins with `spec`, the kind of scheduler and its settings. Each further line is an
+/// event: the time, a word and its arguments. A key consists of its index in the driver's slab and,
+/// after a dot, its generation. Empty lines and lines with # are ignored.
 ///
 /// ```
 /// let trace: galatea_sim::Trace = "
@@ -39,8 +39,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Repeats the trace. Events that became impossible, because others were removed, are
-    /// skipped. Returns the trace's hash, or the number of steps until a rule was broken
+    /// Replays the trace. Events that have become impossible because others were removed are
+    /// skipped. Returns the trace's hash or, if a rule was broken, the number of steps until then
     /// and the message.
     pub fn replay(&self, reference: Reference) -> Result<u64, (usize, String)> {
         let mut harness = Harness::new(&self.setup, reference);
@@ -58,8 +58,8 @@ impl Trace {
         Ok(harness.trace_hash())
     }
 
-    /// A shorter trace that fails too, if with another message; `self` if none is found or
-    /// it does not fail.
+    /// A shorter trace that also fails, perhaps with another message, or `self` if none is found or
+    /// it doesn't fail.
     pub fn shrink(&self, reference: Reference) -> Trace {
         let mut best = self.clone();
         let mut chunk = best.steps.len();

@@ -16,7 +16,7 @@ use crate::setup::Setup;
 impl FromStr for Trace {
     type Err = String;
 
-    /// Parses the text of `Display`. Empty lines and lines with # are ignored.
+    /// Parses the output of `Display`. Empty lines and lines with # are ignored.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut lines = text
             .lines()

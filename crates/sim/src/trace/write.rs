@@ -94,7 +94,7 @@ fn write_request(formatter: &mut Formatter<'_>, info: &RequestInfo) -> fmt::Resu
     writeln!(formatter)
 }
 
-/// A key as its index and generation.
+/// A key, written as its index and generation.
 pub(super) struct Key(pub(super) u64);
 
 impl Display for Key {

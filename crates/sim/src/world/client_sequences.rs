@@ -1,5 +1,5 @@
-//! The sequences of clients: a client opens, continues, ends or forgets them, reuses IDs,
-//! continues sequences that it did not start, and sends requests without an ID.
+//! The sequences of clients. Clients open, continue, end or forget sequences, reuse IDs, continue
+//! sequences that they didn't start, and send requests without an ID.
 
 use galatea_policy::{
     Event, RequestInfo, RequestKey, SchedulingMode, SchedulingSpec, SequencePosition, Time,
@@ -17,39 +17,40 @@ pub(super) struct ClientSequences {
     begun: u64,
     open_max: usize,
     length_max: u64,
-    /// The first of the client's own IDs; without them it shares a few IDs with others.
+    /// The first of the client's own IDs. Without its own IDs, the client shares a few IDs with
+    /// others.
     own_ids: Option<CorrelationId>,
     forget_end_chance: u64,
     restart_chance: u64,
-    /// Chance to continue an ID that it did not start.
+    /// The chance of continuing an ID that the client didn't start.
     foreign_id_chance: u64,
-    /// Chance to send no ID.
+    /// The chance of sending no ID.
     no_id_chance: u64,
 }
 
 #[derive(Debug)]
 struct ClientSequence {
-    /// Unique among the client's sequences.
+    /// The number, which is unique among the client's sequences.
     number: u64,
     id: CorrelationId,
     requests_left: u64,
-    /// The time of its last request or reply.
+    /// The time of the sequence's last request or reply.
     last_activity: Time,
 }
 
 /// The sequence fields of a client's next request.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct ClientStep {
-    /// The number of the sequence; none if the client did not begin it.
+    /// The number of the sequence; `None` if the client didn't begin it.
     pub(super) sequence: Option<u64>,
     id: CorrelationId,
     start: bool,
     end: bool,
-    /// The last activity of the sequence before this.
+    /// The last activity of the sequence before this request.
     pub(super) last_activity: Time,
 }
 
-/// Number of IDs that clients share.
+/// Number of IDs shared by clients.
 const SHARED_IDS: u64 = 8;
 
 impl World {
@@ -62,8 +63,8 @@ impl World {
         }
     }
 
-    /// The sequence fields of the client's next request; none without sequences, or if the
-    /// client sends no ID.
+    /// The sequence fields of the client's next request; `None` without sequences, or if the client
+    /// sends no ID.
     pub(super) fn next_step(&mut self, index: usize) -> Option<ClientStep> {
         if !self.trace.setup.is_sequential() || self.is_iterative() {
             return None;
@@ -86,8 +87,8 @@ impl World {
         Some(sequences.advance(random))
     }
 
-    /// Assigns the request its sequence as the server does: a tick first ends the sequences
-    /// whose time is over, so that the ID refers to a live sequence or a new one.
+    /// Assigns a sequence to the request as the server does: a tick first ends the sequences whose
+    /// time is over, so that the ID refers to either a live sequence or a new one.
     pub(super) fn assign_sequence(
         &mut self,
         now: Time,
@@ -116,8 +117,8 @@ impl World {
         }
     }
 
-    /// Returns true if the request's sequence may have ended as idle: its client sent nothing for
-    /// the idle time.
+    /// Returns true if the request's sequence may have ended as idle, because its client sent
+    /// nothing during the idle time.
     pub(super) fn was_idle(&self, refused: &OpenRequest) -> bool {
         let SchedulingMode::Sequence(settings) = &self.trace.setup.spec.mode else { return false };
         let idle_ns = settings.max_sequence_idle_ns;
@@ -125,7 +126,7 @@ impl World {
         idle_ns != 0 && since >= idle_ns
     }
 
-    /// A client learns that its sequence has ended.
+    /// Informs a client that its sequence has ended.
     pub(super) fn drop_sequence(&mut self, key: RequestKey) {
         if let Some(OpenRequest { client, sequence: Some(number), .. }) = self.open.get(&key) {
             self.clients[*client].sequences.open.retain(|sequence| sequence.number != *number);

@@ -37,7 +37,7 @@ impl World {
         if !is_full {
             self.send(now, index)?;
         }
-        // Time must pass for waiting requests, so the pause is not always 0.
+        // Time must pass for waiting requests, so the pause isn't always 0.
         let extra_pause = if is_full { 10 } else { u64::from(self.random.percent(10)) };
         self.plan_within(
             self.clients[index].pause_max + extra_pause,
@@ -113,8 +113,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that a request of a well-behaved client is refused only by an unloading model
-    /// or after an idle time of its sequence.
+    /// Checks that a request of a well-behaved client is refused only by an unloading model or
+    /// after its sequence was idle.
     pub(super) fn check_refusal(&self, key: RequestKey, reason: FailReason) -> Result<(), String> {
         let Some(open) = self.open.get(&key) else {
             return Err(format!("{key:?} fails with {reason:?} after its reply"));

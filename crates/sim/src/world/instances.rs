@@ -1,5 +1,5 @@
-//! Instances that are added, execute batches, release requests early or late, and are
-//! removed or fail.
+//! Instances that are added, execute batches, release requests early or late, and are removed or
+//! fail.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) struct Instances {
     /// Instances without a `RemoveInstance`.
     present: Vec<InstanceId>,
     running: BTreeMap<InstanceId, RunningBatch>,
-    /// Steps of sequences that were not released, with the numbers of their executions.
+    /// Sequence steps that haven't been released, with the numbers of their executions.
     unreleased: BTreeMap<RequestKey, u64>,
 }
 
@@ -23,7 +23,7 @@ struct RunningBatch {
 }
 
 impl World {
-    /// An instance gets a batch.
+    /// Executes a batch on an instance.
     pub(super) fn execute(&mut self, instance: InstanceId, entries: &[BatchEntry]) {
         let requests: Vec<RequestKey> = entries.iter().filter_map(BatchEntry::request).collect();
         self.executions += 1;
@@ -66,7 +66,7 @@ impl World {
         self.step_at(now, Event::LaneFree(instance))
     }
 
-    /// The backend releases a request of a sequence.
+    /// Releases a request of a sequence on behalf of the backend.
     pub(super) fn release(
         &mut self,
         now: Time,
@@ -95,7 +95,7 @@ impl World {
         self.step(Event::AddInstance(id))
     }
 
-    /// Removes an instance and perhaps adds another later.
+    /// Removes an instance and possibly adds another one later.
     pub(super) fn remove_instance(&mut self, now: Time) -> Result<(), String> {
         if !self.is_finishing() && !self.draining {
             self.plan_within(300, PlannedEvent::RemoveInstance);

@@ -32,8 +32,8 @@ use crate::timed::{check_deadlines, check_padded_deadlines, check_padding};
 use crate::trace::Trace;
 use crate::workers::check_workers;
 
-/// Runs the world of a seed, after the replies, the shared resources, the ensembles, the
-/// workers and the deadlines of the seed.
+/// Runs the world of a seed, after the seed's replies, shared resources, ensembles, workers and
+/// deadlines.
 pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -60,18 +60,19 @@ pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
     Err(Box::new(Violation { seed, config: *config, message, trace: world.trace }))
 }
 
-/// A load of thousands of requests takes longer than the world of a seed.
+/// The number of seeds per goodput check, because a load of thousands of requests takes longer than
+/// a seed's world.
 const GOODPUT_EVERY: u64 = 16;
 
-/// Padded batches with deadlines have this many seeds, for which their bounds hold.
+/// The number of seeds used for padded batches with deadlines, for which their bounds apply.
 const PADDED_DEADLINES_SEEDS: u64 = 2_500;
-/// So does one whose costs have to be learned.
+/// The number of seeds per padding check, because costs have to be learned.
 const PADDING_EVERY: u64 = 8;
 
-/// Something that the schedule contains.
+/// An entry of the schedule.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum PlannedEvent {
-    /// A client may send.
+    /// A client may send a request.
     ClientActs(usize),
     /// A client disconnects, which cancels its requests.
     Disconnect(usize),
@@ -86,7 +87,7 @@ enum PlannedEvent {
     /// An instance fails permanently.
     BreakInstance,
     Drain,
-    /// A timer fires without need.
+    /// A timer fires unnecessarily.
     Tick,
 }
 
@@ -94,25 +95,25 @@ enum PlannedEvent {
 #[derive(Debug)]
 struct Timing {
     duration_max: u64,
-    /// The longest time from a batch to the release of its request.
+    /// The maximum time from a batch to the release of its request.
     release_lateness_max: u64,
     /// The number of times that an iterative request is rescheduled.
     iterations_max: u64,
-    /// The longest delay of a timer.
+    /// The maximum delay of a timer.
     lateness_max: u64,
-    /// Chance that a step's time was read before that of the previous step.
+    /// The chance that a step's time was read before that of the previous step.
     clock_back_chance: u64,
     key_reuse_chance: u64,
     lanes_max: u32,
 }
 
-/// A request that has not failed or finished.
+/// A request that has neither failed nor finished.
 #[derive(Debug)]
 struct OpenRequest {
     client: usize,
-    /// Unique, also where keys are reused.
+    /// The number, which is unique even if keys are reused.
     number: u64,
-    /// The number of its client's sequence; none if the client did not begin it.
+    /// The number of its client's sequence; `None` if the client didn't begin it.
     sequence: Option<u64>,
     /// The last activity of the sequence before this request.
     last_activity: Time,
@@ -214,8 +215,8 @@ impl World {
 
     fn live(&mut self) -> Result<(), String> {
         while self.run_next()? {}
-        // The remaining requests wait without end: for a lane, for the test hook or for an
-        // unlimited delay. Unloading the model ends all of these.
+        // The remaining requests wait indefinitely: for a lane, the test hook or an unlimited
+        // delay. Unloading the model ends all of these waits.
         if !self.harness.has_staying_lane() {
             self.add_instance()?;
         }
@@ -226,8 +227,8 @@ impl World {
         if let Some((key, _)) = self.open.first_key_value() {
             return Err(format!("{key:?} has neither failed nor finished"));
         }
-        // Causes of wake-ups: a rejection, a move back, the end of a delay for each
-        // execution, and the end of its sequence.
+        // The causes of wake-ups are a rejection, a move back, the end of a delay for each
+        // execution, and the end of a sequence.
         let bound = 3 * self.sent + self.executions;
         if self.wakeups > bound {
             return Err(format!("{} wake-ups for {} requests", self.wakeups, self.sent));
@@ -235,7 +236,7 @@ impl World {
         Ok(())
     }
 
-    /// Performs the next event; false if there is none.
+    /// Performs the next event. Returns false if there is none.
     fn run_next(&mut self) -> Result<bool, String> {
         let wakeup = self.harness.next_wakeup().filter(|time| time.0 < Self::END);
         let wakeup = wakeup
@@ -258,7 +259,7 @@ impl World {
         Ok(true)
     }
 
-    /// Timers beyond this are never reached.
+    /// Timers beyond this time are never reached.
     const END: u64 = u64::MAX / 2;
 
     fn step(&mut self, event: Event) -> Result<(), String> {
@@ -297,7 +298,7 @@ impl World {
         Ok(())
     }
 
-    /// A request has failed or finished.
+    /// Records that a request has failed or finished.
     fn settle(&mut self, key: RequestKey) {
         if let Some(open) = self.open.remove(&key) {
             self.clients[open.client].open.remove(&key);
@@ -310,7 +311,7 @@ impl World {
             PlannedEvent::ClientActs(client) => self.act(now, client),
             PlannedEvent::Disconnect(client) => self.disconnect(now, client),
             PlannedEvent::Cancel(key, number) => {
-                // Another request may have the same key by now.
+                // By now, another request may have the same key.
                 let is_other = self.open.get(&key).is_some_and(|open| open.number != number);
                 if is_other { Ok(()) } else { self.step_at(now, Event::Cancel(key)) }
             }
@@ -336,13 +337,13 @@ impl World {
         }
     }
 
-    /// Returns true if clients and instances begin nothing new: the maximum of requests was sent,
-    /// or clients that wait for replies planned too many events.
+    /// Returns true if clients and instances begin nothing new, because the maximum number of
+    /// requests was sent or clients waiting for replies planned too many events.
     fn is_finishing(&self) -> bool {
         self.sent >= self.config.requests || self.planned >= 20 * self.config.requests
     }
 
-    /// Advances the scheduler's time to now.
+    /// Advances the scheduler to the current time.
     fn advance(&mut self, now: Time) -> Result<(), String> {
         if now > self.harness.now() { self.step_at(now, Event::Tick) } else { Ok(()) }
     }

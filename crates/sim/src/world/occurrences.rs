@@ -6,7 +6,7 @@ use galatea_policy::{BatchEntry, FailReason};
 
 use crate::decision::Decision;
 
-/// Something that is counted.
+/// An occurrence that is counted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Occurrence {
     /// A batch of one request.
@@ -15,11 +15,11 @@ pub enum Occurrence {
     SharedBatch,
     /// A row of padding.
     Padding,
-    /// A request executes, the first of its sequence.
+    /// The first request of a sequence executes.
     Start,
-    /// A request executes, the last of its sequence.
+    /// The last request of a sequence executes.
     End,
-    /// A request executes, neither the first nor the last of a sequence.
+    /// A request that is neither the first nor the last of its sequence executes.
     Middle,
     /// A sequence ended.
     SequenceEnded,

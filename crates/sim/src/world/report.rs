@@ -5,14 +5,14 @@ use crate::harness::Reference;
 use crate::random_setup::Mode;
 use crate::trace::Trace;
 
-/// The length of a run, and the reference of its decisions.
+/// The length of a run and the reference for its decisions.
 #[derive(Copy, Clone, Debug)]
 pub struct Config {
-    /// Maximum of requests, after which clients send no more.
+    /// The maximum number of requests, after which clients stop sending.
     pub requests: u64,
-    /// The reference of decisions.
+    /// The reference for decisions.
     pub reference: Reference,
-    /// The kind of scheduler; none is any.
+    /// The kind of scheduler; `None` means any.
     pub mode: Option<Mode>,
 }
 
@@ -27,11 +27,11 @@ impl Default for Config {
 pub struct RunResult {
     /// A hash of all events and decisions.
     pub trace_hash: u64,
-    /// Number of steps of the scheduler.
+    /// Number of scheduler steps.
     pub events: u64,
-    /// Number of requests that were executed.
+    /// Number of executed requests.
     pub completed: u64,
-    /// The number of times that each event occurred.
+    /// The number of times that each kind of event occurred.
     pub occurrences: OccurrenceCounts,
 }
 
@@ -42,9 +42,9 @@ pub struct Violation {
     pub seed: u64,
     /// The settings that reproduce it.
     pub config: Config,
-    /// The rule.
+    /// The broken rule.
     pub message: String,
-    /// The events until then.
+    /// The events that led to the violation.
     pub trace: Trace,
 }
 

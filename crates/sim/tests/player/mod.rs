@@ -1,4 +1,4 @@
-//! Plays a timeline: lines of `TIME EVENT -> DECISIONS`.
+//! Plays a timeline, which consists of lines of the form `TIME EVENT -> DECISIONS`.
 //!
 //! | event | meaning |
 //! |---|---|
@@ -28,7 +28,7 @@ pub(crate) struct Player {
     /// Sequences by key.
     sequences: Vec<String>,
     open: BTreeMap<String, SequenceKey>,
-    /// The requests that each instance executes.
+    /// The requests that each instance is executing.
     running: BTreeMap<u32, Vec<RequestKey>>,
 }
 
@@ -51,7 +51,7 @@ impl Player {
         self.compare(timeline, |player, decision| Some(player.describe(decision)));
     }
 
-    /// The same, but compares only the control tensors of the batches' two slots.
+    /// Plays the lines, but compares only the control tensors of the batches' two slots.
     #[track_caller]
     pub(crate) fn tensors(&mut self, timeline: &str) {
         self.compare(timeline, |_, decision| match decision {

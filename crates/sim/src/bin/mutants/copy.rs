@@ -1,4 +1,4 @@
-//! A copy of the scheduler and the simulator, in which bugs are planted.
+//! A copy of the scheduler and the simulator in which bugs are planted.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,14 +10,16 @@ use crate::verdict::{Verdict, verdict};
 /// The crates that the simulator or the manifest needs.
 const PARTS: [&str; 5] = ["crc-fast", "policy", "sim", "simulate", "traffic"];
 
-/// A workspace of `policy`, `sim` and what they and the manifest need, in another folder.
+/// A workspace in another folder with `policy`, `sim` and their dependencies, including those of
+/// the manifest.
 pub(crate) struct WorkspaceCopy {
     root: PathBuf,
     is_temporary: bool,
 }
 
 impl WorkspaceCopy {
-    /// A copy in this folder, which stays with what is built there, or in a temporary one.
+    /// Creates a copy in this folder, which is kept along with its build artifacts, or in a
+    /// temporary one.
     pub(crate) fn new(folder: Option<&str>) -> Result<Self, String> {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let temporary =
@@ -30,7 +32,7 @@ impl WorkspaceCopy {
             copy_folder(&workspace.join("crates").join(part), &target)?;
         }
         let manifest = read(&workspace.join("Cargo.toml"))?;
-        // Members that are not copied would be missed.
+        // Members that aren't copied would be missing.
         let own = |line| match line {
             line if str::starts_with(line, "members = ") => Some("members = [\"crates/*\"]"),
             line if str::starts_with(line, "default-members") => None,
@@ -50,7 +52,7 @@ impl WorkspaceCopy {
         write(&self.file(file), text)
     }
 
-    /// Plants the bug and returns the file as it was.
+    /// Plants the bug and returns the original file.
     pub(crate) fn plant(&self, mutant: &Mutant<'_>) -> Result<String, String> {
         let intact = read(&self.file(mutant.file))?;
         let places = find(&intact, &mutant.old);
@@ -100,7 +102,7 @@ impl WorkspaceCopy {
 impl Drop for WorkspaceCopy {
     fn drop(&mut self) {
         if self.is_temporary {
-            // What can't be removed lies in the folder for temporary files.
+            // Files that can't be removed remain in the temporary folder.
             let _ = std::fs::remove_dir_all(&self.root);
         }
     }

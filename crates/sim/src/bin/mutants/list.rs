@@ -1,4 +1,4 @@
-//! The list of planted bugs, and their places in the sources.
+//! The list of planted bugs and their places in the sources.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ const LISTS: [&str; 9] = [
     include_str!("../../../mutants/padded_deadlines.mutants"),
 ];
 
-/// A bug to plant: a text that replaces another one.
+/// A bug to plant: a text replacement.
 #[derive(Clone, Debug)]
 pub(crate) struct Mutant<'list> {
     pub(crate) name: &'list str,
-    /// The file below `crates/policy`.
+    /// The file path, relative to `crates/policy`.
     pub(crate) file: &'list str,
     pub(crate) old: String,
     pub(crate) new: String,
@@ -60,7 +60,7 @@ fn parse(list: &str) -> Result<Vec<Mutant<'_>>, String> {
     Ok(mutants)
 }
 
-/// A sample of some mutants in the order of the list, the same for the same seed.
+/// A sample of the mutants, in list order. The same seed gives the same sample.
 pub(crate) fn sample(mutants: Vec<Mutant<'_>>, size: usize, seed: u64) -> Vec<Mutant<'_>> {
     let mut random = Random::new(seed);
     let mut drawn: Vec<(u64, usize, Mutant<'_>)> = mutants
@@ -74,7 +74,7 @@ pub(crate) fn sample(mutants: Vec<Mutant<'_>>, size: usize, seed: u64) -> Vec<Mu
     drawn.into_iter().map(|(.., mutant)| mutant).collect()
 }
 
-/// Finds the places of the text, with any white space between its words.
+/// Finds the occurrences of the text, with any whitespace between its words.
 pub(crate) fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let Some(first) = words.first() else { return Vec::new() };
@@ -82,7 +82,7 @@ pub(crate) fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     starts.filter_map(|start| Some(start..match_words(source, start, &words)?)).collect()
 }
 
-/// The end of the words that begin here, if they do.
+/// The end of the words if they begin here.
 fn match_words(source: &str, start: usize, words: &[&str]) -> Option<usize> {
     let mut end = start;
     for (index, word) in words.iter().enumerate() {
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    /// No simulator finds a mutant whose text is gone, so the list changes with the code
-    /// that it plants bugs in.
+    /// The simulator can't find a mutant if the text to replace is gone, so the list must change
+    /// along with the code in which it plants bugs.
     #[test]
     fn each_planted_bug_has_its_place() {
         let mutants = parse_all().unwrap();

@@ -1,17 +1,16 @@
-//! Plants the listed bugs in a copy of the scheduler, one at a time, and demands that
-//! the simulator finds each.
+//! Plants the listed bugs in a copy of the scheduler, one at a time, and requires the simulator to
+//! find each one.
 //!
 //! `mutants [--quick] [--sample N [--seed N]] [--folder PATH] [WORDS]`
 //!
-//! - `WORDS` takes the bugs whose name contains them.
-//! - `--sample` draws that many bugs by the seed, and only asks whether the simulator
-//!   finds them. That takes a minute or two instead of more than an hour.
-//! - Without a sample the output says also whether the checks find a bug without the
-//!   naive scheduler, and whether the scheduler's own tests do; `--quick` leaves the
-//!   tests out.
-//! - `--folder` keeps the copy and what is built there, so that the next run builds less.
+//! - `WORDS` selects the bugs whose names contain it.
+//! - `--sample` draws that many bugs by the seed and only checks whether the simulator finds them.
+//!   This takes a minute or two instead of more than an hour.
+//! - Without a sample, the output also shows whether the checks find a bug without the naive
+//!   scheduler, and whether the scheduler's own tests do; `--quick` skips the tests.
+//! - `--folder` keeps the copy and its build artifacts, so that the next run has less to build.
 //!
-//! Read `list` first: it reads `crates/sim/mutants`.
+//! Read `list` first: it parses `crates/sim/mutants`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to its terminal")]
 
 mod copy;
@@ -26,11 +25,12 @@ use copy::WorkspaceCopy;
 use list::Mutant;
 use options::Options;
 
-/// The time for which the simulator looks for a bug.
+/// The effort that the simulator spends on finding a bug.
 struct SearchEffort {
     /// The simulator's arguments.
     arguments: [&'static str; 2],
-    /// A bug may also show by never ending: the simulator ends before this without a bug.
+    /// The time limit. A bug may also make the simulator run forever; without a bug, the simulator
+    /// ends within the limit.
     time_max: Duration,
 }
 
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Examines the mutants that the options choose. Returns how many the simulator misses.
+/// Examines the mutants selected by the options. Returns the number that the simulator misses.
 fn examine(options: &Options) -> Result<usize, String> {
     let mut mutants = list::parse_all()?;
     mutants.retain(|mutant| mutant.name.contains(&options.words));
@@ -87,7 +87,7 @@ fn examine(options: &Options) -> Result<usize, String> {
     Ok(missed)
 }
 
-/// Returns true if the simulator finds a planted bug. Prints what finds it.
+/// Returns true if the simulator finds a planted bug. Prints the program that finds it.
 fn is_found(copy: &WorkspaceCopy, mutant: &Mutant<'_>, options: &Options) -> Result<bool, String> {
     let effort = if options.sample.is_some() { SAMPLE } else { WHOLE };
     let [option, value] = effort.arguments;

@@ -1,22 +1,22 @@
-//! The command line.
+//! The command-line options.
 
-/// The options of the command line.
+/// The command-line options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// True if the scheduler's own tests are left out.
+    /// True if the scheduler's own tests are skipped.
     pub(crate) quick: bool,
-    /// The number of mutants that are drawn; `None` takes all.
+    /// The number of mutants to draw; `None` means all.
     pub(crate) sample: Option<usize>,
-    /// The seed that a sample is drawn from.
+    /// The seed for drawing a sample.
     pub(crate) seed: u64,
-    /// The folder of the copy, which then stays; without it a temporary one is used.
+    /// The folder of the copy, which is kept; without it, a temporary one is used.
     pub(crate) folder: Option<String>,
-    /// The text that a mutant's name contains.
+    /// The text that a mutant's name must contain.
     pub(crate) words: String,
 }
 
 impl Options {
-    /// Reads the arguments behind the program's name.
+    /// Parses the arguments that follow the program name.
     pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self::default();
         let mut words = Vec::new();

@@ -28,7 +28,7 @@ impl Verdict {
     }
 }
 
-/// Runs a program. One that fails has found the bug, and so has one that never ends.
+/// Runs a program. A program that fails or never ends has found the bug.
 pub(crate) fn verdict(command: &mut Command, time_max: Duration) -> Result<Verdict, String> {
     let start = Instant::now();
     let mut child = command

@@ -1,5 +1,5 @@
-//! The rules of every batch of sequences: a free lane, requests in order, one of each
-//! sequence at a time, on the sequence's instance, with its flags.
+//! The rules for every batch of sequences: a free lane, requests in order, one request per sequence
+//! at a time, on the sequence's instance and with its flags.
 
 use galatea_policy::{BatchEntry, InstanceId, SequenceStep};
 

@@ -1,5 +1,5 @@
-//! Batches by slot: rows up to the highest ready slot, with padding exactly where a slot has
-//! no request or one with another shape class.
+//! Batches by slot: rows up to the highest ready slot, padded exactly where a slot has no request
+//! or one with another shape class.
 
 use galatea_policy::{BatchEntry, InstanceId, ShapeClassId, Time};
 
@@ -43,7 +43,7 @@ fn longest_waiting<'ready, 'ledger>(
     ready.iter().min_by_key(|ready| (ready.request.waits_since, ready.slot))
 }
 
-/// Returns true if these slots should wait for further ready slots.
+/// Returns true if these slots should wait for more ready slots.
 pub(super) fn waits(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> bool {
     let Strategy::Direct { delay_ns, minimum_ready } = ledger.rules.strategy else { return false };
     let may_wait = delay_ns != 0 && minimum_ready != 0 && !ledger.draining;
@@ -53,7 +53,7 @@ pub(super) fn waits(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> bool {
     may_wait && ready.len() < minimum_ready && !is_finished
 }
 
-/// When waiting slots are dispatched as they are.
+/// The time at which waiting slots are dispatched as they are.
 pub(super) fn dispatch_time(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> Option<Time> {
     let Strategy::Direct { delay_ns, .. } = ledger.rules.strategy else { return None };
     later(longest_waiting(ready)?.request.waits_since, delay_ns)

@@ -1,5 +1,5 @@
-//! A request ends once, and fails only with a cause: refused on arrival, cancelled, or too
-//! long in the backlog.
+//! A request ends exactly once and fails only for a reason: it was refused on arrival, cancelled,
+//! or in the backlog for too long.
 
 use galatea_policy::{FailReason, RequestKey, SequenceKey};
 
@@ -35,7 +35,7 @@ pub(super) fn record(ledger: &mut Ledger, request: RequestKey, reason: FailReaso
     Ok(())
 }
 
-/// At the earliest timeout of its requests a sequence in the backlog fails as a whole.
+/// Fails a sequence in the backlog as a whole at the earliest timeout of its requests.
 fn fail_if_expired(ledger: &mut Ledger, key: SequenceKey) {
     let sequence = ledger.sequences.get_mut(&key).expect("it was found");
     let expires = sequence.queue.iter().filter_map(|request| request.expires).min();
@@ -50,7 +50,7 @@ fn fail_if_expired(ledger: &mut Ledger, key: SequenceKey) {
     sequence.must_close();
 }
 
-/// Checks after a step that no request that must fail is left.
+/// Checks after a step that no request that must fail remains.
 pub(super) fn check_complete(ledger: &Ledger) -> Check {
     ensure!(ledger.refused.is_none(), "{:?} was due and is missing", ledger.refused);
     for request in ledger.sequences.values().flat_map(|sequence| &sequence.queue) {

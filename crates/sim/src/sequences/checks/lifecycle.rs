@@ -1,12 +1,12 @@
-//! Sequences are closed once and then ended once, in the step of the cause. An instance being
-//! removed is deleted when its slots are empty. A drain ends.
+//! Sequences are closed once and then ended once, in the step that causes it. An instance that is
+//! being removed is deleted when its slots are empty. A drain always ends.
 
 use galatea_policy::{InstanceId, SequenceKey};
 
 use super::super::ledger::{ClosingState, Ledger};
 use crate::check::{Check, ensure};
 
-/// Returns true if a deadline still has to end a sequence in this step.
+/// Returns true if a deadline must still end a sequence in this step.
 pub(super) fn something_expires(ledger: &Ledger) -> bool {
     ledger.sequences.values().any(|sequence| {
         ledger.is_overdue(sequence)
@@ -55,8 +55,7 @@ pub(super) fn record_drained(ledger: &mut Ledger) -> Check {
     Ok(())
 }
 
-/// Checks after a step that no sequence or instance is left that must be closed, ended or
-/// removed.
+/// Checks after a step that no sequence or instance that must be closed, ended or removed remains.
 pub(super) fn check_complete(ledger: &Ledger) -> Check {
     for (key, sequence) in ledger.sequences.iter() {
         ensure!(

@@ -1,7 +1,7 @@
-//! The rules of sequences that hold for every decision, one file for each kind of rule.
+//! The rules that apply to every decision about sequences, with one file for each kind of rule.
 //!
-//! A step has three parts in this order: the ends by deadlines, the event, and the
-//! decisions that follow from it.
+//! A step has three parts, in this order: the ends by deadlines, the event, and the resulting
+//! decisions.
 
 mod batches;
 mod direct;
@@ -21,7 +21,7 @@ use crate::decision::Decision;
 pub(crate) use self::status::check_status;
 pub(crate) use self::wakeups::check_wakeup;
 
-/// Records the step's parts, then checks the remaining state.
+/// Records the parts of the step, then checks the remaining state.
 pub(crate) fn check_step(
     ledger: &mut Ledger,
     now: Time,
@@ -45,8 +45,8 @@ pub(crate) fn check_step(
     promptness::check_waiting(ledger)
 }
 
-/// Each decision ends the waiting of a request, closes or ends a sequence, or ends an
-/// instance or the drain. So the number of decisions in a step is bounded.
+/// Checks the number of decisions in a step. It is bounded because each decision ends a request's
+/// wait, closes or ends a sequence, or ends an instance or the drain.
 fn check_count(ledger: &Ledger, decisions: &[Decision]) -> Check {
     let arriving = 1;
     let requests = ledger.queued() + ledger.executing.len() + arriving;
@@ -84,7 +84,7 @@ fn record_event(ledger: &mut Ledger, event: &Event) {
             ledger.held = false;
             ledger.sequences.values_mut().for_each(Sequence::must_close);
         }
-        // With permits it is a step of the harness, which no ledger records.
+        // With permits, this is a step of the harness that no ledger records.
         Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
     }
 }

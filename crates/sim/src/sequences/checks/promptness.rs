@@ -18,7 +18,7 @@ pub(super) fn check_waiting(ledger: &mut Ledger) -> Check {
     Ok(())
 }
 
-/// Checks the ledger itself, which assigns the slots.
+/// Checks the ledger itself, because the ledger assigns the slots.
 fn check_slots(ledger: &Ledger) -> Check {
     for lane in ledger.lanes.values() {
         let free = lane.slots.iter().any(Option::is_none);

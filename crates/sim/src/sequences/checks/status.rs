@@ -1,4 +1,4 @@
-//! Checks the scheduler's status.
+//! Checks of the scheduler's status.
 
 use galatea_policy::{InstanceId, LaneStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus};
 
@@ -73,7 +73,7 @@ fn expected_backlog(ledger: &Ledger) -> Vec<WaitingSequenceStatus> {
 fn check_lanes(ledger: &Ledger, reported: &[LaneStatus]) -> Check {
     let describe = |(id, lane): (&InstanceId, &LaneRecord)| {
         let (instance, since) = (*id, lane.since);
-        // An instance that is being removed is like any other while it holds sequences.
+        // An instance that is being removed is treated like any other while it has sequences.
         let is_removing = lane.removing && lane.slots.iter().all(Option::is_none);
         match (lane.busy, is_removing) {
             (false, _) => LaneStatus::Free { instance, since },

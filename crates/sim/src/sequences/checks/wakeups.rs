@@ -1,4 +1,4 @@
-//! The wake-up is neither late nor without effect.
+//! Checks that the wake-up is neither late nor without effect.
 
 use galatea_policy::Time;
 
@@ -20,7 +20,7 @@ pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
     Ok(())
 }
 
-/// When the waiting requests of a free lane are dispatched as they are.
+/// The time at which the waiting requests of a free lane are dispatched as they are.
 pub(super) fn dispatch_time(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> Option<Time> {
     match &ledger.rules.strategy {
         Strategy::Direct { .. } => direct::dispatch_time(ledger, ready),

@@ -9,15 +9,16 @@ use crate::decision::Decision;
 use crate::dynamic_rules::QueuedRequest;
 use crate::naive_batcher::sum;
 
-/// A sequence whose first request is eligible.
+/// A sequence with an eligible first request.
 struct EligibleSequence {
     sequence: usize,
     slot: usize,
     key: RequestKey,
     shape_class: ShapeClassId,
-    /// Its order, and when it became eligible.
+    /// The sequence's position in the order of eligibility, and the time at which it became
+    /// eligible.
     ready: (u64, Time),
-    /// When its request arrived or was rescheduled.
+    /// The time at which the sequence's request arrived or was rescheduled.
     waits_since: Time,
 }
 
@@ -83,7 +84,7 @@ impl Oracle {
         self.sequences.iter().enumerate().filter_map(look).collect()
     }
 
-    /// The sequences of the next batch, row by row, if there is one, and why it ends.
+    /// The sequences of the next batch, row by row, if there is one, and the reason why it ends.
     fn batch(&self, candidates: &[EligibleSequence]) -> Option<(Vec<Option<usize>>, CloseReason)> {
         match &self.strategy {
             OracleStrategy::Direct { delay_ns, minimum_ready } => {
@@ -154,7 +155,7 @@ impl Oracle {
         executed.into_iter().for_each(|sequence| self.end_if_finished(sequence, decisions));
     }
 
-    /// When batches that wait to grow are dispatched as they are.
+    /// The times at which batches waiting to grow are dispatched as they are.
     pub(super) fn batch_dispatch_times(&self) -> impl Iterator<Item = Time> {
         let held = self.hold.is_some();
         let lanes = self.lanes.iter().filter(move |lane| !lane.busy && !held);

@@ -1,8 +1,8 @@
-//! A naive sequence batcher: one list of sequences in the order of their beginnings, searched
+//! A naive sequence batcher: a single list of sequences in the order of their beginnings, searched
 //! for each query. It shares no code with the real one.
 //!
-//! It orders simultaneous decisions as the real one does: timeouts before idle ends, each by
-//! deadline; instances by id.
+//! It orders simultaneous decisions like the real one: timeouts before idle ends, each by deadline,
+//! and instances by id.
 
 mod batches;
 
@@ -21,11 +21,11 @@ pub(crate) struct Oracle {
     strategy: OracleStrategy,
     idle_ns: u64,
     iterative: bool,
-    /// Numbers of requests in slots and in the backlog that the test hook waits for.
+    /// The numbers of requests in slots and in the backlog that the test hook waits for.
     hold: Option<(usize, usize)>,
     sequences: Vec<LiveSequence>,
     lanes: Vec<OracleLane>,
-    /// Requests in execution and their sequences, none if that has ended.
+    /// Executing requests and their sequences; `None` if the sequence has ended.
     executing: Vec<(RequestKey, Option<SequenceKey>)>,
     draining: bool,
     drained: bool,
@@ -43,19 +43,20 @@ enum OracleStrategy {
 #[derive(Clone, Debug)]
 struct LiveSequence {
     key: SequenceKey,
-    /// Slot and instance; none in the backlog.
+    /// The slot and instance; `None` in the backlog.
     slot: Option<(u32, InstanceId)>,
     waiting: Vec<Pending>,
     running: Option<Pending>,
     open: bool,
     cancelled: bool,
-    /// Its order and time of becoming eligible.
+    /// The position in the order of eligibility, and the time at which the sequence became
+    /// eligible.
     ready: Option<(u64, Time)>,
-    /// The last arrival of a request, or of one that was rescheduled.
+    /// The latest arrival or rescheduling of a request.
     arrived: Time,
-    /// The end of its idle time, and the order of its beginning.
+    /// The end of the idle time, and the order in which idle times began.
     idle_end: Option<(Time, u64)>,
-    /// It is iterative, and its idle time is over.
+    /// True if the sequence is iterative and its idle time is over.
     expired: bool,
 }
 
@@ -183,7 +184,7 @@ impl Oracle {
         }
     }
 
-    /// Begins the idle time of a sequence with a slot.
+    /// Starts the idle time of a sequence with a slot.
     fn begin_idle_time(&mut self, index: usize) {
         let sequence = &mut self.sequences[index];
         if sequence.slot.is_none() || self.idle_ns == 0 || !(self.iterative || sequence.open) {
@@ -322,7 +323,7 @@ impl Oracle {
         decisions.push(Decision::SequenceEnded(key));
     }
 
-    /// Assigns free slots to the backlog, and updates which sequences are eligible.
+    /// Assigns free slots to the backlog and updates which sequences are eligible.
     fn assign_slots(&mut self) {
         while let Some(index) = self.sequences.iter().position(|sequence| sequence.slot.is_none())
             && let Some(slot) = self.best_slot()
@@ -397,7 +398,7 @@ impl Oracle {
         self.lanes.retain(|lane| !goes(lane));
     }
 
-    /// When the next decision is due without an event.
+    /// The time at which the next decision is due without an event.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let backlog = self.sequences.iter().filter(|sequence| sequence.slot.is_none());
         let failures =

@@ -1,4 +1,4 @@
-//! Loads with deadlines: levels, and predictions that turn out wrong.
+//! Loads with deadlines: levels, and predictions that turn out to be wrong.
 
 use galatea_policy::{DynamicSpec, RequestKey, Time};
 use galatea_simulate::TimedWorld;
@@ -7,8 +7,8 @@ use super::super::{Costs, Kind, World};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// The request without a deadline is of a later level than all that have one: it has no turn
-/// before them.
+/// The request without a deadline is at a later level than all requests with one, so it never gets
+/// a turn before them.
 pub(super) fn check_levels(random: &mut Random) -> Check {
     let mut world = World::scene(Kind::Deadlines, random, 1, Costs::by_element(100, 0))?;
     world.rebuild(DynamicSpec {
@@ -29,14 +29,14 @@ pub(super) fn check_levels(random: &mut Random) -> Check {
 }
 
 /// The first executions are so slow that every later request looks hopeless. The scheduler
-/// finds out that it is wrong, also if more arrives than it believes to be possible, where batches
-/// would wait for more requests.
+/// discovers that it is wrong, even if more requests arrive than it considers possible, in which
+/// case batches would wait for more requests.
 pub(super) fn check_recovery(random: &mut Random) -> Check {
     let mut world = World::scene(Kind::Deadlines, random, 8, Costs::by_element(10_000, 0))?;
     world.objective_ns = 1_000;
     world.rebuild(DynamicSpec::default());
     world.add_instance()?;
-    // The second probe finds that executions are quick again.
+    // The second probe reveals that executions are fast again.
     let (slow, arrivals, gap_ns, least) = match random.between(0, 1) {
         0 => (random.between(1, 5), 200, 20_000, 150),
         _ => (60, 500, 3_000, 350),

@@ -1,5 +1,5 @@
-//! Loads of a purpose, for a scheduler that knows what executions cost: what a batch leaves to
-//! others, who is passed over, what is admitted, and how much caution deadlines need.
+//! Targeted loads for a scheduler with known execution costs: what a batch leaves to others, which
+//! requests are passed over, what is admitted, and how much caution deadlines need.
 
 use galatea_policy::{RequestKey, Time};
 use galatea_simulate::TimedWorld;
@@ -8,15 +8,15 @@ use super::super::{Costs, Kind, World};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// Batches of such requests pay.
+/// Costs with which batches pay off.
 const PAYING: Costs = Costs::by_element(100_000, 1_000);
 
-/// They do not.
+/// Costs with which batches don't pay off.
 const LINEAR: Costs = Costs::by_element(1_000, 1_000);
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// All of these loads.
+/// Checks all of these loads.
 pub(super) fn check_known_costs(random: &mut Random) -> Check {
     check_consideration(random)?;
     check_passing_over(random)?;
@@ -26,15 +26,16 @@ pub(super) fn check_known_costs(random: &mut Random) -> Check {
     check_caution(random)
 }
 
-/// A batch of short requests beside a long one with a deadline, which fits in no batch with them:
-/// the batch leaves it its time, but is whole if another instance has time for it.
+/// A batch of short requests and a long request with a deadline, which doesn't fit in any batch
+/// with them. The batch leaves enough time for the long request, but is complete if another
+/// instance has time for it.
 fn check_consideration(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     let instances = random.between_u32(1, 2);
     if instances == 2 {
         world.add_instance()?;
     }
-    // One instance is busy for 356 µs, and another one for 366 µs. Then all short requests
+    // One instance is busy for 356 µs and another for 366 µs. After that, all short requests
     // together take 1 ms, and the long one takes 612 µs.
     (0..instances).try_for_each(|id| world.arrive_plainly(256 + 10 * id, Time::MAX))?;
     let begins = world.after(PAYING.of(1, 256));
@@ -54,8 +55,8 @@ fn check_consideration(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// A long request that 16 batches pass over, which have requests before and behind it. What takes
-/// its place in the queue's memory afterwards was passed over by none.
+/// A long request is passed over by 16 batches, which have requests before and behind it. The
+/// request that later takes its place in the queue's memory hasn't been passed over by any.
 fn check_passing_over(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     world.arrive_plainly(60, Time::MAX)?;
@@ -76,13 +77,13 @@ fn check_passing_over(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// Faster batches are needed than that of a long request alone. It is in the next batch all the
-/// same if there is time for all.
+/// The load needs faster batches than that of the long request alone. The long request is in the
+/// next batch anyway if there is time for all.
 fn check_patience(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     for _ in 0..100 {
         world.arrive_plainly(60, world.after(20 * MILLISECOND))?;
-        // 1.1 to 1.2 times as much work as an instance does one by one.
+        // The load is 1.1 to 1.2 times the work that an instance completes one by one.
         let gap = PAYING.of(1, 60) * 100 / random.between(110, 120);
         world.pass_ns(gap)?;
     }
@@ -97,7 +98,7 @@ fn check_patience(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// Far more arrives than can be executed, most of it too late. What is in time waits for the
+/// Far more requests arrive than can be executed, and most are too late. Those in time wait for the
 /// others of a batch.
 fn check_window(random: &mut Random) -> Check {
     let costs = Costs { fixed: MILLISECOND, ..PAYING };
@@ -117,8 +118,8 @@ fn check_window(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// Requests that are executed one by one: as many are admitted as there is time for, and the
-/// others are refused when they arrive.
+/// With requests that are executed one by one, as many are admitted as there is time for, and the
+/// others are refused on arrival.
 fn check_admission(random: &mut Random) -> Check {
     let mut world = World::experienced(random, LINEAR, (2, 4))?;
     let (takes, long_takes) = (LINEAR.of(1, 64), LINEAR.of(1, 640));
@@ -140,11 +141,11 @@ fn check_admission(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// Executions that never take longer than expected: after some hundreds of them, a batch may end
-/// shortly before the deadlines in it.
+/// With executions that never take longer than expected, a batch may end shortly before its
+/// deadlines after some hundreds of executions.
 fn check_caution(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 40))?;
-    // All together take 1 ms.
+    // All requests together take 1 ms.
     world.arrive_plainly(256, Time::MAX)?;
     let begins = world.after(PAYING.of(1, 256));
     for _ in 0..15 {
@@ -157,8 +158,8 @@ fn check_caution(random: &mut Random) -> Check {
 }
 
 impl World {
-    /// One instance, batches of these rows at most, and a scheduler that has seen each of some lengths
-    /// so often, alone.
+    /// Creates a scene with one instance, batches of at most these rows, and a scheduler that has
+    /// seen each of some lengths this often, executed alone.
     fn experienced(
         random: &mut Random,
         costs: Costs,
@@ -174,7 +175,7 @@ impl World {
         Ok(world)
     }
 
-    /// Lets time pass until an execution ends, if one does.
+    /// Lets time pass until the next execution ends, if there is one.
     fn pass_until_an_end(&mut self) -> Check {
         let ends = self.timed.lanes.values().copied().flatten().min();
         self.pass_until(ends.unwrap_or(self.timed.now))

@@ -1,4 +1,4 @@
-//! Loads of a purpose.
+//! Targeted loads.
 
 mod deadlines;
 mod known_costs;
@@ -31,8 +31,8 @@ pub(super) fn check_padded_deadlines(random: &mut Random, seed: u64) -> Check {
     padded_deadlines::check_goodput(seed)
 }
 
-/// Many requests of one length at once, whose executions cost mostly the same however large
-/// they are: the batches grow to what is allowed.
+/// Many requests of one length arrive at once, with execution costs that depend little on batch
+/// size: the batches grow to the permitted maximum.
 fn check_gain(kind: Kind, random: &mut Random) -> Check {
     let mut world = World::new(kind, random);
     let length = random.between_u32(1, 64);
@@ -53,7 +53,8 @@ fn check_gain(kind: Kind, random: &mut Random) -> Check {
 }
 
 impl World {
-    /// One instance and batches of these rows at most, without any other limit.
+    /// Creates a scene with one instance and batches of at most these rows, without any other
+    /// limit.
     fn scene(
         kind: Kind,
         random: &mut Random,

@@ -1,4 +1,4 @@
-//! Loads of unequal lengths with deadlines: urgent requests have their time, and goodput comes of it.
+//! Loads with different lengths and deadlines: urgent requests get their time, and goodput results.
 
 use galatea_policy::{
     DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, RequestKey, SchedulingMode, Time,
@@ -9,8 +9,8 @@ use super::super::{Costs, Kind, World, settings};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// Batches that pay beside one urgent request of another length: it is served before they
-/// would make it late.
+/// Batches that pay off compete with one urgent request of another length, which is served before
+/// they would make it late.
 pub(super) fn check_order(random: &mut Random) -> Check {
     let mut world =
         World::scene(Kind::PaddedDeadlines, random, 16, Costs::by_element(100_000, 1_000))?;
@@ -20,8 +20,8 @@ pub(super) fn check_order(random: &mut Random) -> Check {
             world.pass_ns(10_000_000)?;
         }
     }
-    // The instance is busy for 356 µs, and then the first request would take one more batch
-    // along than the second one has time for.
+    // The instance is busy for 356 µs. After that, the first request would add one more batch than
+    // the second one has time for.
     world.arrive_plainly(256, Time::MAX)?;
     let now = world.timed.now;
     world.arrive_plainly(60, now.saturating_add(1_100_000))?;
@@ -38,7 +38,7 @@ pub(super) fn check_order(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// A load near or beyond the capacity, beside padding with time-outs.
+/// A load near or beyond the capacity, compared with padding and timeouts.
 pub(super) fn check_goodput(seed: u64) -> Check {
     let mut random = Random::new(seed ^ 0x600D);
     let costs = Costs {
@@ -78,7 +78,7 @@ pub(super) fn check_goodput(seed: u64) -> Check {
     Ok(())
 }
 
-/// The goodput of a short load is at least this share of that with the best time-out.
+/// The minimum goodput of a short load, as a share of that with the best timeout.
 const RATIO_MIN: f64 = 0.9;
 
 fn some_length(random: &mut Random) -> u32 {

@@ -1,4 +1,5 @@
-//! Loads of unequal lengths: what is padding, what is luck, and who is put off.
+//! Loads with different lengths: how much padding is allowed, what is luck, and which requests are
+//! delayed.
 
 use galatea_policy::{RequestKey, Time};
 
@@ -6,8 +7,8 @@ use super::super::{Costs, Kind, World};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// A few long requests among short ones, for executions that cost mostly the same: the batches
-/// would be nearly all padding if that were not bounded.
+/// A few long requests among short ones, with mostly fixed execution costs: without a bound, the
+/// batches would be almost entirely padding.
 pub(super) fn check_spread(random: &mut Random) -> Check {
     let long = random.between_u32(100, 256);
     let mut world = World::scene(Kind::Padded, random, 16, Costs::by_element(1_000_000, 1))?;
@@ -17,8 +18,8 @@ pub(super) fn check_spread(random: &mut Random) -> Check {
     world.pass_until(Time::MAX)
 }
 
-/// Batches that take three times what their requests take one by one, but now and then only a
-/// tenth: what usually happens counts, and not the best that was seen.
+/// Batches usually take three times as long as their requests one by one, but occasionally only a
+/// tenth: the typical duration counts, not the best one seen.
 pub(super) fn check_luck(random: &mut Random) -> Check {
     let length = random.between_u32(8, 64);
     let mut world = World::scene(Kind::Padded, random, 4, Costs::by_element(0, 100))?;
@@ -30,8 +31,8 @@ pub(super) fn check_luck(random: &mut Random) -> Check {
     world.check_long_load()
 }
 
-/// Batches that save a twentieth of the time, once that is known: a long request is not put off for
-/// such a batch of younger ones. It is for a batch that takes half of the time.
+/// Once it is known that batches save only a twentieth of the time, a long request isn't delayed
+/// for such a batch of younger ones. It is delayed for a batch that takes half the time.
 pub(super) fn check_patience(random: &mut Random) -> Check {
     let (mut world, key, short) = wait_with_a_long_one(random, 700)?;
     let soon_ns = 3 * world.costs.of(1, short);
@@ -45,8 +46,9 @@ pub(super) fn check_patience(random: &mut Random) -> Check {
     world.pass_until(Time::MAX)
 }
 
-/// One short request, a long one and 15 short ones, at the time when the instance is free for them, with
-/// this fixed duration of an execution. Returns the key of the long one and the length of the others.
+/// Queues one short request, a long one and 15 short ones for the time when the instance becomes
+/// free, with this fixed duration of an execution. Returns the key of the long request and the
+/// length of the others.
 fn wait_with_a_long_one(
     random: &mut Random,
     fixed: u64,
