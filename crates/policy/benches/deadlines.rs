@@ -1,7 +1,7 @@
 //! Measures nanoseconds per event of the deadline and padding batchers with 1 to 10,000 waiting
 //! requests: `cargo bench -p galatea-policy --bench deadlines`. Compare only numbers from the same
 //! machine. Executions take virtual time because the batchers learn from it. Each completed request
-//! is followed by a new arrival, so arrivals keep pace with completions.
+//! is followed by a new arrival, so the arrival rate equals the completion rate.
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 #![allow(clippy::cast_precision_loss, reason = "rates are printed for people")]
 #![allow(

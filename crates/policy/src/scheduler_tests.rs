@@ -117,7 +117,7 @@ fn a_rejection_precedes_the_end_of_a_delay_at_the_same_time() {
     );
 }
 
-/// If 1 row precedes 2, no preferred size is reached; in the reverse order, one is.
+/// No preferred size is reached if 1 row precedes 2, but one is in the reverse order.
 #[test]
 fn moving_back_sets_a_wake_up_only_when_a_lane_is_free() {
     let policy = QueuePolicy { timeout_action: TimeoutAction::Delay, ..reject_after(10) };

@@ -57,7 +57,7 @@ impl ArrivalPattern {
 pub struct PaddingCell {
     /// The way in which requests arrive.
     pub load: ArrivalPattern,
-    /// The share of a text's duration that is fixed for each execution.
+    /// The share of a text's execution time that doesn't depend on its length.
     pub fixed: f64,
     /// The variation of durations, as a share of the duration in each direction.
     pub noise: f64,

@@ -110,7 +110,7 @@ impl WorkerWorld {
         }
     }
 
-    /// After the instance has ended, either delivers what its life waits for or lets time pass.
+    /// Delivers what the life waits for after the instance has ended, or lets time pass.
     fn end_something(&mut self, random: &mut Random) -> Check {
         match &self.process {
             Process::Starting if random.percent(50) => self.send(WorkerEvent::Started),

@@ -43,7 +43,7 @@ fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
     assert!(of_capacity(result.first_come.goodput()) < 0.1, "{:?}", result.first_come);
 }
 
-/// With tight deadlines, a full batch leaves no time for another one.
+/// Deadlines are tight: a full batch leaves no time for another one.
 #[test]
 fn tight_deadlines_make_batches_smaller_where_that_helps() {
     for instances in [1, 2] {

@@ -81,8 +81,8 @@ fn without_delay_all_requests_that_fit_are_dispatched() {
     settings.check("A4@0 A3@0 A4@0", 0, "2 requests, 7 rows: max_size");
 }
 
-/// With preferred sizes 4 and 8 and a maximum of 8, the largest preferred size reached is
-/// dispatched, even immediately.
+/// The largest preferred size reached is dispatched, even immediately. Sizes 4 and 8 are preferred,
+/// and the maximum is 8.
 #[test]
 // row: DYN-04
 fn a_preferred_size_is_dispatched_when_it_is_reached() {
@@ -94,7 +94,7 @@ fn a_preferred_size_is_dispatched_when_it_is_reached() {
     settings.check("A3@0 A2@1", 1, "wait for 8 or 100");
 }
 
-/// After the delay, all waiting requests are dispatched, although 4 is preferred.
+/// All waiting requests are dispatched after the delay, although 4 is preferred.
 #[test]
 // row: DYN-05
 fn after_the_delay_requests_up_to_the_maximum_are_dispatched() {

@@ -51,7 +51,7 @@ impl QueuedAhead {
     }
 }
 
-/// The fastest batch of requests of one length.
+/// The fastest batch of requests with one length.
 struct FastestBatch {
     rows: Rows,
     takes_ns: f64,

@@ -63,7 +63,7 @@ pub(super) enum BatchEnd {
     NoneWaits,
     /// The batch has the maximum number of rows, or the next request would exceed it.
     Full,
-    /// With the next request, the batch would end after the earliest deadline in it.
+    /// The batch would end after its earliest deadline if it included the next request.
     Deadline,
 }
 

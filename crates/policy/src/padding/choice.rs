@@ -101,13 +101,13 @@ impl PaddedChoice {
 pub(crate) enum ChoiceEnd {
     /// All candidates are in the batch. Another one would make it faster.
     All,
-    /// With the next request, the batch would exceed the maximum number of rows.
+    /// The next request would exceed the maximum number of rows.
     Rows,
-    /// With the next request, the batch would exceed the budget.
+    /// The next request would exceed the budget.
     Budget,
     /// More requests would make the batch slower, or their effect isn't known yet.
     Cost,
-    /// With the next request, the batch would end after a deadline.
+    /// The batch would end after a deadline if it included the next request.
     Deadline,
 }
 

@@ -65,7 +65,7 @@ pub enum PermitEvent {
     },
 }
 
-/// The use that an instance made of a permit.
+/// The use that was made of a permit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PermitUse {
     /// A batch was executed.

@@ -266,7 +266,7 @@ impl SequenceBatcher {
         out.push(Action::SequenceEnded(sequence.key));
     }
 
-    /// Makes a sequence in the backlog fail at the earliest deadline of its requests.
+    /// Sets a backlogged sequence to fail at the earliest deadline of its requests.
     pub(super) fn set_failure(&mut self, index: SequenceIndex) {
         let queue = self.get(index).queue;
         let queued = queue.iter(&self.requests);

@@ -85,7 +85,7 @@ fn arbitrary(random: &mut Random) -> EnsembleSpec {
     EnsembleSpec { tensors, inputs, outputs, steps }
 }
 
-/// The fault of an ensemble, found by simple rules.
+/// The ensemble's fault, found by simple rules.
 fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
     let produced: Vec<TensorIndex> =
         spec.steps.iter().flat_map(|step| step.outputs.iter().copied()).collect();
@@ -116,7 +116,7 @@ fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
     mixed_waves(spec)
 }
 
-/// Returns the reason if waves of different steps meet.
+/// The reason for refusal if waves of different steps meet.
 fn mixed_waves(spec: &EnsembleSpec) -> Option<&'static str> {
     let flow = Dataflow::of(spec);
     let meets = |tensors: &[TensorIndex]| {

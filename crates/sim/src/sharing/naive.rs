@@ -10,8 +10,8 @@ use crate::check::{Check, ensure};
 pub(super) struct NaiveLimiter {
     pub(super) capacities: BTreeMap<ResourceId, u64>,
     holders: BTreeMap<PermitHolder, KnownHolder>,
-    /// For each resource, the largest share among the holders that got a permit for it, excluding
-    /// the two executions that count from the start.
+    /// The largest share among the holders that got a permit for each resource, excluding the two
+    /// executions that count from the start.
     executed_share_max: BTreeMap<ResourceId, u64>,
     requests: u64,
 }

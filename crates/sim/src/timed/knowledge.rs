@@ -23,9 +23,9 @@ const ESTIMATE_ERROR: f64 = 1.3;
 /// executed alone and are late by less than the estimation error don't count.
 const LATE_MAX: (u64, f64) = (3, 0.01);
 
-/// From these numbers of executions on, the maximum total time of all batches, as a share of what
-/// their requests take one by one. In short loads, the batches that serve to learn costs weigh
-/// more: among half a million seeds, the worst took 1.04 and 1.09 times as long.
+/// The maximum total time of all batches, as a share of what their requests take one by one, for
+/// loads with at least these numbers of executions. In short loads, the batches that serve to learn
+/// costs weigh more: among half a million seeds, the worst took 1.04 and 1.09 times as long.
 const SLOWER_MAX: [(u64, f64); 2] = [(600, 1.05), (300, 1.15)];
 
 /// The same limits with deadlines.
@@ -44,7 +44,7 @@ pub struct DeadlinePromises {
 #[derive(Debug)]
 pub(super) struct Knowledge {
     kind: Kind,
-    /// For each size, the number of executions and the number of the latest one.
+    /// The number of executions of each size and the number of its latest execution.
     executed: BTreeMap<Size, (u64, u64)>,
     /// The sizes that are executing, each with true if the scheduler could predict it.
     running: BTreeMap<InstanceId, (Size, bool)>,

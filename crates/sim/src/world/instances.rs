@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Removes a broken instance: its requests are released at once.
+    /// Removes a broken instance. Its requests are released immediately.
     pub(super) fn break_instance(&mut self, now: Time) -> Result<(), String> {
         self.plan_within(100, PlannedEvent::AddInstance);
         let Some(instance) = self.pick_present() else { return Ok(()) };

@@ -80,7 +80,7 @@ enum PlannedEvent {
     Cancel(RequestKey, u64),
     /// An instance finishes the execution with this number.
     Finish(InstanceId, u64),
-    /// A backend releases the request of the execution with this number.
+    /// A backend releases the request that belongs to the execution with this number.
     Release(RequestKey, u64),
     AddInstance,
     RemoveInstance,

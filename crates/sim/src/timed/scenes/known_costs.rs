@@ -98,8 +98,8 @@ fn check_patience(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// Far more requests arrive than can be executed, and most are too late. Those in time wait for the
-/// others of a batch.
+/// Far more requests arrive than can be executed, and most are too late. A request that is in time
+/// waits for the rest of its batch.
 fn check_window(random: &mut Random) -> Check {
     let costs = Costs { fixed: MILLISECOND, ..PAYING };
     let mut world = World::experienced(random, costs, (16, 4))?;
@@ -118,8 +118,8 @@ fn check_window(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// With requests that are executed one by one, as many are admitted as there is time for, and the
-/// others are refused on arrival.
+/// Requests are executed one by one: as many are admitted as there is time for, and the others are
+/// refused on arrival.
 fn check_admission(random: &mut Random) -> Check {
     let mut world = World::experienced(random, LINEAR, (2, 4))?;
     let (takes, long_takes) = (LINEAR.of(1, 64), LINEAR.of(1, 640));
@@ -132,7 +132,7 @@ fn check_admission(random: &mut Random) -> Check {
     let admitted = world.waiting.len() as u64;
     let expected = fitting - 1..=fitting + 2;
     ensure!(expected.contains(&admitted), "{admitted} are admitted in time for {fitting}");
-    // A long request behind them has time for 0.7 of its execution.
+    // A long request behind them has time for only 0.7 of its execution.
     let long = RequestKey(world.arrivals);
     let short_end = begins.saturating_add(fitting * takes + takes / 2);
     world.arrive_plainly(640, short_end.saturating_add(long_takes / 10 * 7))?;
@@ -141,8 +141,8 @@ fn check_admission(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// With executions that never take longer than expected, a batch may end shortly before its
-/// deadlines after some hundreds of executions.
+/// Executions never take longer than expected: after a few hundred of them, a batch may end shortly
+/// before its deadlines.
 fn check_caution(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 40))?;
     // All requests together take 1 ms.

@@ -1,4 +1,5 @@
-//! Loads with different lengths and deadlines: urgent requests get their time, and goodput results.
+//! Loads with different lengths and deadlines: urgent requests are served in time, and goodput
+//! benefits.
 
 use galatea_policy::{
     DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, RequestKey, SchedulingMode, Time,
@@ -20,8 +21,8 @@ pub(super) fn check_order(random: &mut Random) -> Check {
             world.pass_ns(10_000_000)?;
         }
     }
-    // The instance is busy for 356 µs. After that, the first request would add one more batch than
-    // the second one has time for.
+    // The instance is busy for 356 µs. After that, a full batch with the first request would take
+    // longer than the second request has time for.
     world.arrive_plainly(256, Time::MAX)?;
     let now = world.timed.now;
     world.arrive_plainly(60, now.saturating_add(1_100_000))?;
