@@ -96,8 +96,8 @@ pub(crate) const ARRIVALS: usize = 64;
 /// shrinks again.
 pub(crate) const CATCH_UP: f64 = 1.05;
 
-/// The multiple of the expected time until the missing requests arrive after which the decision to
-/// wait is reconsidered. If none arrived, the rate has fallen by then.
+/// The decision to wait is reconsidered after the expected time until the missing requests arrive,
+/// multiplied by this factor. If none arrived, the rate has fallen by then.
 pub(crate) const PATIENCE: f64 = 2.0;
 
 /// The initial number of refusals per probe. This limits the cost of a wrong estimate; it wasn't

@@ -158,7 +158,8 @@ impl PaddedCosts {
     }
 
     /// The time per element beyond the last known class, as a share of the time per element within
-    /// it. It is extrapolated from the preceding octave, or half if that octave is unknown.
+    /// it. The share is extrapolated from the preceding octave, or is half if that octave is
+    /// unknown.
     fn marginal(&self, last: usize) -> f64 {
         let from = last
             .checked_sub(2)

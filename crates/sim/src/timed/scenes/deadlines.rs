@@ -29,8 +29,8 @@ pub(super) fn check_levels(random: &mut Random) -> Check {
 }
 
 /// The first executions are so slow that every later request looks hopeless. The scheduler
-/// discovers that it is wrong, even if more requests arrive than it considers possible, in which
-/// case batches would wait for more requests.
+/// discovers its mistake even if more requests arrive than it considers possible, in which case
+/// batches would wait for more requests.
 pub(super) fn check_recovery(random: &mut Random) -> Check {
     let mut world = World::scene(Kind::Deadlines, random, 8, Costs::by_element(10_000, 0))?;
     world.objective_ns = 1_000;

@@ -26,9 +26,9 @@ pub(super) fn check_known_costs(random: &mut Random) -> Check {
     check_caution(random)
 }
 
-/// A batch of short requests and a long request with a deadline, which doesn't fit in any batch
-/// with them. The batch leaves enough time for the long request, but is complete if another
-/// instance has time for it.
+/// A batch of short requests competes with a long request that has a deadline and doesn't fit in
+/// any batch with them. The batch leaves enough time for the long request, but contains all short
+/// requests if another instance has time for the long one.
 fn check_consideration(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     let instances = random.between_u32(1, 2);
