@@ -1,14 +1,14 @@
 //! The programs that tests run.
 //!
-//! Everything is built as one workspace with what its tests need: a package that is built
-//! alone has other features of its libraries, and would compile these once more.
+//! Everything is built as one workspace, along with the tests' dependencies: a package built on its
+//! own would enable different features of its libraries and compile them again.
 
 use std::path::PathBuf;
 
 use crate::process::{cargo, run};
 use crate::workspace;
 
-/// Builds the tests too, so that later steps wait for no compiler.
+/// Builds everything including the tests, so that later steps don't wait for a compiler.
 pub(crate) fn everything() -> Result<(), String> {
     run(cargo().args(["build", "--workspace", "--locked"]).args([
         "--lib",
@@ -18,12 +18,12 @@ pub(crate) fn everything() -> Result<(), String> {
     ]))
 }
 
-/// The folder of the workspace's programs and libraries.
+/// The build folder with the workspace's programs and libraries.
 pub(crate) struct BuildFolder(PathBuf);
 
 /// Builds all programs and libraries.
 pub(crate) fn programs() -> Result<BuildFolder, String> {
-    // Examples have the features of tests, and are few.
+    // Examples use the tests' features, and are few.
     run(cargo().args(["build", "--workspace", "--locked", "--lib", "--bins", "--examples"]))?;
     Ok(BuildFolder(workspace::target().join("debug")))
 }
@@ -34,22 +34,22 @@ impl BuildFolder {
         self.0.join("galatea")
     }
 
-    /// The server as a library for programs in C.
+    /// The server as a library for C programs.
     pub(crate) fn c_library(&self) -> PathBuf {
         self.0.join("libtritonserver.so")
     }
 
-    /// The server as a module of Python.
+    /// The server as a Python module.
     pub(crate) fn extension(&self) -> PathBuf {
         self.0.join("lib_galatea.so")
     }
 
-    /// The generator of load.
+    /// The load generator.
     pub(crate) fn load_generator(&self) -> PathBuf {
         self.0.join("galatea-load")
     }
 
-    /// The simulator of schedulers.
+    /// The scheduler simulator.
     pub(crate) fn simulator(&self) -> PathBuf {
         self.0.join("galatea-sim")
     }

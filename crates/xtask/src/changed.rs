@@ -1,4 +1,4 @@
-//! The tests that a change can have broken, for `cargo xtask test --changed`.
+//! The tests that a change can break, for `cargo xtask test --changed`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use crate::process::{command, output};
 use crate::{programs, workspace};
 
-/// The folders that each crate uses, in its program or in its tests.
+/// The folders that each crate uses, in its program or its tests.
 pub(crate) type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// A selection of steps and tests.
@@ -14,7 +14,7 @@ pub(crate) type Uses = BTreeMap<String, BTreeSet<String>>;
 pub(crate) struct Plan {
     /// Steps of `cargo xtask test`.
     pub(crate) steps: BTreeSet<&'static str>,
-    /// Crates whose tests run, by their folders.
+    /// The crates whose tests run, by folder.
     pub(crate) crates: BTreeSet<String>,
     /// Folders and files for pytest.
     pub(crate) python: BTreeSet<String>,
@@ -28,7 +28,7 @@ const OF_DOCUMENTS: [&str; 4] = [
     "tests/clients/test_site.py",
 ];
 
-/// Steps and folders of tests that run a crate.
+/// Steps and test folders that run a crate.
 const OF_CRATES: [(&str, &[&str], &[&str]); 6] = [
     ("galatea", &["readme"], &["tests/clients", "tests/differential"]),
     ("load", &[], &["tests/clients"]),
@@ -38,7 +38,7 @@ const OF_CRATES: [(&str, &[&str], &[&str]); 6] = [
     ("protocol", &["descriptors"], &[]),
 ];
 
-/// Steps and folders of tests that use the files below a folder. The longest prefix counts.
+/// Steps and test folders that use the files below a folder. The longest prefix wins.
 const OF_FOLDERS: [(&str, &[&str], &[&str]); 7] = [
     ("bench/", &[], &["tests/clients"]),
     ("deploy/", &["deploy"], &[]),
@@ -50,7 +50,8 @@ const OF_FOLDERS: [(&str, &[&str], &[&str]); 7] = [
 ];
 
 impl Plan {
-    /// The tests for changed files. `None` is everything: a file may have any effect.
+    /// Selects the tests for the changed files. `None` means everything, because one of the files
+    /// may affect anything.
     pub(crate) fn new<'a>(files: impl IntoIterator<Item = &'a str>, uses: &Uses) -> Option<Self> {
         let mut plan = Self::default();
         plan.steps.extend(["fmt", "arrows", "tidy"]);
@@ -88,7 +89,8 @@ impl Plan {
         Some(())
     }
 
-    /// A file of tests runs alone; others of its folder may serve all tests there.
+    /// Adds a test. A test file runs by itself; other files in its folder may serve all tests
+    /// there.
     fn add_test(&mut self, folder: &str, name: &str) {
         if folder == "deploy" {
             self.steps.insert("deploy");
@@ -122,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// The targets for pytest in one of its folders.
+    /// The pytest targets in one of its folders.
     pub(crate) fn python_in(&self, folder: &str) -> Vec<&str> {
         if self.python.contains(folder) {
             return self.python.get(folder).map(String::as_str).into_iter().collect();
@@ -161,7 +163,7 @@ fn with_dependents(mut found: BTreeSet<String>, uses: &Uses) -> BTreeSet<String>
     }
 }
 
-/// The crates that each crate's manifest names.
+/// The crates in each crate's manifest.
 pub(crate) fn uses() -> Result<Uses, String> {
     let folder = workspace::root().join("crates");
     let broken = |error: std::io::Error| format!("can't read '{}': {error}", folder.display());
@@ -183,8 +185,8 @@ fn uses_in(manifests: &BTreeMap<String, String>) -> Uses {
     manifests.iter().map(|(name, text)| (name.clone(), used(text))).collect()
 }
 
-/// The files that differ from a commit, with those that git doesn't know yet. Without a commit
-/// it is the one at which the branch left `main`, or the last one on `main` itself.
+/// The files that differ from a commit, including untracked files. The default commit is the one at
+/// which the branch left `main`, or the last commit on `main` itself.
 pub(crate) fn files(base: Option<&str>) -> Result<Vec<String>, String> {
     let git = |words: &[&str]| output(command(programs::path_of("git")).args(words));
     let base = if let Some(base) = base {

@@ -1,13 +1,13 @@
-//! The time that a step takes: on the clock, and of processors.
+//! The time that a step takes: wall-clock time and processor time.
 
 use std::fs;
 use std::ops::Sub;
 use std::time::Instant;
 
-/// Linux counts the time of processes in hundredths of a second, on every architecture.
+/// The unit in which Linux counts process time: hundredths of a second, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A moment at which a step begins.
+/// The start of a step.
 pub(crate) struct Start {
     at: Instant,
     used: Option<f64>,
@@ -16,10 +16,10 @@ pub(crate) struct Start {
 /// The time that a step took.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Cost {
-    /// Seconds on the clock.
+    /// The wall-clock time in seconds.
     wall: f64,
-    /// Seconds of processors, of this process and of those below it that ended. A program that
-    /// outlives its parent is not counted.
+    /// The processor time in seconds, of this process and its descendants that have ended. A
+    /// program that outlives its parent is not counted.
     processors: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ fn used() -> Option<f64> {
     in_stat(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The fields `utime`, `stime`, `cutime` and `cstime`. The name before them, which may contain
+/// Sums the `utime`, `stime`, `cutime` and `cstime` fields. The preceding name, which may contain
 /// anything, ends with the last parenthesis.
 fn in_stat(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;

@@ -1,16 +1,16 @@
-//! Counting the tests in what test runners print.
+//! Counts the tests in the output of test runners.
 
 /// The numbers of tests that passed and failed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// Passed.
+    /// The number of tests that passed.
     pub(crate) passed: u64,
-    /// Failed.
+    /// The number of tests that failed.
     pub(crate) failed: u64,
 }
 
 impl Count {
-    /// The sum of both.
+    /// The sum of the two counts.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             passed: self.passed.saturating_add(other.passed),
@@ -18,9 +18,8 @@ impl Count {
         }
     }
 
-    /// Adds up the summaries of `cargo test`, `cargo nextest` and pytest in a text. nextest
-    /// shows the output of failed tests, which may contain summaries, so only its own last
-    /// summary counts.
+    /// Adds up the `cargo test`, `cargo nextest` and pytest summaries in a text. nextest shows the
+    /// output of failed tests, which may contain summaries, so only its own last summary counts.
     pub(crate) fn in_text(text: &str) -> Self {
         let nextest = text.lines().rfind(|line| line.trim().starts_with("Summary ["));
         if let Some(summary) = nextest {
@@ -32,7 +31,7 @@ impl Count {
             .fold(Self::default(), Self::plus)
     }
 
-    /// The lines of a text that are no summaries.
+    /// The lines of a text that are not summaries.
     pub(crate) fn without_summaries(text: &str) -> impl Iterator<Item = &str> {
         text.lines().filter(|line| !is_summary(line))
     }

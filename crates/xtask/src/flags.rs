@@ -1,11 +1,11 @@
-//! Writes the pages of the documentation that are made from the server's flags.
+//! Writes the documentation pages that are generated from the server's flags.
 
 use std::fs;
 
 use crate::process::{cargo, output};
 use crate::workspace;
 
-/// The pages, and the form of the help that each one is.
+/// The pages, and the help format of each.
 const PAGES: [(&str, &str); 2] = [("docs/flags.md", "markdown"), ("docs/galatea.1", "man")];
 
 /// The task.

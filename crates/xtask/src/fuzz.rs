@@ -1,9 +1,9 @@
-//! Runs the coverage-guided fuzz targets of the folder `fuzz`, by `cargo fuzz`.
+//! Runs the coverage-guided fuzz targets in the `fuzz` folder with `cargo fuzz`.
 //!
-//! The toolchain is the stable one: `RUSTC_BOOTSTRAP` unlocks the instrumentation.
-//! AddressSanitizer is off, because the fuzzed crates forbid `unsafe`, and without it a
-//! target runs twice as many inputs. The seeds of a target are in `fuzz/corpus/TARGET`.
-//! Inputs that a run finds beside them are kept in `.cache/fuzz`, for the next run to go on there.
+//! The toolchain is the stable one: `RUSTC_BOOTSTRAP` unlocks the instrumentation. AddressSanitizer
+//! is off, because the fuzzed crates forbid `unsafe`, and without it a target runs twice as many
+//! inputs. A target's seeds are in `fuzz/corpus/TARGET`. New inputs that a run finds are kept in
+//! `.cache/fuzz`, where the next run continues.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,16 +14,16 @@ use crate::count::Count;
 use crate::process::{cargo, command, run as run_command};
 use crate::workspace;
 
-/// The version that is installed where `cargo fuzz` is missing.
+/// The version to install if `cargo fuzz` is missing.
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// The time that a target runs unless `--seconds` says it.
+/// The time that a target runs unless `--seconds` is specified.
 const SECONDS: &str = "1800";
 
-/// An input that takes longer than this many seconds is a finding.
+/// The maximum number of seconds for an input; a slower input is a finding.
 const INPUT_SECONDS_MAX: &str = "10";
 
-/// A process larger than this many MiB is a finding.
+/// The maximum process size in MiB; a larger process is a finding.
 const MEMORY_MIB_MAX: &str = "1024";
 
 /// The task.
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     if failed == 0 { Ok(()) } else { Err(String::from("a target failed: see fuzz/artifacts")) }
 }
 
-/// Runs every target for some seconds. Compilers are looked for in `path`.
+/// Runs every target for some seconds. Compilers are searched for in `path`.
 pub(crate) fn run_all(seconds: &str, path: OsString) -> Result<Count, String> {
     Fuzzer::new(Some(path))?.run(&targets()?, seconds)
 }
@@ -71,12 +71,12 @@ fn targets() -> Result<Vec<String>, String> {
 /// `cargo fuzz`.
 struct Fuzzer {
     program: PathBuf,
-    /// Replaces `PATH`.
+    /// The replacement for `PATH`.
     path: Option<OsString>,
 }
 
 impl Fuzzer {
-    /// Installs `cargo fuzz` into the cache unless it is there.
+    /// Installs `cargo fuzz` into the cache if it is missing.
     fn new(path: Option<OsString>) -> Result<Self, String> {
         let root = workspace::cache().join(format!("cargo-fuzz-{CARGO_FUZZ}"));
         let program = root.join("bin/cargo-fuzz");
@@ -88,7 +88,7 @@ impl Fuzzer {
         Ok(Self { program, path })
     }
 
-    /// Runs the targets one after the other, also if one fails.
+    /// Runs the targets one after the other, even if one fails.
     fn run(&self, names: &[String], seconds: &str) -> Result<Count, String> {
         run_command(self.command().args(["build", "--sanitizer", "none"]))?;
         let mut count = Count::default();

@@ -1,19 +1,19 @@
 //! The oldest glibc on which a program or a library starts.
 //!
-//! The linker writes into each object which versions of which symbols it needs, and glibc refuses
-//! an object that needs a version it lacks. `readelf` lists them.
+//! The linker records in each object the symbol versions that it needs, and glibc refuses an object
+//! that needs a missing version. `readelf` lists these versions.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::process::{command, output};
 
-/// The oldest glibc that is supported: that of ONNX Runtime's packages and of the wheels
-/// `manylinux_2_28`, which Debian 10, Ubuntu 18.10 and Red Hat 8 or newer have.
+/// The oldest supported glibc: the one that ONNX Runtime's packages and the `manylinux_2_28` wheels
+/// require, and that Debian 10, Ubuntu 18.10, Red Hat 8 and newer systems have.
 pub(crate) const OLDEST: Glibc = Glibc { major: 2, minor: 28 };
 
-/// Libraries that every Linux system with glibc has: those that `manylinux` allows and that
-/// Rust's standard library asks for.
+/// Libraries that every Linux system with glibc has: those that `manylinux` allows and Rust's
+/// standard library needs.
 const ON_EVERY_SYSTEM: [&str; 8] = [
     "ld-linux-aarch64.so.1",
     "ld-linux-x86-64.so.2",
@@ -25,7 +25,7 @@ const ON_EVERY_SYSTEM: [&str; 8] = [
     "librt.so.1",
 ];
 
-/// A version of glibc.
+/// A glibc version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Glibc {
     major: u32,
@@ -33,8 +33,8 @@ pub(crate) struct Glibc {
 }
 
 impl Glibc {
-    /// The version in the name of a symbol's version, such as `GLIBC_2.2.5`. The third number
-    /// has not been used since 2.3.
+    /// Parses a symbol version name such as `GLIBC_2.2.5`. The third number has not been used since
+    /// 2.3.
     fn of_symbol(name: &str) -> Option<Self> {
         let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(str::parse);
         let major = numbers.next()?.ok()?;
@@ -42,7 +42,7 @@ impl Glibc {
         numbers.all(|number| number.is_ok()).then_some(Self { major, minor })
     }
 
-    /// The name of wheels for it and newer ones.
+    /// The platform tag of wheels for this glibc and newer ones.
     pub(crate) fn manylinux(self) -> String {
         format!("manylinux_{}_{}", self.major, self.minor)
     }
@@ -54,7 +54,7 @@ impl fmt::Display for Glibc {
     }
 }
 
-/// Refuses objects that need a newer glibc, or libraries that not every system has.
+/// Refuses objects that need a newer glibc or a library that some systems lack.
 pub(crate) fn check<'a>(
     objects: impl IntoIterator<Item = &'a Path>,
     oldest: Glibc,
@@ -68,7 +68,7 @@ pub(crate) fn check<'a>(
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
 }
 
-/// The oldest glibc on which an object starts; none if it needs no symbol of glibc.
+/// The oldest glibc on which an object starts; `None` if the object needs no glibc symbols.
 pub(crate) fn newest_needed(object: &Path) -> Result<Option<Glibc>, String> {
     Ok(ObjectRequirements::of(object)?
         .symbols
@@ -77,28 +77,28 @@ pub(crate) fn newest_needed(object: &Path) -> Result<Option<Glibc>, String> {
         .max())
 }
 
-/// The things that an object needs from others.
+/// The versions and libraries that an object requires.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ObjectRequirements {
     libraries: Vec<String>,
-    /// Versions of symbols.
+    /// The symbol versions.
     symbols: Vec<String>,
 }
 
 impl ObjectRequirements {
     fn of(object: &Path) -> Result<Self, String> {
         let mut readelf = command("readelf");
-        // Its text is translated otherwise.
+        // Otherwise, its output is translated.
         readelf.env("LC_ALL", "C").args(["--wide", "--dynamic", "--version-info"]).arg(object);
         let needs = Self::listed(&output(&mut readelf)?);
         let is_there = !needs.libraries.is_empty();
         is_there.then_some(needs).ok_or_else(|| format!("'{}' needs no library", object.display()))
     }
 
-    /// The needs in the text of `readelf`.
+    /// Parses the requirements in `readelf` output.
     fn listed(text: &str) -> Self {
         let mut needs = Self::default();
-        // Versions that the object defines are listed in the same form.
+        // Versions that the object defines are listed in the same format.
         let mut are_needed = false;
         for line in text.lines() {
             if line.starts_with("Version ") {
@@ -118,7 +118,7 @@ impl ObjectRequirements {
         let libraries = libraries.map(|name| format!("needs the library {name}"));
         let is_newer = |name: &str| match Glibc::of_symbol(name) {
             Some(version) => version > oldest,
-            // Names without a number, such as GLIBC_ABI_DT_RELR, are promises of newer ones.
+            // Names without a number, such as GLIBC_ABI_DT_RELR, stand for newer versions.
             None => name.starts_with("GLIBC_"),
         };
         let symbols = self.symbols.iter().filter(|name| is_newer(name));
@@ -166,7 +166,7 @@ Version needs section '.gnu.version_r' contains 1 entry:
         assert_eq!(Glibc::of_symbol("GLIBC_2.17"), version(2, 17));
         assert_eq!(Glibc::of_symbol("GLIBC_PRIVATE"), None);
         assert_eq!(Glibc::of_symbol("GCC_3.0"), None);
-        // As text, 2.4 would be newer than 2.28.
+        // As strings, 2.4 would be newer than 2.28.
         assert!(version(2, 4) < version(2, 28) && version(2, 28) < version(3, 0));
     }
 

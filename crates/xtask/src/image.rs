@@ -1,8 +1,8 @@
-//! The container image: a tree of files as in Triton's image, and the image made of it.
+//! The container image: a file tree laid out as in Triton's image, and the image built from it.
 //!
 //! The tree is `/opt/tritonserver`: the programs, the libraries and the headers, ONNX Runtime from
-//! PyPI and the list of components. `deploy/image/Dockerfile` puts it onto a base image. Where no
-//! registry can be reached, `--base-of-packages` makes the base of Debian's packages.
+//! PyPI and the component list. `deploy/image/Dockerfile` adds the tree to a base image. If no
+//! registry can be reached, `--base-of-packages` builds the base image from Debian packages.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,17 +14,16 @@ use crate::process::{command, output, run as run_command};
 use crate::target::Target;
 use crate::{onnxruntime, sbom, workspace};
 
-/// The base that is made of Debian's packages.
+/// The base image that is built from Debian packages.
 pub(crate) const BASE_OF_PACKAGES: &str = "localhost/galatea-base:bookworm";
 
-/// The programs that build images, in the order in which they are looked for. All take the same
-/// arguments.
+/// The programs that build images, in search order. All of them accept the same arguments.
 const BUILDERS: [&[&str]; 3] = [&["buildah", "build"], &["podman", "build"], &["docker", "build"]];
 
-/// The place of the server in the tree, as in Triton's image.
+/// The server's location in the tree, as in Triton's image.
 pub(crate) const HOME: &str = "opt/tritonserver";
 
-/// The crates with what is in the tree.
+/// The crates whose build results are in the tree.
 const CRATES: [&str; 3] = ["galatea", "galatea-libtritonserver", "galatea-checksum-agent"];
 
 /// The options of the task.
@@ -50,7 +49,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The name of the image of this version.
+/// The image name for this version.
 pub(crate) fn tag() -> String {
     format!("localhost/galatea:{}", env!("CARGO_PKG_VERSION"))
 }
@@ -59,8 +58,8 @@ pub(crate) fn tag() -> String {
 pub(crate) struct Builder(&'static [&'static str]);
 
 impl Builder {
-    /// The first program that is there and works. An image for other processors isn't built,
-    /// because packages are installed in it.
+    /// Finds the first installed program that works. Images for other processors aren't built,
+    /// because packages are installed in them.
     pub(crate) fn find(target: &Target) -> Result<Self, String> {
         if !target.runs_here() {
             return Err(format!("an image for {} needs such a machine", target.machine()));
@@ -69,7 +68,7 @@ impl Builder {
         choose(works).map(Self)
     }
 
-    /// Builds the image of a tree.
+    /// Builds the image from a tree.
     pub(crate) fn build(
         &self,
         tree: &Path,
@@ -94,9 +93,9 @@ impl Builder {
         run_command(build.args(more).arg(&deploy))
     }
 
-    /// Writes an image into an archive of the Open Container Initiative's format, where the builder
-    /// can, which `podman load` and `docker load` (25 and newer) take. A compressed archive of Docker's own
-    /// format is refused by podman 4.3.
+    /// Writes an image to an archive, in the Open Container Initiative's format if the builder
+    /// supports it. `podman load` and `docker load` (25 and newer) accept this format. podman 4.3
+    /// refuses a compressed archive in Docker's own format.
     pub(crate) fn save(&self, tag: &str, archive: &Path) -> Result<(), String> {
         let mut save = command(self.0[0]);
         match self.0[0] {
@@ -117,7 +116,7 @@ impl Builder {
     }
 }
 
-/// The first builder that works; otherwise what is wrong with each.
+/// Chooses the first builder that works; otherwise, the error states what is wrong with each.
 fn choose(
     works: impl Fn(&[&str]) -> Result<(), String>,
 ) -> Result<&'static [&'static str], String> {
@@ -174,7 +173,7 @@ impl ImageOptions {
     }
 }
 
-/// Writes the files of the image into a directory, which is made anew.
+/// Writes the image's files to a newly created directory.
 pub(crate) fn lay_out(tree: &Path, target: &Target) -> Result<(), String> {
     let built = target.build(&CRATES)?;
     let runtime = onnxruntime::fetch_for(target.machine())?;
@@ -206,7 +205,7 @@ pub(crate) fn lay_out(tree: &Path, target: &Target) -> Result<(), String> {
     target.verify(&objects.map(|(_, place)| tree.join(HOME).join(place)))
 }
 
-/// A directory that is filled.
+/// A directory being filled.
 struct Layout(PathBuf);
 
 impl Layout {
@@ -219,7 +218,7 @@ impl Layout {
         self.0.join(inside)
     }
 
-    /// Copies a file, with rights that don't depend on who builds.
+    /// Copies a file, with permissions that don't depend on the user who builds.
     fn add(&self, source: &Path, inside: &str, mode: u32) -> std::io::Result<()> {
         let target = self.path(inside);
         if let Some(folder) = target.parent() {
@@ -242,7 +241,7 @@ impl Layout {
         Ok(())
     }
 
-    /// ONNX Runtime, where Triton's image has it, with the licences that come with it.
+    /// Adds ONNX Runtime at the same place as in Triton's image, with its licences.
     fn add_runtime(&self, library: &Path) -> std::io::Result<()> {
         const FOLDER: &str = "backends/onnxruntime";
         let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -256,7 +255,7 @@ impl Layout {
     }
 }
 
-/// Makes a base image of Debian's packages, as slim as Debian's own: without manuals and
+/// Builds a base image from Debian packages, as slim as Debian's own: without manuals and
 /// translations.
 fn make_base(builder: &str, folder: &Path) -> Result<(), String> {
     let archive = folder.join("base.tar");
@@ -274,7 +273,7 @@ fn make_base(builder: &str, folder: &Path) -> Result<(), String> {
         fs::rename(&written, &archive).map_err(|error| format!("can't keep the base: {error}"))?;
     }
     if builder == "buildah" {
-        // buildah has no command for it, but a file that says the same.
+        // buildah has no such command, but a file can do the same.
         let containerfile = folder.join("Dockerfile.base");
         fs::write(&containerfile, "FROM scratch\nADD base.tar /\nCMD [\"bash\"]\n")
             .map_err(|error| format!("can't write '{}': {error}", containerfile.display()))?;

@@ -1,6 +1,7 @@
-//! Steps that run at the same time.
+//! Steps that run in parallel.
 //!
-//! A lane is this program again with some steps, so the time of processors of each step is its own.
+//! A lane is another process of this program with some of the steps, so that each step's processor
+//! time is measured separately.
 
 use std::process::Command;
 use std::thread;
@@ -11,8 +12,8 @@ use crate::process::{CommandOutput, command, gather, record};
 use crate::report::RunReport;
 use crate::workspace;
 
-/// Runs lanes of steps side by side, and adds their reports. The output of the first is shown
-/// while it runs, that of the others at the end.
+/// Runs lanes of steps in parallel and adds their reports. The first lane's output is shown while
+/// it runs, that of the others at the end.
 pub(crate) fn run(lanes: &[&[&str]], report: &mut RunReport) {
     let start = Start::now();
     let Some((first, others)) = lanes.split_first() else { return };
@@ -34,7 +35,7 @@ pub(crate) fn run(lanes: &[&[&str]], report: &mut RunReport) {
     }
 }
 
-/// This program again. The build has replaced its file.
+/// The command for another process of this program. The build has replaced the program file.
 fn lane(names: &[&str]) -> Command {
     let mut lane = command(workspace::program("debug", "xtask"));
     lane.args(["test", "--only"]).args(names);

@@ -1,23 +1,23 @@
-//! The tests that were left out, counted by reason.
+//! The skipped tests, counted by reason.
 
 use std::collections::BTreeMap;
 
-/// The reason of every Rust test that is marked with `#[ignore]`.
+/// The reason for every Rust test marked with `#[ignore]`.
 const IGNORED: &str = "marked `#[ignore]` or ```` ```ignore ```` in the Rust source";
 
-/// The number of tests that were left out for each reason.
+/// The number of skipped tests for each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SkippedTests(BTreeMap<String, u64>);
 
 impl SkippedTests {
-    /// Some tests, all for one reason.
+    /// Skipped tests that all have the same reason.
     pub(crate) fn because(reason: impl Into<String>, tests: u64) -> Self {
         let mut left_out = Self::default();
         left_out.add(reason.into(), tests);
         left_out
     }
 
-    /// Reads what test runners print: pytest with `-rs` names the reasons.
+    /// Parses the output of test runners. pytest with `-rs` lists the reasons.
     pub(crate) fn in_text(text: &str) -> Self {
         let mut left_out = Self::default();
         for line in text.lines() {
@@ -29,7 +29,7 @@ impl SkippedTests {
         left_out
     }
 
-    /// Reads the lines of a report.
+    /// Parses the lines of a report.
     pub(crate) fn in_report(lines: &[&str]) -> Self {
         let mut left_out = Self::default();
         for line in lines {
@@ -42,7 +42,7 @@ impl SkippedTests {
         left_out
     }
 
-    /// Adds those of another step.
+    /// Adds another step's skipped tests.
     pub(crate) fn extend(&mut self, other: Self) {
         for (reason, tests) in other.0 {
             self.add(reason, tests);
@@ -56,7 +56,7 @@ impl SkippedTests {
         }
     }
 
-    /// A line per reason, the most frequent first; nothing if no test was left out.
+    /// Formats one line per reason, the most frequent first; empty if no test was skipped.
     pub(crate) fn report(&self) -> String {
         if self.0.is_empty() {
             return String::new();

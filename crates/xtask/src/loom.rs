@@ -1,6 +1,6 @@
-//! Models of threads: each module `models` under loom, which tries all interleavings.
+//! Loom models of threads: runs each `models` module under loom, which tries all interleavings.
 //!
-//! Everything is compiled for it with `--cfg loom_models`, so it has a folder of its own.
+//! Everything is compiled for loom with `--cfg loom_models`, so the build has its own folder.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ pub(crate) fn run() -> Result<(), String> {
     run_command(&mut tests())
 }
 
-/// The command that runs them.
+/// The command that runs the models.
 pub(crate) fn tests() -> Command {
     let mut tests = cargo();
     tests.env("RUSTFLAGS", "--cfg loom_models").args(["test", "--locked", "--lib"]);

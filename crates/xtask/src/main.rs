@@ -20,9 +20,8 @@
 //! | `wheel` | the package for Python |
 //! | `tidy` | words, names of types, links, circles of modules, and reasons of differences |
 //!
-//! Nothing here is part of the server. What tasks fetch or make is kept in
-//! `.cache` at the workspace's root. `main.rs` lists the tasks, and each task is a
-//! module of that name.
+//! Nothing here is part of the server. Tasks keep the files that they fetch or build in `.cache` at
+//! the workspace's root. `main.rs` lists the tasks, and each task is a module with the task's name.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to its terminal")]

@@ -8,12 +8,12 @@ use crate::workspace;
 /// The number of bugs that `cargo xtask test` plants.
 const SAMPLE: &str = "3";
 
-/// The task: plants all bugs, or those that the options of the program `mutants` choose.
+/// The task: plants all bugs, or those selected by the options of the `mutants` program.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     run_command(program().args(options))
 }
 
-/// Plants a sample of bugs that a seed draws. Returns whether all were found.
+/// Plants a sample of bugs selected by a seed. Returns true if all of them were found.
 pub(crate) fn run_sample(seed: u64) -> Result<bool, String> {
     println!("to repeat this sample: cargo xtask mutants --seed {seed} --sample {SAMPLE}");
     let mut mutants = program();
@@ -21,7 +21,7 @@ pub(crate) fn run_sample(seed: u64) -> Result<bool, String> {
     Ok(record(&mut mutants)?.success)
 }
 
-/// The copy in which it plants bugs stays, so that each run builds little.
+/// The program keeps the copy in which it plants bugs, so that each run rebuilds little.
 fn program() -> Command {
     let mut mutants = cargo();
     mutants.args(["run", "--locked", "--package", "galatea-sim", "--bin", "mutants", "--"]);

@@ -1,8 +1,7 @@
 //! A pinned ONNX Runtime for tests and examples.
 //!
-//! The library comes out of a wheel on PyPI. pip checks the hash of the wheel. Any Python can
-//! download it, because the wheel is requested by its own tags, not by those of the
-//! interpreter.
+//! The library comes from a wheel on PyPI. pip checks the wheel's hash. Any Python version can
+//! download the wheel, because it is requested by its own tags, not by the interpreter's.
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -13,7 +12,7 @@ use crate::workspace;
 
 const VERSION: &str = "1.31.1";
 
-/// A wheel by the machine that it is for.
+/// A wheel for one machine type.
 struct Wheel {
     machine: &'static str,
     platform: &'static str,
@@ -33,12 +32,12 @@ const WHEELS: [Wheel; 2] = [
     },
 ];
 
-/// The path of the library. It is downloaded if it is missing.
+/// The library's path. Downloads the library if it is missing.
 pub(crate) fn fetch() -> Result<PathBuf, String> {
     fetch_for(ARCH)
 }
 
-/// The path of the library for a processor.
+/// The library's path for one processor type.
 pub(crate) fn fetch_for(machine: &str) -> Result<PathBuf, String> {
     let name = if machine == ARCH { VERSION.into() } else { format!("{VERSION}-{machine}") };
     let folder = workspace::cache().join("onnxruntime").join(name);
@@ -85,7 +84,7 @@ fn download(folder: &Path, machine: &str) -> Result<(), String> {
     fs::remove_dir_all(&download).map_err(broken)
 }
 
-/// The library, whatever version its name ends with.
+/// Finds the library, whatever version its name ends with.
 fn find_library(folder: &Path) -> Result<PathBuf, String> {
     let capi = folder.join("onnxruntime/capi");
     let entries =

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,19 +8,19 @@ use std::thread;
 
 use crate::workspace;
 
-/// A command in the workspace's root.
+/// Makes a command that runs in the workspace's root.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(workspace::root());
     command
 }
 
-/// Cargo, as it runs this task.
+/// The cargo command that runs this task.
 pub(crate) fn cargo() -> Command {
     command(option_env!("CARGO").unwrap_or("cargo"))
 }
 
-/// The words of a command, for messages.
+/// A command's words, for messages.
 pub(crate) fn words(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let mut words = vec![program.to_string_lossy()];
@@ -28,14 +28,14 @@ pub(crate) fn words(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Runs a command on this terminal.
+/// Runs a command in this terminal.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let words = words(command);
     let status = command.status().map_err(|error| format!("can't run `{words}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{words}` failed ({status})")) }
 }
 
-/// Runs a command and returns what it prints on its standard output.
+/// Runs a command and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let words = words(command);
     let output = command
@@ -49,15 +49,15 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("`{words}` did not print UTF-8"))
 }
 
-/// The output of a command that ended.
+/// The output of a finished command.
 pub(crate) struct CommandOutput {
-    /// True if it succeeded.
+    /// True if the command succeeded.
     pub(crate) success: bool,
-    /// Both of its outputs.
+    /// The standard output and the standard error output.
     pub(crate) text: String,
 }
 
-/// Runs a command, and shows and records its output.
+/// Runs a command; shows and records its output.
 pub(crate) fn record(command: &mut Command) -> Result<CommandOutput, String> {
     let words = words(command);
     println!("\n$ {words}");
@@ -79,7 +79,7 @@ pub(crate) fn record(command: &mut Command) -> Result<CommandOutput, String> {
     Ok(CommandOutput { success: status.success(), text })
 }
 
-/// Runs a command, records its output, and shows it when the command has ended.
+/// Runs a command, records its output, and shows it after the command has ended.
 pub(crate) fn gather(command: &mut Command) -> Result<CommandOutput, String> {
     let words = words(command);
     let output = command.output().map_err(|error| format!("can't run `{words}`: {error}"))?;

@@ -1,8 +1,7 @@
-//! The programs that tests may call.
+//! The programs that tests may run.
 //!
-//! `cargo xtask test` runs with a `PATH` that leads to these programs and to no
-//! others. A test that calls anything else fails on every machine, not only on
-//! one where the program is missing.
+//! `cargo xtask test` runs with a `PATH` that contains only these programs. A test that runs any
+//! other program fails on every machine, not only on a machine without that program.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,11 +13,11 @@ use std::process::Command;
 
 use crate::workspace;
 
-/// The programs that README.md and CONTRIBUTING.md ask for. The assembler, the linker and
-/// `nm` are parts of a C compiler.
+/// The programs that README.md and CONTRIBUTING.md require. The assembler, the linker and `nm` are
+/// parts of a C compiler.
 const NEEDED: [&str; 5] = ["cargo", "rustc", "cc", "python3", "sh"];
 
-/// Programs that come with one of [`NEEDED`], under whatever name they have there.
+/// Programs that come with one of [`NEEDED`], under any name.
 const PARTS: [&str; 17] = [
     "ar",
     "as",
@@ -39,8 +38,8 @@ const PARTS: [&str; 17] = [
     "sleep",
 ];
 
-/// Programs that some tests do without: they are left out where it is missing,
-/// with a reason. Only the steps that name them see them.
+/// Programs that are optional for tests: tests that need a missing program are skipped, with a
+/// reason. Only the steps that request these programs see them.
 const OPTIONAL: [&str; 18] = [
     "bash",
     "c++",
@@ -62,7 +61,7 @@ const OPTIONAL: [&str; 18] = [
     "zsh",
 ];
 
-/// Goes on with this process on a `PATH` that leads to the known programs alone.
+/// Restarts this process with a `PATH` that contains only the known programs.
 #[allow(clippy::disallowed_methods, reason = "tasks may read the environment, as binaries do")]
 pub(crate) fn restrict() -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -93,12 +92,12 @@ pub(crate) fn path_of(optional: &str) -> PathBuf {
     folder(optional).join(optional)
 }
 
-/// Returns true if an optional program is there.
+/// Returns true if an optional program is installed.
 pub(crate) fn has(optional: &str) -> bool {
     path_of(optional).exists()
 }
 
-/// One folder for the needed programs, and one for each optional program.
+/// The folder for the needed programs, or for one optional program.
 fn folder(name: &str) -> PathBuf {
     workspace::cache().join("programs").join(name)
 }
@@ -124,7 +123,7 @@ fn make_links(path: &OsString, needed: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Debian's `valgrind` is a script that calls `valgrind.bin` beside it.
+/// Debian's `valgrind` is a script that calls `valgrind.bin` in the same folder.
 fn link_beside(program: &Path, folder: &Path, name: &str) -> Result<(), String> {
     let name = format!("{name}.bin");
     let beside = program.with_file_name(&name);
@@ -146,9 +145,8 @@ fn link(program: &Path, folder: &Path, name: &str) -> Result<(), String> {
     remove(&link).and_then(|()| symlink(program, &link)).map_err(broken)
 }
 
-/// Python finds its library from where it lies, and a version manager's
-/// `python3` is a script that calls others: a script that names the real
-/// interpreter serves both.
+/// Python finds its library relative to its own location, and a version manager's `python3` is a
+/// script that calls other programs. A script that calls the real interpreter works in both cases.
 fn link_python(program: &Path, folder: &Path) -> Result<(), String> {
     let mut ask = Command::new(program);
     ask.args(["-c", "import os, sys; print(os.path.realpath(sys.executable))"]);

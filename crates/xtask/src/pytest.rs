@@ -1,7 +1,7 @@
-//! The tests in Python.
+//! The Python tests.
 //!
-//! They wait for servers most of the time, so those of a folder run side by side, a file in
-//! one process. None may rely on a quiet machine.
+//! They spend most of their time waiting for servers, so the tests in a folder run in parallel, one
+//! process per file. No test may rely on an idle machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,13 +13,13 @@ use crate::process::{CommandOutput, command};
 use crate::result::StepResult;
 use crate::{builds, onnxruntime, programs, python, repeated, workspace};
 
-/// The tests of the dashboard in a browser, which are a step of their own.
+/// The dashboard tests in a browser, which form a separate step.
 const BROWSER: &str = "tests/clients/test_dashboard_page.py";
 
 /// Most tests.
 const CLIENTS: &str = "tests/clients";
 
-/// Programs that the tests with clients call if they are there.
+/// Programs that the client tests use if they are installed.
 const CLIENT_PROGRAMS: [&str; 10] = [
     "bash",
     "c++",
@@ -33,21 +33,21 @@ const CLIENT_PROGRAMS: [&str; 10] = [
     "zsh",
 ];
 
-/// The programs that show a page.
+/// The programs that display a page.
 const BROWSER_PROGRAMS: [&str; 3] = ["chromedriver", "chromium", "curl"];
 
-/// The folders of the step `python`.
+/// The folders of the `python` step.
 const FOLDERS: [&str; 5] =
     ["tests/python_worker", CLIENTS, "tests/differential", "tests/c_api", "tests/python_api"];
 
-/// Processes of pytest for each processor.
+/// The number of pytest processes per processor.
 const PROCESSES_PER_PROCESSOR: usize = 3;
 
-/// The number of processes in which tests have ports of their own: `free_ports` in tests/clients/server.py.
+/// The maximum number of processes whose tests have separate ports: `free_ports` in
+/// tests/clients/server.py.
 const PROCESSES_MAX: usize = 16;
 
-/// Real clients against the real program, and recorded responses
-/// of Triton against ours.
+/// Runs real clients against the real program, and compares recorded Triton responses with ours.
 pub(crate) fn run(plan: Option<&Plan>) -> Result<StepResult, String> {
     let tests = Tests::new()?;
     let mut all = CommandOutput { success: true, text: String::new() };
@@ -61,7 +61,7 @@ pub(crate) fn run(plan: Option<&Plan>) -> Result<StepResult, String> {
             all.text.push_str(&one.text);
         };
         if targets != [folder] {
-            // They are few.
+            // These tests are few.
             add(repeated::record(tests.of(folder).args(targets), &[])?);
             continue;
         }
@@ -70,8 +70,8 @@ pub(crate) fn run(plan: Option<&Plan>) -> Result<StepResult, String> {
     Ok(StepResult::Tests(all))
 }
 
-/// Fetches what the tests need from PyPI, while cargo compiles. A step that misses something says
-/// why.
+/// Fetches the tests' dependencies from PyPI while cargo compiles. A step that lacks a dependency
+/// reports the reason.
 pub(crate) fn prepare() {
     let python = python_for_tests().map(|_| ());
     for missing in [python, onnxruntime::fetch().map(|_| ())].into_iter().filter_map(Result::err) {
@@ -81,7 +81,7 @@ pub(crate) fn prepare() {
     moto_server();
 }
 
-/// The dashboard in a browser.
+/// Tests the dashboard in a browser.
 pub(crate) fn run_browser() -> Result<StepResult, String> {
     if !BROWSER_PROGRAMS.iter().all(|program| programs::has(program)) {
         let tests = tests_in(&workspace::root().join(BROWSER))?;
@@ -120,7 +120,7 @@ impl Tests {
         })
     }
 
-    /// pytest with the options that a folder's tests know.
+    /// The pytest command with the options for a folder's tests.
     fn of(&self, folder: &str) -> Command {
         let mut tests = command(&self.python);
         tests.args(["-m", "pytest", "--quiet", "-rsfE"]);
@@ -143,10 +143,10 @@ impl Tests {
         tests
     }
 
-    /// The tests of a folder that may share the machine. Those that fail are repeated one by one.
+    /// Runs the tests in a folder that may share the machine. Failed tests are repeated one by one.
     fn side_by_side(&self, folder: &str) -> Result<CommandOutput, String> {
         let mut tests = self.of(folder);
-        // tests/clients/conftest.py says which files come first.
+        // tests/clients/conftest.py specifies which files come first.
         tests.args([folder, "--dist=loadfile", "--no-loadscope-reorder"]);
         tests.arg(format!("--numprocesses={}", processes()));
         if folder == CLIENTS {
@@ -161,8 +161,8 @@ fn processes() -> usize {
     processors.saturating_mul(PROCESSES_PER_PROCESSOR).min(PROCESSES_MAX)
 }
 
-/// The files in `deploy`, with the programs that read them: Helm, proxies, Prometheus. Some of
-/// these have no package for some machines.
+/// Tests the files in `deploy` with the programs that read them: Helm, proxies, Prometheus. Some of
+/// these programs have no package for some machines.
 pub(crate) fn run_deploy() -> Result<StepResult, String> {
     let folder = workspace::root().join("tests/deploy");
     let python = match python::environment("venv-deploy", &folder.join("requirements.txt"), &[]) {
@@ -184,7 +184,7 @@ pub(crate) fn run_deploy() -> Result<StepResult, String> {
     Ok(StepResult::Tests(repeated::record(&mut tests, &[])?))
 }
 
-/// The number of test functions in the Python files of a folder.
+/// The number of test functions in a folder's Python files.
 fn tests_in_folder(folder: &Path) -> Result<u64, String> {
     let broken = |error: std::io::Error| format!("can't read '{}': {error}", folder.display());
     let mut count = 0_u64;
@@ -210,7 +210,7 @@ pub(crate) fn python_for_tests() -> Result<PathBuf, String> {
     python::environment("venv-tests", &requirements, &[])
 }
 
-/// Triton's load generator, which has no package for some machines: their tests are left out.
+/// Triton's load generator. It has no package for some machines; its tests are skipped there.
 fn perf_analyzer() -> Option<PathBuf> {
     let requirements = workspace::root().join("tests/perf_analyzer.txt");
     match python::environment("venv-perf-analyzer", &requirements, &[]) {
@@ -222,7 +222,7 @@ fn perf_analyzer() -> Option<PathBuf> {
     }
 }
 
-/// A server of the protocol of S3: without it the tests of buckets are left out.
+/// A server for the S3 protocol. Without it, the bucket tests are skipped.
 fn moto_server() -> Option<PathBuf> {
     let requirements = workspace::root().join("tests/buckets.txt");
     match python::environment("venv-buckets", &requirements, &[]) {

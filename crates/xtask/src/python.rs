@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::process::{command, run};
 use crate::workspace;
 
-/// Creates or completes an environment with the packages of a requirements file and some
-/// more. Returns its interpreter.
+/// Creates or completes an environment with the packages in a requirements file and some additional
+/// ones. Returns its interpreter.
 pub(crate) fn environment(
     name: &str,
     requirements: &Path,

@@ -1,7 +1,7 @@
-//! The commands of README.md, run against a real server.
+//! The commands in README.md, run against a real server.
 //!
-//! A block of the language `sh` whose first line is `# test: NAME` must
-//! succeed. Its ports are replaced by those of the server under test.
+//! An `sh` code block whose first line is `# test: NAME` must succeed. Its ports are replaced with
+//! those of the server under test.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,12 +18,12 @@ struct Block {
     script: String,
 }
 
-/// The number of blocks of a document that are tests.
+/// The number of blocks in a document that are tests.
 pub(crate) fn tests(document: &str) -> u64 {
     u64::try_from(blocks(document).len()).unwrap_or(u64::MAX)
 }
 
-/// Runs every block of a document; each counts as a test.
+/// Runs every block in a document; each block counts as a test.
 pub(crate) fn run(
     document: &str,
     program: &Path,
@@ -62,10 +62,10 @@ fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// A server on ports that the system chose. It is killed when this is dropped.
+/// A server on ports that the system chose. Dropping this kills the server.
 struct ReadmeServer {
     child: Child,
-    /// Each address of the document with the address of this server.
+    /// Each address in the document, with the corresponding address of this server.
     addresses: Vec<(&'static str, String)>,
 }
 
@@ -107,7 +107,7 @@ impl ReadmeServer {
                 }
             }
         }
-        // The log is read to its end, so that the server never waits for a reader.
+        // The log is read to its end, so the server never waits for a reader.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Ok(())
     }

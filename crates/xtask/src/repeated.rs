@@ -1,7 +1,7 @@
-//! Tests that failed once and passed when they were repeated.
+//! Tests that failed once and passed when repeated.
 //!
-//! Such a test has a race, or the machine was too busy for it. That is a defect of the test or of
-//! the program, but rarely one of the change, so it does not fail the run. The run names it at its
+//! Such a test has a race, or the machine was too busy for it. This is a defect in the test or the
+//! program, but rarely in the change, so it does not fail the run. The run lists such tests at its
 //! end.
 
 use std::process::Command;
@@ -9,16 +9,16 @@ use std::process::Command;
 use crate::count::Count;
 use crate::process::{self, CommandOutput};
 
-/// More failed tests than this are not a matter of luck.
+/// The maximum number of failed tests to repeat; more failures are not chance.
 const TESTS_MAX: u64 = 5;
 
-/// The line before the tests of a report.
+/// The line before the tests in a report.
 const REPORTED: &str = "passed only when repeated:";
 
-/// The start of a line that names a test of pytest's.
+/// The start of a line that contains the name of a pytest test.
 const PASSED_WHEN_REPEATED: &str = "PASSED WHEN REPEATED ";
 
-/// Runs pytest, and repeats the tests that failed if they are few, with some more options.
+/// Runs pytest, and repeats failed tests with additional options if there are few of them.
 pub(crate) fn record(pytest: &mut Command, again: &[&str]) -> Result<CommandOutput, String> {
     let first = process::record(pytest)?;
     let count = Count::in_text(&first.text);
@@ -29,8 +29,8 @@ pub(crate) fn record(pytest: &mut Command, again: &[&str]) -> Result<CommandOutp
     Ok(joined(&first, &process::record(pytest)?))
 }
 
-/// The outcome of both runs: what fails in the second has failed. pytest's summaries make room
-/// for one of both.
+/// The joint result of both runs: a test that fails in the second run has failed. The two pytest
+/// summaries are replaced by a single one.
 fn joined(first: &CommandOutput, second: &CommandOutput) -> CommandOutput {
     let (before, after) = (Count::in_text(&first.text), Count::in_text(&second.text));
     if after.passed.saturating_add(after.failed) != before.failed {
@@ -45,7 +45,7 @@ fn joined(first: &CommandOutput, second: &CommandOutput) -> CommandOutput {
     CommandOutput { success: second.success, text: text.join("\n") }
 }
 
-/// The tests in pytest's lines `FAILED tests/a.py::test - reason` and `ERROR …`.
+/// The tests in pytest's `FAILED tests/a.py::test - reason` and `ERROR …` lines.
 fn failed(text: &str) -> Vec<&str> {
     let test = |line| {
         let rest = str::strip_prefix(line, "FAILED ").or_else(|| str::strip_prefix(line, "ERROR "));
@@ -54,12 +54,12 @@ fn failed(text: &str) -> Vec<&str> {
     text.lines().filter_map(test).collect()
 }
 
-/// The tests of a run that passed only when they were repeated.
+/// The tests in a run that passed only when repeated.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlakyTests(Vec<String>);
 
 impl FlakyTests {
-    /// Adds those that a step printed: `FLAKY 2/2 [ 0.1s] crate test` is nextest's line.
+    /// Adds the tests in a step's output: `FLAKY 2/2 [ 0.1s] crate test` is nextest's line.
     pub(crate) fn extend(&mut self, text: &str) {
         let of_pytest = text.lines().filter_map(|line| line.strip_prefix(PASSED_WHEN_REPEATED));
         let nextest = text.lines().filter_map(|line| line.trim().strip_prefix("FLAKY "));
@@ -67,7 +67,7 @@ impl FlakyTests {
         of_pytest.chain(of_nextest).for_each(|test| self.add(test));
     }
 
-    /// Adds those in the lines of a report.
+    /// Adds the tests in the lines of a report.
     pub(crate) fn extend_by_report(&mut self, lines: &[&str]) {
         let tests = lines.iter().skip_while(|line| **line != REPORTED).skip(1);
         tests.for_each(|test| self.add(test));
@@ -80,7 +80,7 @@ impl FlakyTests {
         }
     }
 
-    /// A line per test, or nothing.
+    /// Formats a line per test, or nothing.
     pub(crate) fn report(&self) -> String {
         if self.0.is_empty() {
             return String::new();

@@ -1,4 +1,4 @@
-//! The end of a run: a line for each step, the tests left out and repeated, and the sum.
+//! The end of a run: a line for each step, the skipped and repeated tests, and the sum.
 
 use crate::cost::Cost;
 use crate::count::Count;
@@ -19,7 +19,7 @@ pub(crate) struct RunReport {
 }
 
 impl RunReport {
-    /// Adds a step's line. A remark says why a step could not run.
+    /// Adds a step's line. The remark states why a step could not run.
     pub(crate) fn add(&mut self, name: &str, cost: &Cost, count: Count, remark: Option<&str>) {
         let Count { passed, failed } = count;
         let remark = remark.map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -32,7 +32,7 @@ impl RunReport {
         self.total.failed == 0
     }
 
-    /// The report as the run prints it. The sum is its last line.
+    /// The report as the run prints it. The last line is the sum.
     pub(crate) fn text(&self, cost: &Cost) -> String {
         let Count { passed, failed } = self.total;
         format!(
@@ -44,8 +44,8 @@ impl RunReport {
         )
     }
 
-    /// Adds the report of a run of some steps that printed this. Returns false if there is none,
-    /// because the run didn't come to its end.
+    /// Adds the report in another run's output. Returns false if there is none because the run
+    /// didn't finish.
     pub(crate) fn add_printed(&mut self, text: &str) -> bool {
         let mut lines = text.lines().skip_while(|line| *line != HEADING).skip(1);
         let mut steps: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();

@@ -8,16 +8,16 @@ use crate::process::CommandOutput;
 pub(crate) enum StepResult {
     /// A single check, and whether it passed.
     Check(bool),
-    /// The text that test runners printed.
+    /// The output of test runners.
     Tests(CommandOutput),
     /// The number of tests that passed and failed.
     Counted(Count),
-    /// All tests were left out.
+    /// All tests were skipped.
     LeftOut(SkippedTests),
 }
 
-/// The tests that a runner printed. A runner that failed without a failed test, because of
-/// code that doesn't compile, counts as one failure. So does one that ran no test.
+/// Counts the tests in a runner's output. A runner that failed without a failed test, because the
+/// code doesn't compile, counts as one failure. So does a runner that ran no tests.
 pub(crate) fn counted(recorded: &CommandOutput) -> Count {
     let count = Count::in_text(&recorded.text);
     let silent_failure = !recorded.success && count.failed == 0;

@@ -1,8 +1,8 @@
-//! The list of the components of the program, in CycloneDX's format.
+//! The list of the program's components, in the CycloneDX format.
 //!
-//! `cargo cyclonedx`, of those who define the format, writes it from `Cargo.lock`: what is
-//! compiled into the program, with versions, licences, checksums and who needs whom. ONNX
-//! Runtime isn't compiled into it and so not listed.
+//! `cargo cyclonedx`, from the authors of the format, generates it from `Cargo.lock`: everything
+//! compiled into the program, with versions, licences, checksums and dependencies. ONNX Runtime
+//! isn't compiled into the program and is therefore not listed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use crate::process::{cargo, command, run as run_command};
 use crate::target::Target;
 use crate::workspace;
 
-/// The version that is installed where `cargo cyclonedx` is missing.
+/// The version to install if `cargo cyclonedx` is missing.
 const CARGO_CYCLONEDX: &str = "0.5.9";
 
-/// The name under which it leaves a list beside the manifest of each crate of the workspace.
+/// The name under which `cargo cyclonedx` leaves a list next to each workspace crate's manifest.
 const LEFT: &str = "galatea-sbom";
 
-/// Writes the list for a target, and returns its path.
+/// Generates the list for a target and returns its path.
 pub(crate) fn make(target: &Target) -> Result<PathBuf, String> {
     let root = workspace::cache().join(format!("cargo-cyclonedx-{CARGO_CYCLONEDX}"));
     let program = root.join("bin/cargo-cyclonedx");
@@ -34,7 +34,7 @@ pub(crate) fn make(target: &Target) -> Result<PathBuf, String> {
     let listed = run_command(&mut list);
     let left = take_lists(&manifest);
     listed?;
-    // Paths of this machine don't belong into it.
+    // The list must not contain this machine's paths.
     let text = left?.replace(&workspace::root().display().to_string(), "");
     let written = workspace::root().join("target/galatea.cdx.json");
     let failed = |error| format!("can't write '{}': {error}", written.display());
@@ -42,8 +42,8 @@ pub(crate) fn make(target: &Target) -> Result<PathBuf, String> {
     Ok(written)
 }
 
-/// Takes the list of the program, and removes those that are beside the manifests of all other
-/// crates of the workspace.
+/// Reads the program's list, and removes the lists next to the manifests of all other workspace
+/// crates.
 fn take_lists(manifest: &Path) -> Result<String, String> {
     let name = format!("{LEFT}.json");
     let wanted = manifest.with_file_name(&name);

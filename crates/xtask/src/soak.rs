@@ -1,4 +1,4 @@
-//! Runs the tests that find more the longer they run, at their full length.
+//! Runs the tests that find more the longer they run, at full length.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::process::{command, record};
 use crate::result::counted;
 use crate::{builds, onnxruntime, pytest, python, workspace};
 
-/// A test, and the variable that makes it long.
+/// A test, and the variable that lengthens it.
 struct LongTest {
     test: &'static str,
     variable: &'static str,
@@ -18,7 +18,7 @@ struct LongTest {
 const LOAD: &str = "tests/clients/test_load.py::\
                     test_hostile_requests_and_disconnects_disturb_no_good_request";
 
-/// Each test whose length is a variable.
+/// All tests whose length is set by a variable.
 const LONG: [LongTest; 7] = [
     LongTest {
         test: "tests/clients/test_model_control.py::test_reloads_under_load_lose_no_request",
@@ -50,10 +50,10 @@ const LONG: [LongTest; 7] = [
     LongTest { test: LOAD, variable: "GALATEA_TEST_LOAD_CONNECTIONS", value: "256" },
 ];
 
-/// The tests of Ray Serve, and the variable that names the extension for Python.
+/// The Ray Serve tests, and the variable that specifies the Python extension.
 const RAY: (&str, &str) = ("tests/deploy/test_ray.py", "GALATEA_TEST_RAY");
 
-/// The task: runs these tests alone and shows what they measured.
+/// The task: runs only these tests and shows their measurements.
 pub(crate) fn run() -> Result<(), String> {
     let Count { passed, failed } = long_tests()?.plus(ray_tests()?);
     println!("\n{passed} passed, {failed} failed");
@@ -71,7 +71,7 @@ fn long_tests() -> Result<Count, String> {
     Ok(counted(&record(&mut tests)?))
 }
 
-/// A cluster of Ray takes minutes, and its packages half a gigabyte.
+/// A Ray cluster takes minutes, and its packages take half a gigabyte.
 fn ray_tests() -> Result<Count, String> {
     let (file, variable) = RAY;
     let requirements = workspace::root().join("tests/ray.txt");

@@ -1,9 +1,9 @@
-//! Hours of mixed traffic, under which memory, descriptors and latencies stay as they are.
+//! Hours of mixed traffic, during which memory, descriptors and latencies must stay stable.
 
 use crate::process::{cargo, command, run as run_command};
 use crate::{onnxruntime, pytest, workspace};
 
-/// The task: builds what is measured and runs `bench/steady.py` with these options.
+/// The task: builds the measured programs and runs `bench/steady.py` with these options.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let packages = ["--package", "galatea", "--package", "galatea-load"];
     run_command(cargo().args(["build", "--locked", "--release"]).args(packages))?;

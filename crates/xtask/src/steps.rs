@@ -1,4 +1,4 @@
-//! The checks that need no client: the sources, tests in Rust, simulation, fuzzing.
+//! The checks that need no client: sources, Rust tests, simulation and fuzzing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,8 +15,8 @@ use crate::{
     readme as document, seeds, tidy, workspace,
 };
 
-/// Compiles everything that later steps run, so that they wait for no compiler, and meanwhile
-/// fetches what they need.
+/// Compiles everything that later steps run, so that they don't wait for a compiler, and fetches
+/// their dependencies at the same time.
 pub(crate) fn build() -> Result<StepResult, String> {
     thread::scope(|scope| {
         scope.spawn(pytest::prepare);
@@ -43,19 +43,19 @@ pub(crate) fn check_arrows() -> Result<StepResult, String> {
     Ok(StepResult::Check(true))
 }
 
-/// Checks that the C headers follow from the declarations.
+/// Checks that the C headers match the declarations.
 pub(crate) fn check_headers() -> Result<StepResult, String> {
     headers::check()?;
     Ok(StepResult::Check(true))
 }
 
-/// Words, names, links and modules are in order.
+/// Checks words, names, links and modules.
 pub(crate) fn check_tidiness() -> Result<StepResult, String> {
     tidy::run(&[])?;
     Ok(StepResult::Check(true))
 }
 
-/// Tests find ONNX Runtime through the same variable as the server.
+/// Sets the variable through which tests, like the server, find ONNX Runtime.
 fn with_onnxruntime(command: &mut Command) -> Result<&mut Command, String> {
     Ok(command.env("GALATEA_ONNXRUNTIME_LIBRARY", onnxruntime::fetch()?))
 }
@@ -74,8 +74,8 @@ pub(crate) fn rust_tests(plan: Option<&Plan>) -> Result<StepResult, String> {
     Ok(StepResult::Tests(record(with_onnxruntime(&mut tests)?)?))
 }
 
-/// The tests of some crates, built as those of the whole workspace: a crate that is built alone
-/// would have other features of its libraries.
+/// Runs the tests of some crates, built as part of the whole workspace: a crate built on its own
+/// would enable different features of its libraries.
 fn tests_of(plan: &Plan) -> Result<CommandOutput, String> {
     let options = ["test", "--workspace", "--locked", "--no-run", "--message-format=json"];
     let messages = output(cargo().args(options).args(["--lib", "--bins", "--tests"]))?;
@@ -91,7 +91,7 @@ fn tests_of(plan: &Plan) -> Result<CommandOutput, String> {
     Ok(all)
 }
 
-/// A package's folder and a program of its tests, from a message of cargo.
+/// A package's folder and one of its test programs, from a cargo message.
 fn test_program(message: &str) -> Option<(PathBuf, PathBuf)> {
     let message: Value = serde_json::from_str(message).ok()?;
     let is_test = message.get("profile")?.get("test")?.as_bool()?;
@@ -110,7 +110,7 @@ pub(crate) fn doc_tests() -> Result<StepResult, String> {
     Ok(StepResult::Tests(record(with_onnxruntime(cargo().args(options))?)?))
 }
 
-/// The commands that README.md shows.
+/// Runs the commands in README.md.
 pub(crate) fn readme() -> Result<StepResult, String> {
     let path = workspace::root().join("README.md");
     let document = std::fs::read_to_string(&path)
@@ -131,27 +131,27 @@ pub(crate) fn readme() -> Result<StepResult, String> {
     document::run(&document, &program, &library, &models).map(StepResult::Counted)
 }
 
-/// Our .proto files against those that public clients carry.
+/// Compares our .proto files with those that public clients contain.
 pub(crate) fn descriptors() -> Result<StepResult, String> {
     check(command(pytest::python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
 }
 
-/// Half a minute of the simulator. The sources of the scheduler choose the seeds: a run of the
-/// same sources repeats, and many changes together cover many seeds.
+/// Runs the simulator for half a minute. The scheduler sources select the seeds: a run with the
+/// same sources repeats the seeds, and many changes together cover many seeds.
 pub(crate) fn simulation() -> Result<StepResult, String> {
     simulate(seeds::of_schedulers()?, SEEDS)
 }
 
-/// The seeds that follow those of [`simulation`], for a minute and a half.
+/// Runs the seeds that follow those of [`simulation`], for a minute and a half.
 pub(crate) fn more_seeds() -> Result<StepResult, String> {
     simulate(seeds::of_schedulers()?.saturating_add(SEEDS), MORE_SEEDS)
 }
 
-/// The seeds of each sample. [`seeds::of_schedulers`] leaves room for more.
+/// The number of seeds in each sample. [`seeds::of_schedulers`] leaves room for more.
 const SEEDS: u64 = 8_000;
 const MORE_SEEDS: u64 = 22_000;
 
-/// Lives through some seeds. The simulators that run side by side are as many on any machine.
+/// Simulates some seeds. The number of parallel simulators is the same on every machine.
 fn simulate(first: u64, seeds: u64) -> Result<StepResult, String> {
     const PARTS: u64 = 2;
     let program = builds::programs()?.simulator();
@@ -173,17 +173,17 @@ fn simulate(first: u64, seeds: u64) -> Result<StepResult, String> {
     Ok(StepResult::Check(all.iter().all(|one| one.success)))
 }
 
-/// Lets the simulator find a few planted bugs.
+/// Runs the simulator on a few planted bugs, which it must find.
 pub(crate) fn mutants() -> Result<StepResult, String> {
     planted::run_sample(seeds::of_schedulers()?).map(StepResult::Check)
 }
 
-/// The programs that count the instructions of a request.
+/// The programs that count a request's instructions.
 const COUNTING: [&str; 3] = ["h2load", "taskset", "valgrind"];
-/// The ways of a plain request that `bench/instructions.toml` has numbers of.
+/// The number of plain-request kinds with counts in `bench/instructions.toml`.
 const COUNTED_WAYS: u64 = 8;
 
-/// The instructions of plain requests, which may not grow unnoticed.
+/// Counts the instructions of plain requests, which may not grow unnoticed.
 pub(crate) fn instructions() -> Result<StepResult, String> {
     if !COUNTING.iter().all(|program| programs::has(program)) {
         let reason = "needs Debian's packages nghttp2-client and valgrind";
@@ -195,12 +195,12 @@ pub(crate) fn instructions() -> Result<StepResult, String> {
     check(count.env("PATH", programs::path_with(&COUNTING)))
 }
 
-/// Models of threads, in all their interleavings.
+/// Runs the models of threads, over all interleavings.
 pub(crate) fn models() -> Result<StepResult, String> {
     Ok(StepResult::Tests(record(&mut loom::tests())?))
 }
 
-/// Some seconds of every fuzz target. Their runtime is written in C++.
+/// Runs every fuzz target for some seconds. The targets' runtime is written in C++.
 pub(crate) fn fuzz_targets() -> Result<StepResult, String> {
     const SECONDS: &str = "10";
     if !programs::has("c++") {

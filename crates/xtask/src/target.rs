@@ -1,8 +1,7 @@
 //! The systems that a build is for, and optimized builds for them.
 //!
-//! A program that is linked with this machine's glibc needs that one or a newer one. `zig`, which
-//! comes as a package of Python, links with the glibc that it is told to, and for other
-//! processors too.
+//! A program linked with this machine's glibc needs that version or a newer one. `zig`, available
+//! as a Python package, links with the specified glibc version, for other processors too.
 
 use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
@@ -12,28 +11,28 @@ use crate::glibc::{self, Glibc};
 use crate::process::{cargo, command, output, run};
 use crate::{python, workspace};
 
-/// The targets that there are packages for.
+/// The targets that have packages.
 const TRIPLES: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// The way in which tables of symbols are left out.
+/// The option that omits symbol tables.
 const STRIPPED: [&str; 2] = ["--config", "profile.release.strip=true"];
 
 /// The systems that a build is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     triple: &'static str,
-    /// The oldest glibc, or none where this machine's is linked.
+    /// The oldest glibc; `None` if this machine's is linked.
     glibc: Option<Glibc>,
 }
 
 impl Target {
-    /// Machines with this processor, and any glibc that is supported.
+    /// Machines with this processor and any supported glibc.
     pub(crate) fn host() -> Self {
         let triple = TRIPLES.into_iter().find(|triple| machine(triple) == ARCH);
         Self { triple: triple.unwrap_or(TRIPLES[0]), glibc: Some(glibc::OLDEST) }
     }
 
-    /// One of the targets, by its name.
+    /// The target with this name.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         let triple = TRIPLES.into_iter().find(|triple| *triple == name).ok_or_else(|| {
             format!("there are no packages for '{name}', but for {}", TRIPLES.join(" and "))
@@ -41,7 +40,7 @@ impl Target {
         Ok(Self { triple, glibc: Some(glibc::OLDEST) })
     }
 
-    /// Takes an option that says what to build for, and returns the rest of the options.
+    /// Parses the option that selects the target, and returns the remaining options.
     pub(crate) fn option<'a, 'b>(
         &mut self,
         options: &'a [&'b str],
@@ -68,12 +67,12 @@ impl Target {
         machine(self.triple)
     }
 
-    /// True if this machine can run what is built.
+    /// Returns true if this machine can run the build's programs.
     pub(crate) fn runs_here(&self) -> bool {
         self.machine() == ARCH
     }
 
-    /// Refuses a target that nothing can be compiled for.
+    /// Refuses a target that can't be compiled for.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.glibc.is_none() && !self.runs_here() {
             return Err(format!(
@@ -83,7 +82,7 @@ impl Target {
         }
         let mut ask = command("rustc");
         let folder = output(ask.args(["--print", "target-libdir", "--target", self.triple]))?;
-        // Rust names the folder whether it is there or not.
+        // Rust prints the folder's path whether or not the folder exists.
         if has_standard_library(Path::new(folder.trim())) {
             return Ok(());
         }
@@ -94,8 +93,8 @@ impl Target {
         ))
     }
 
-    /// Builds the optimized programs and libraries of some crates, without tables of symbols.
-    /// Returns the folder that has them.
+    /// Builds the optimized programs and libraries of some crates, without symbol tables. Returns
+    /// the folder that contains them.
     pub(crate) fn build(&self, crates: &[&str]) -> Result<PathBuf, String> {
         self.check()?;
         let mut build = match self.glibc {
@@ -120,11 +119,11 @@ impl Target {
         Ok(self.folder().join(self.triple).join("release"))
     }
 
-    /// Adds what maturin has to know.
+    /// Adds the options that maturin needs.
     pub(crate) fn for_maturin(&self, maturin: &mut Command) -> Result<(), String> {
         self.check()?;
-        // Its linker is a script of maturin's own. In a shared folder cargo would compile everything
-        // again each time, because the other linker has another path.
+        // Its linker is one of maturin's own scripts. In a shared folder, cargo would recompile
+        // everything each time, because the other linker has a different path.
         let folder = self.folder().join("wheel");
         maturin.args(["--target", self.triple, "--target-dir"]).arg(folder).args(STRIPPED);
         if let Some(glibc) = self.glibc {
@@ -134,8 +133,7 @@ impl Target {
         Ok(())
     }
 
-    /// Refuses objects that don't start on the systems that they are for. Says which systems
-    /// those are.
+    /// Refuses objects that don't start on their target systems. Prints which systems those are.
     pub(crate) fn verify(&self, objects: &[PathBuf]) -> Result<(), String> {
         let paths = || objects.iter().map(PathBuf::as_path);
         if let Some(glibc) = self.glibc {
@@ -148,14 +146,14 @@ impl Target {
         Ok(())
     }
 
-    /// The folder that cargo builds into. Cargo does not see which glibc a program was linked
-    /// with, so each has a folder of its own.
+    /// The folder that cargo builds into. Cargo does not see which glibc a program was linked with,
+    /// so each glibc has a separate folder.
     fn folder(&self) -> PathBuf {
         let name = self.glibc.map_or(String::from("native"), |glibc| format!("glibc-{glibc}"));
         workspace::target().join(name)
     }
 
-    /// Lets a builder find zig, and keeps what zig compiles beside the rest.
+    /// Lets a builder find zig, and keeps zig's compiled files with the rest of the build.
     #[allow(clippy::disallowed_methods, reason = "tasks may read the environment, as binaries do")]
     fn with_zig(&self, builder: &mut Command) -> Result<(), String> {
         let mut path = tools()?.parent().unwrap_or(Path::new("/")).as_os_str().to_owned();
@@ -170,7 +168,7 @@ impl Target {
     }
 }
 
-/// The interpreter of the environment with the tools that build packages.
+/// The interpreter of the environment with the packaging tools.
 pub(crate) fn tools() -> Result<PathBuf, String> {
     python::environment("venv-wheel", &workspace::root().join("tests/wheel.txt"), &[])
 }

@@ -1,4 +1,4 @@
-//! Everything that must pass, the cheapest steps first.
+//! Everything that must pass, cheapest steps first.
 
 use crate::changed::Plan;
 use crate::cost::Start;
@@ -8,10 +8,10 @@ use crate::report::RunReport;
 use crate::result::{StepResult, counted};
 use crate::{changed, lanes, programs, pytest, steps};
 
-/// One step with its name for `--only`.
+/// A step with its name for `--only`.
 struct TestStep {
     name: &'static str,
-    /// True of a step of `--all`: it takes long and shows little of most changes.
+    /// True for a step of `--all`, which takes long and rarely reveals anything about a change.
     is_long: bool,
     run: fn(Option<&Plan>) -> Result<StepResult, String>,
 }
@@ -35,7 +35,7 @@ const STEPS: [TestStep; 19] = [
     step("arrows", |_| steps::check_arrows()),
     step("headers", |_| steps::check_headers()),
     step("tidy", |_| steps::check_tidiness()),
-    // It compiles everything for itself.
+    // This step compiles everything separately.
     long("clippy", |_| steps::lints()),
     step("build", |_| steps::build()),
     step("python", pytest::run),
@@ -53,8 +53,8 @@ const STEPS: [TestStep; 19] = [
     long("instructions", |_| steps::instructions()),
 ];
 
-/// Steps that a whole run takes at the same time: each list is one lane, and its steps follow each
-/// other. Tests in Python wait for servers for a third of their time.
+/// Steps that a whole run executes in parallel: each list is one lane, whose steps run one after
+/// another. Python tests spend a third of their time waiting for servers.
 const LANES: [&[&str]; 2] = [&["python", "descriptors"], &["rust", "doc", "readme", "simulation"]];
 
 /// The steps that read the sources, for `cargo xtask lint`.
@@ -62,7 +62,7 @@ pub(crate) const LINTS: [&str; 6] = ["--only", "fmt", "arrows", "headers", "tidy
 
 const USAGE: &str = "usage: cargo xtask test [--all | --only STEP… | --changed [COMMIT]]";
 
-/// The tests that a change can have broken, if the options ask for these alone.
+/// The tests that a change can break, if the options ask for only these.
 fn plan(options: &[&str]) -> Result<Option<Plan>, String> {
     let base = match options {
         ["--changed"] => None,
@@ -79,7 +79,7 @@ fn plan(options: &[&str]) -> Result<Option<Plan>, String> {
     Ok(plan)
 }
 
-/// The steps that the options choose.
+/// The steps that the options select.
 fn chosen(options: &[&str]) -> Result<Vec<&'static TestStep>, String> {
     let all = STEPS.iter();
     let chosen: Vec<&TestStep> = match options {
@@ -92,7 +92,7 @@ fn chosen(options: &[&str]) -> Result<Vec<&'static TestStep>, String> {
     Ok(chosen)
 }
 
-/// The steps of these names, in the order of all.
+/// The steps with these names, in the usual order.
 fn named(names: &[&str]) -> Result<Vec<&'static TestStep>, String> {
     if let Some(name) = names.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
         return Err(format!("there is no step '{name}'"));

@@ -1,4 +1,4 @@
-//! Builds the packages for Python as wheels.
+//! Builds the Python packages as wheels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use crate::process::{command, run as run_command};
 use crate::target::{Target, tools};
 use crate::workspace;
 
-/// The task: builds the wheels into `python/dist`, and shows which systems the server is for.
+/// The task: builds the wheels into `python/dist`, and shows which systems the server supports.
 pub(crate) fn run(mut options: &[&str]) -> Result<(), String> {
     let mut target = Target::host();
     let mut profile = Profile::Optimized;
@@ -23,7 +23,7 @@ pub(crate) fn run(mut options: &[&str]) -> Result<(), String> {
         }
     }
     let dist = workspace::root().join("python/dist");
-    // One wheel is left, the new one.
+    // Only the new wheel is left.
     let _ = fs::remove_dir_all(&dist);
     let wheel = build(&target, profile, &dist)?;
     build_aliases(&dist)?;
@@ -33,15 +33,14 @@ pub(crate) fn run(mut options: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The amount of optimization.
+/// The optimization level.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     Optimized,
     Debug,
 }
 
-/// Builds the wheel with the server into a folder, and checks that it works on the systems that
-/// it is for.
+/// Builds the wheel with the server into a folder, and checks that it works on its target systems.
 pub(crate) fn build(target: &Target, profile: Profile, dist: &Path) -> Result<PathBuf, String> {
     let mut maturin = command(tools()?.with_file_name("maturin"));
     maturin.current_dir(workspace::root().join("python")).arg("build");
@@ -55,7 +54,7 @@ pub(crate) fn build(target: &Target, profile: Profile, dist: &Path) -> Result<Pa
     Ok(wheel)
 }
 
-/// Builds the wheel with the names `tritonserver` and `tritonfrontend`, which is pure Python.
+/// Builds the pure-Python wheel with the names `tritonserver` and `tritonfrontend`.
 pub(crate) fn build_aliases(dist: &Path) -> Result<(), String> {
     let mut aliases = command(tools()?);
     aliases.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]);
@@ -63,7 +62,7 @@ pub(crate) fn build_aliases(dist: &Path) -> Result<(), String> {
     run_command(&mut aliases)
 }
 
-/// The compiled module of a wheel, unpacked.
+/// A wheel's compiled module, unpacked.
 fn module(wheel: &Path) -> Result<PathBuf, String> {
     let folder = workspace::target().join("wheel");
     let _ = fs::remove_dir_all(&folder);

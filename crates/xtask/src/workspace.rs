@@ -1,4 +1,4 @@
-//! The places of things.
+//! Paths in the workspace.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +8,17 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// The folder in which tasks keep what they fetch and make.
+/// The folder in which tasks keep the files that they fetch and build.
 pub(crate) fn cache() -> PathBuf {
     root().join(".cache")
 }
 
-/// The program that cargo built in a profile.
+/// The path of a program that cargo built in a profile.
 pub(crate) fn program(profile: &str, name: &str) -> PathBuf {
     target().join(profile).join(name)
 }
 
-/// Cargo's build directory: this program runs out of it.
+/// Cargo's build directory, which contains this program.
 pub(crate) fn target() -> PathBuf {
     let built = std::env::current_exe().ok();
     let profile = built.as_deref().and_then(Path::parent);
@@ -26,8 +26,8 @@ pub(crate) fn target() -> PathBuf {
     target.unwrap_or_else(|| root().join("target"))
 }
 
-/// The place beside a folder in which it is made, so that it appears complete or not at all. A
-/// version at the end of its name stays whole, unlike with `Path::with_extension`.
+/// The path next to a folder at which the folder is built, so that it appears complete or not at
+/// all. Unlike with `Path::with_extension`, a version at the end of the name stays intact.
 pub(crate) fn beside(folder: &Path, ending: &str) -> PathBuf {
     let mut name = folder.as_os_str().to_owned();
     name.push(".");

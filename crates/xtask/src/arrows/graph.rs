@@ -1,4 +1,4 @@
-//! The packages of the workspace and everything that they depend on.
+//! The workspace packages and all of their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -7,26 +7,26 @@ use serde_json::Value;
 
 use crate::process::{cargo, output};
 
-/// A package with the packages that its build uses directly. Packages that only tests use are left
-/// out, and so are optional ones, which a feature for the tests of other packages asks for.
+/// A package and the packages that its build uses directly. Packages used only by tests are left
+/// out, as are optional packages, which a feature for other packages' tests enables.
 #[derive(Clone, Debug)]
 pub(crate) struct Package {
     /// The name, such as `galatea-tensor`.
     pub(crate) name: String,
-    /// Its folder.
+    /// The package's folder.
     pub(crate) folder: PathBuf,
-    /// Names of the packages that it uses.
+    /// The names of the packages that it uses.
     pub(crate) uses: BTreeSet<String>,
 }
 
 impl Package {
-    /// The name without the project's prefix, which is the folder's.
+    /// The name without the project's prefix, which is also the folder's name.
     pub(crate) fn short_name(&self) -> &str {
         self.name.strip_prefix("galatea-").unwrap_or(&self.name)
     }
 }
 
-/// All packages, those of the workspace first.
+/// All packages, workspace packages first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     members: Vec<Package>,
@@ -34,7 +34,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// A graph of these packages.
+    /// Makes a graph of these packages.
     #[cfg(test)]
     pub(crate) fn new(
         members: Vec<Package>,
@@ -43,7 +43,7 @@ impl Graph {
         Self { members, others: others.into_iter().collect() }
     }
 
-    /// The graph as cargo resolves it.
+    /// Reads the graph as cargo resolves it.
     pub(crate) fn of_workspace() -> Result<Self, String> {
         let text = output(cargo().args(["metadata", "--format-version", "1", "--locked"]))?;
         let metadata: Value = serde_json::from_str(&text)
@@ -88,7 +88,7 @@ impl Graph {
         &self.members
     }
 
-    /// Everything that a package uses, directly or not.
+    /// Every package that this one uses, directly or indirectly.
     pub(crate) fn everything_used_by<'a>(&'a self, package: &'a Package) -> BTreeSet<&'a str> {
         let mut reached: BTreeSet<&str> = BTreeSet::new();
         let mut open: Vec<&str> = package.uses.iter().map(String::as_str).collect();
@@ -102,7 +102,7 @@ impl Graph {
         reached
     }
 
-    /// The number of packages of the workspace that use one, directly or not.
+    /// The number of workspace packages that use this one, directly or indirectly.
     pub(crate) fn users_of(&self, package: &Package) -> usize {
         let uses = |user: &&Package| self.everything_used_by(user).contains(&*package.name);
         self.members.iter().filter(uses).count()
@@ -115,7 +115,7 @@ fn used_packages(node: &Value, names: &BTreeMap<&str, &str>) -> Option<BTreeSet<
     in_builds.map(|dependency| Some((*names.get(text(dependency, "pkg")?)?).to_owned())).collect()
 }
 
-/// The packages that a package uses with a feature alone.
+/// The packages that a package uses only with a feature.
 fn optional<'a>(metadata: &'a Value, id: &'a str) -> impl Iterator<Item = &'a str> {
     let packages = metadata.get("packages").and_then(Value::as_array).into_iter().flatten();
     let own = packages.filter(move |package| text(package, "id") == Some(id));
@@ -124,8 +124,8 @@ fn optional<'a>(metadata: &'a Value, id: &'a str) -> impl Iterator<Item = &'a st
     dependencies.filter(is_optional).filter_map(|one| text(one, "name"))
 }
 
-/// Cargo gives the kind `null` to ordinary dependencies. Dependencies of build scripts and
-/// of tests are not part of the program.
+/// Returns true for ordinary dependencies, whose kind in cargo's metadata is `null`. Dependencies
+/// of build scripts and tests are not part of the program.
 fn is_in_builds(dependency: &Value) -> bool {
     let kinds = dependency.get("dep_kinds").and_then(Value::as_array);
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind.get("kind").is_none_or(Value::is_null)))

@@ -1,9 +1,9 @@
-//! The rules over the graph of packages.
+//! The rules for the package graph.
 
 use super::graph::Package;
 use super::{ALLOWED, COMPILED_AGAIN_MAX, Graph, IMPURE_LIBRARIES, PURE, WIDELY_USED};
 
-/// Every arrow that the rules don't allow.
+/// Every arrow that the rules forbid.
 pub(super) fn check(graph: &Graph) -> Vec<String> {
     graph.members().iter().flat_map(|package| check_package(graph, package)).collect()
 }
@@ -30,8 +30,8 @@ fn check_package(graph: &Graph, package: &Package) -> Vec<String> {
     found
 }
 
-/// Crates of which a change compiles many others, and which are not known for that; and those that
-/// are known for it without reason.
+/// Crates that recompile many others when changed but are not listed as such, and crates that are
+/// listed without reason.
 pub(super) fn check_users(graph: &Graph) -> Vec<String> {
     graph.members().iter().filter_map(|package| misjudged(graph, package)).collect()
 }

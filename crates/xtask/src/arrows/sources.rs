@@ -1,4 +1,4 @@
-//! The rules over the text of the sources.
+//! The rules for the source text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::{
     ENVIRONMENT_ALLOWED, IMPURE_WORDS, NETWORK_DOORS, PURE, STATICS_ALLOWED, UNSAFE_ALLOWED,
 };
 
-/// Every broken rule in a package's sources.
+/// Every rule violation in a package's sources.
 pub(super) fn check(package: &Package) -> Result<Vec<String>, String> {
     let name = package.short_name();
     let mut found = Vec::new();

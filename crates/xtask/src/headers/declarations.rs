@@ -1,11 +1,11 @@
-//! The declarations in the sources of `abi`.
+//! The declarations in the sources of the `abi` crate.
 
 /// The declarations that all headers share.
 pub(super) struct Declarations {
     pub(super) objects: Vec<String>,
     pub(super) enumerations: Vec<Enumeration>,
     pub(super) callbacks: Vec<Function>,
-    /// The versions by their prefix.
+    /// The versions by prefix.
     pub(super) versions: Vec<(String, u32, u32)>,
 }
 
@@ -16,14 +16,14 @@ pub(super) struct Enumeration {
     pub(super) values: Vec<(String, u32)>,
 }
 
-/// A function, or the type of one.
+/// A function or a function type.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) name: String,
-    /// Names and types, as Rust writes them.
+    /// Names and types in Rust syntax.
     pub(super) arguments: Vec<(String, String)>,
     pub(super) result: Option<String>,
-    /// True if a library that is loaded provides it, not the server.
+    /// True if a loaded library provides the function, rather than the server.
     pub(super) of_plug_in: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn enumerations(source: &str) -> Result<Vec<Enumeration>, String> {
     Ok(found)
 }
 
-/// The types of functions that users hand over.
+/// The callback types that users pass in.
 pub(super) fn callbacks(source: &str) -> Result<Vec<Function>, String> {
     let mut found = Vec::new();
     for declaration in source.split("pub type ").skip(1) {
@@ -66,7 +66,7 @@ pub(super) fn callbacks(source: &str) -> Result<Vec<Function>, String> {
     Ok(found)
 }
 
-/// The functions of `functions! { … }`, in their order.
+/// The functions of `functions! { … }`, in order.
 pub(super) fn functions(source: &str) -> Result<Vec<Function>, String> {
     let mut found = Vec::new();
     let mut of_plug_in = false;
@@ -84,7 +84,7 @@ pub(super) fn functions(source: &str) -> Result<Vec<Function>, String> {
     Ok(found)
 }
 
-/// A function from what follows its opening parenthesis.
+/// Parses a function from the text after its opening parenthesis.
 fn function(name: &str, rest: &str, of_plug_in: bool) -> Result<Function, String> {
     let (arguments, after) = split(rest, ")")?;
     let result = after.trim_start().strip_prefix("-> ");
@@ -92,7 +92,7 @@ fn function(name: &str, rest: &str, of_plug_in: bool) -> Result<Function, String
     let pairs = arguments.split(',').map(str::trim).filter(|argument| !argument.is_empty());
     let pairs = pairs.map(|argument| {
         let (name, kind) = split(argument, ":")?;
-        // A name that Rust keeps for itself has an underscore at its end.
+        // A name that is a Rust keyword ends with an underscore.
         Ok((name.trim_end_matches('_').to_owned(), kind.trim().to_owned()))
     });
     let arguments = pairs.collect::<Result<_, String>>()?;

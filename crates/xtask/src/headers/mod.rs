@@ -1,8 +1,8 @@
-//! Writes the C headers from the declarations of the crate `abi`, so that each signature
-//! and number is defined once.
+//! Writes the C headers from the declarations in the `abi` crate, so that each signature and number
+//! is defined once.
 //!
-//! The declarations are lists inside macros, which tools for Rust don't parse. They are
-//! regular, so they are read line by line.
+//! The declarations are lists inside macros, which Rust tools don't parse. Their format is regular,
+//! so they are read line by line.
 
 mod declarations;
 mod text;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::workspace;
 use declarations::Declarations;
 
-/// The headers, each with the file of `abi` that declares its functions.
+/// The headers, each with the `abi` file that declares its functions.
 pub(crate) const HEADERS: [Header; 4] = [
     Header { name: "tritonserver", source: "server", about: "The server as a library." },
     Header {
@@ -32,7 +32,7 @@ pub(crate) const HEADERS: [Header; 4] = [
     },
 ];
 
-/// A header to be written.
+/// A header to write.
 pub(crate) struct Header {
     name: &'static str,
     source: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The prefix of its names, such as `TRITONSERVER`.
+    /// The prefix of the header's names, such as `TRITONSERVER`.
     fn prefix(&self) -> String {
         self.name.to_ascii_uppercase()
     }
@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the headers in the repository are current.
+/// Checks that the headers in the repository are up to date.
 pub(crate) fn check() -> Result<(), String> {
     for (path, text) in all()? {
         let found = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;

@@ -3,7 +3,7 @@
 use super::Header;
 use super::declarations::{Declarations, Enumeration, Function};
 
-/// Lines don't get longer than this, where that can be helped.
+/// The maximum line length, where possible.
 const WIDTH: usize = 90;
 
 /// The whole text of a header.
@@ -34,7 +34,7 @@ pub(super) fn header(
     let own = format!("{prefix}_");
     text.push_str("/* Objects, known by their addresses alone. */\n");
     for name in declarations.objects.iter().filter(|name| name.starts_with(&own)) {
-        // Some backends name objects with `struct`, some without.
+        // Some backends refer to objects with `struct`, some without.
         text.push_str(&format!("struct {name};\ntypedef struct {name} {name};\n"));
     }
     text.push('\n');
@@ -62,8 +62,8 @@ pub(super) fn header(
     Ok(text)
 }
 
-/// The declarations of functions: `DECLSPEC` those of the server, `ISPEC` those of a
-/// library that it loads.
+/// The macros in function declarations: `DECLSPEC` for the server's functions, `ISPEC` for those of
+/// a library that the server loads.
 fn macros(prefix: &str, is_plug_in: bool) -> String {
     let visible = "__attribute__((visibility(\"default\")))";
     let mut text =
@@ -80,7 +80,7 @@ fn macros(prefix: &str, is_plug_in: bool) -> String {
 fn enumeration(one: &Enumeration) -> String {
     let values: String =
         one.values.iter().map(|(name, number)| format!("  {name} = {number},\n")).collect();
-    // C++ before its version of 2011 and C of 1989 have no comma at the end.
+    // C++ before C++11 and C89 don't allow a trailing comma.
     let values = values.trim_end_matches(",\n");
     format!("/* {} */\ntypedef enum {} {{\n{values}\n}} {};\n\n", one.about, one.name, one.name)
 }
@@ -100,8 +100,7 @@ fn prototype(before: &str, name: &str, function: &Function) -> Result<String, St
     Ok(format!("{before}{result}{name}(\n    {});\n", arguments.join(",\n    ")))
 }
 
-/// A type in C, with what stands between it and a name: `*const c_char` is
-/// `const char* `.
+/// A C type, including the text between it and a name: `*const c_char` is `const char* `.
 fn c_type(kind: &str) -> Result<String, String> {
     if let Some(target) = kind.strip_prefix("*mut ") {
         return Ok(format!("{}* ", c_type(target)?.trim_end()));

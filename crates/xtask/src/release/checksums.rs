@@ -1,4 +1,4 @@
-//! The hashes of a release's files, in the form that `sha256sum --check` reads.
+//! The hashes of a release's files, in the format that `sha256sum --check` reads.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 /// The name of the file with the hashes.
 pub(crate) const FILE: &str = "SHA256SUMS";
 
-/// A file of a release.
+/// A file in a release.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChecksummedFile {
     pub(crate) name: String,
@@ -18,7 +18,7 @@ pub(crate) struct ChecksummedFile {
     sha256: String,
 }
 
-/// The files in a folder, by their names.
+/// The files in a folder, sorted by name.
 pub(crate) fn of_folder(folder: &Path) -> Result<Vec<ChecksummedFile>, String> {
     let failed = |error: io::Error| format!("can't read '{}': {error}", folder.display());
     let mut files = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn of_folder(folder: &Path) -> Result<Vec<ChecksummedFile>, String> {
     Ok(files)
 }
 
-/// The file with the hashes, which has none of itself.
+/// The contents of the hash file, which has no hash of itself.
 pub(crate) fn write(files: &[ChecksummedFile]) -> String {
     let files = files.iter().filter(|file| file.name != FILE);
     files.map(|file| format!("{}  {}\n", file.sha256, file.name)).collect()
@@ -62,7 +62,7 @@ mod tests {
         }
         let files = of_folder(&folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
-        // The hashes of nothing and of "abc" are in the standard.
+        // The hashes of the empty string and of "abc" are in the standard.
         assert_eq!(
             write(&files),
             "\

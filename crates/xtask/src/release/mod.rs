@@ -1,8 +1,8 @@
 //! The files of a release, in one folder.
 //!
-//! For each target a wheel, an archive with the programs and a list of their components; the
-//! image, where one can be built; notes out of CHANGELOG.md; and the hash of each file.
-//! docs/releasing.md says what a maintainer does before and after.
+//! The folder contains, for each target, a wheel, an archive with the programs, and a component
+//! list; the image, if one can be built; notes from CHANGELOG.md; and the hash of each file.
+//! docs/releasing.md describes what a maintainer does before and after.
 
 mod checksums;
 mod notes;
@@ -17,10 +17,10 @@ use crate::target::Target;
 use crate::{sbom, wheel, workspace};
 use options::{ImageDemand, Options};
 
-/// The version that is released.
+/// The version to release.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Other files that name the version, with the text before it.
+/// Other files that contain the version, each with the text before it.
 const OTHER_VERSIONS: [(&str, &str); 4] = [
     ("python/aliases/pyproject.toml", "version = \""),
     ("deploy/helm/galatea/Chart.yaml", "version: "),
@@ -31,7 +31,7 @@ const OTHER_VERSIONS: [(&str, &str); 4] = [
 /// The task.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let options = Options::parse(options)?;
-    // A release fails before something is built, not an hour later.
+    // A release fails before anything is built, not an hour later.
     let commit = Commit::of_this_tree(options.is_draft)?;
     let changes = notes::section(&read("CHANGELOG.md")?, VERSION, options.is_draft)?;
     check_versions()?;
@@ -77,15 +77,15 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The commit that is released.
+/// The commit to release.
 struct Commit {
     name: String,
-    /// Seconds since 1970, which files in packages get as their time.
+    /// Seconds since 1970; files in packages get this time.
     time: String,
 }
 
 impl Commit {
-    /// Refuses files that are not committed: the release could not be built again.
+    /// Refuses uncommitted files: the release could not be rebuilt.
     fn of_this_tree(is_draft: bool) -> Result<Self, String> {
         let git = |arguments: &[&str]| output(command("git").args(arguments));
         let changed = git(&["status", "--porcelain"])?;
@@ -102,7 +102,7 @@ impl Commit {
     }
 }
 
-/// The program that builds the image; otherwise the reason for which there is none.
+/// Chooses the program that builds the image; otherwise, returns the reason why there is none.
 fn choose_builder(options: &Options) -> Result<(Option<Builder>, Option<String>), String> {
     if options.image == ImageDemand::None {
         return Ok((None, Some(String::from("it was not asked for"))));
@@ -114,16 +114,17 @@ fn choose_builder(options: &Options) -> Result<(Option<Builder>, Option<String>)
     }
 }
 
-/// The wheel, the archive and the list of components of a target.
+/// Builds a target's wheel, archive and component list.
 fn build(target: &Target, folder: &Path, commit: &Commit) -> Result<(), String> {
     let tree = tree(target);
     image::lay_out(&tree, target)?;
     let name = archive_name(target);
     let mut pack = command("tar");
-    // The same files give the same archive, whenever and by which user they are packed.
+    // The same files result in the same archive, regardless of when and by which user they are
+    // packed.
     pack.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
     pack.arg(format!("--mtime=@{}", commit.time)).arg("--use-compress-program=gzip -n -9");
-    // Triton's image has ONNX Runtime there; users of the archive have it from PyPI.
+    // Triton's image has ONNX Runtime there; users of the archive get it from PyPI.
     let left_out = format!("--exclude={}/backends", image::HOME);
     pack.arg(format!("--transform=flags=r;s|^{}|{name}|", image::HOME)).arg(left_out);
     pack.arg("--file").arg(folder.join(format!("{name}.tar.gz")));
@@ -147,17 +148,17 @@ fn build_image(builder: &Builder, options: &Options, folder: &Path) -> Result<()
     builder.save(&tag, &archive)
 }
 
-/// The files of the image for a target.
+/// Collects the image's files for a target.
 fn tree(target: &Target) -> PathBuf {
     workspace::target().join("releases").join(target.triple())
 }
 
-/// The name of an archive without its ending; its files are in a folder of that name.
+/// An archive's name without its extension; the archive's files are in a folder with that name.
 fn archive_name(target: &Target) -> String {
     format!("galatea-{VERSION}-{}", target.triple())
 }
 
-/// Refuses files that name another version.
+/// Refuses files that contain a different version.
 fn check_versions() -> Result<(), String> {
     for (file, before) in OTHER_VERSIONS {
         let text = read(file)?;
@@ -169,7 +170,7 @@ fn check_versions() -> Result<(), String> {
     Ok(())
 }
 
-/// The version behind a text that begins a line.
+/// The version after a prefix at the start of a line.
 fn version_after<'a>(text: &'a str, before: &str) -> Option<&'a str> {
     let mut lines = text.lines().map(str::trim_start);
     let rest = lines.find_map(|line| line.strip_prefix(before))?;

@@ -1,14 +1,14 @@
-//! The notes of a release: what CHANGELOG.md says, and which files there are.
+//! The release notes: the text from CHANGELOG.md and the list of files.
 
 use std::fmt::Write as _;
 
 use super::checksums::{ChecksummedFile, FILE};
 
-/// The name of the section of what is not released yet.
+/// The name of the section for unreleased changes.
 const UNRELEASED: &str = "Unreleased";
 
-/// The text below the heading of a version. A heading may have the day behind the version:
-/// `## 1.2.0 (2027-01-31)`.
+/// The text below a version's heading. The heading may have the date after the version: `## 1.2.0
+/// (2027-01-31)`.
 pub(crate) fn section(changelog: &str, version: &str, is_draft: bool) -> Result<String, String> {
     let found = below(changelog, version)
         .or_else(|| is_draft.then(|| below(changelog, UNRELEASED)).flatten())
@@ -63,7 +63,7 @@ pub(crate) fn write(
     notes
 }
 
-/// The content of a file, by its name.
+/// A description of a file's content, by its name.
 fn content(name: &str) -> &'static str {
     match name {
         _ if name.starts_with("galatea_tritonserver-") => {

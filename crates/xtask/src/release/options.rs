@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use crate::image;
 use crate::target::Target;
 
-/// The will to have an image.
+/// The demand for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImageDemand {
-    /// The release fails without it.
+    /// The release fails without an image.
     Needed,
-    /// It is left out where no program builds images, and the release says so.
+    /// The image is left out if no program can build it, and the release says so.
     IfPossible,
-    /// It is left out.
+    /// The image is left out.
     None,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// True for a release that is only tried: with changes that are not committed, and the
-    /// section "Unreleased" of CHANGELOG.md.
+    /// True for a draft release, which may contain uncommitted changes and the "Unreleased" section
+    /// of CHANGELOG.md.
     pub(crate) is_draft: bool,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) targets: Vec<Target>,
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn unknown_options_are_refused() {
-        // A release is for old systems, and never linked with what this machine has.
+        // A release is for old systems, and is never linked with this machine's libraries.
         for unknown in ["--native", "--debug", "--output"] {
             let error = Options::parse(&[unknown]).unwrap_err();
             assert_eq!(error, format!("unknown option '{unknown}'"));

@@ -1,14 +1,14 @@
-//! The bounds of the server: constants whose names end with `_MAX`.
+//! The server's bounds: constants whose names end with `_MAX`.
 //!
-//! A bound stands with what it bounds, so no file lists them. This one finds them, prints them as a
-//! table (`cargo xtask bounds`) and demands that each says what it bounds.
+//! A bound is defined next to the code that uses it, so no file lists all bounds. This module finds
+//! them, prints them as a table (`cargo xtask bounds`) and requires each bound to have a comment.
 
 use std::fmt::Write as _;
 
 use super::Violation;
 use super::files::{self, File};
 
-/// Folders of `crates` of which nothing is in the server.
+/// Folders of `crates` that contribute nothing to the server.
 const BESIDE: [&str; 7] = ["abi", "crc-fast", "fakes", "load", "sim", "simulate", "xtask"];
 
 /// A constant that bounds something.
@@ -16,12 +16,12 @@ const BESIDE: [&str; 7] = ["abi", "crc-fast", "fakes", "load", "sim", "simulate"
 struct Bound {
     /// The crate.
     area: String,
-    /// Its file, with the line.
+    /// The bound's file and line.
     place: String,
     name: String,
-    /// As the source has it.
+    /// The value as written in the source.
     value: String,
-    /// The first paragraph of its comment, on one line.
+    /// The first paragraph of the bound's comment, on one line.
     meaning: String,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
     silent.map(violation).collect()
 }
 
-/// The task: prints all bounds as a table in Markdown.
+/// The task: prints all bounds as a Markdown table.
 pub(crate) fn print() -> Result<(), String> {
     println!("{}", table(&all(&files::all()?)));
     Ok(())
@@ -90,7 +90,7 @@ fn name_of_bound(line: &str) -> Option<&str> {
     (name == "MAX" || name.ends_with("_MAX")).then_some(name)
 }
 
-/// The expression of a constant that begins with the first line.
+/// The constant's expression, which begins on the first line.
 fn value(lines: &[&str]) -> String {
     let end = lines.iter().position(|line| line.ends_with(';')).unwrap_or_default();
     let declaration = lines.get(..=end).unwrap_or_default().join(" ");

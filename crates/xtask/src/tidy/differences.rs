@@ -1,4 +1,4 @@
-//! The reasons of the differences from Triton, and how many differences have each.
+//! The reasons for the differences from Triton, and the number of differences for each reason.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::Violation;
 use super::files::File;
 
 const PAGE: &str = "docs/differences.md";
-/// The heading of the table that counts.
+/// The heading of the table with the counts.
 const REASONS: &str = "## Reasons";
 
-/// Rows whose reason is not in the list, and numbers in the list that are wrong.
+/// Rows whose reason is not in the list, and wrong counts in the list.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let page = files.iter().find(|file| file.path == PAGE);
     let found = page.map(|page| (page, mistakes(&page.text)));
@@ -57,7 +57,7 @@ fn mistakes(page: &str) -> Vec<String> {
     found
 }
 
-/// The cells of a row of a table, but not of its head and the line below.
+/// The cells of a table row; `None` for the table's header and the line below it.
 fn cells(line: &str) -> Option<Vec<&str>> {
     let inside = line.strip_prefix("| ")?.strip_suffix(" |")?;
     let is_head = ["what | ", "reason | "].iter().any(|head| inside.starts_with(head));

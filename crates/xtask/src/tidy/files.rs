@@ -6,43 +6,43 @@ use std::path::{Path, PathBuf};
 use super::mask::{Language, MaskedSource, mask, without_tests};
 use crate::workspace;
 
-/// Folders that hold nothing of ours, or what others wrote.
+/// Folders that contain none of our files, or files written by others.
 const SKIPPED: [&str; 5] = [".git", ".cache", "target", "goldens", "__pycache__"];
 
-/// Texts that keep the words of their time, or list them.
+/// Documents that keep the words of their time, or list them.
 const HISTORY: [&str; 3] = ["CHANGELOG.md", "bench/RESULTS.md", "docs/glossary.md"];
 
-/// A text file of the repository.
+/// A text file in the repository.
 #[derive(Clone, Debug)]
 pub(super) struct File {
-    /// Its path from the repository's root.
+    /// The path from the repository's root.
     pub(super) path: String,
-    /// The crate that it belongs to, or the folder at the root.
+    /// The file's crate, or its folder at the root.
     pub(super) area: String,
-    /// As it is.
+    /// The unchanged text.
     pub(super) text: String,
-    /// Without literals and comments.
+    /// The text without literals and comments.
     pub(super) masked: MaskedSource,
 }
 
 impl File {
-    /// A file with this text.
+    /// Makes a file with this text.
     pub(super) fn new(path: &str, text: &str) -> Self {
         let masked = mask(language(path), text);
         Self { path: path.to_owned(), area: area(path), text: text.to_owned(), masked }
     }
 
-    /// Returns true if it ends with a dot and this.
+    /// Returns true if the file has this extension.
     pub(super) fn is(&self, extension: &str) -> bool {
         Path::new(&self.path).extension().is_some_and(|is| is == extension)
     }
 
-    /// Returns true if it keeps the words of its time.
+    /// Returns true if the file keeps the words of its time.
     pub(super) fn is_history(&self) -> bool {
         HISTORY.contains(&self.path.as_str())
     }
 
-    /// Returns true if it is a source in Rust of which only tests are made.
+    /// Returns true if the file is a Rust source for tests only.
     pub(super) fn is_test(&self) -> bool {
         self.path.split('/').any(|part| {
             let stem = part.strip_suffix(".rs").unwrap_or(part);
@@ -52,7 +52,7 @@ impl File {
         })
     }
 
-    /// Its code without comments, literals and tests.
+    /// The code without comments, literals and tests.
     pub(super) fn production_code(&self) -> String {
         without_tests(&self.masked.code)
     }
@@ -79,7 +79,7 @@ fn area(path: &str) -> String {
     }
 }
 
-/// All texts of the repository, in the order of their paths.
+/// All text files in the repository, ordered by path.
 pub(super) fn all() -> Result<Vec<File>, String> {
     let root = workspace::root();
     let mut paths = Vec::new();

@@ -1,4 +1,4 @@
-//! Links between documents, and the paths of sources that documents name.
+//! Links between documents, and source paths in documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::Violation;
 use super::files::File;
 use crate::workspace;
 
-/// Every link in a Markdown file that leads nowhere.
+/// Every broken link in the Markdown files.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let documents: BTreeMap<&str, BTreeSet<String>> = files
         .iter()
@@ -46,12 +46,12 @@ fn broken(
     if !root.join(&to).exists() {
         return Some(format!("'{to}' doesn't exist"));
     }
-    // What a line of a source is called is the browser's business.
+    // Line anchors in sources are left to the browser.
     let anchors = documents.get(to.as_str()).filter(|_| !anchor.is_empty())?;
     (!anchors.contains(anchor)).then(|| format!("'{to}' has no heading '#{anchor}'"))
 }
 
-/// A path relative to a folder, from the root.
+/// A path relative to a folder, resolved from the root.
 fn joined(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -66,7 +66,7 @@ fn joined(folder: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// The relative links of a document with their lines, `[text](target)` or `[name]: target`.
+/// A document's relative links with their lines, `[text](target)` or `[name]: target`.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (line, content) in prose_lines(text) {
@@ -88,8 +88,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The paths of sources in backticks. One with a pattern or a word in capitals stands
-/// for several.
+/// The source paths in backticks. A path with a pattern or a word in capitals stands for several.
 fn source_paths(text: &str) -> Vec<(usize, &str)> {
     let paths = prose_lines(text).flat_map(|(line, content)| {
         content.split('`').skip(1).step_by(2).map(move |code| (line, code))
@@ -106,7 +105,7 @@ fn source_paths(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// The anchors of a document's headings, as GitHub makes them.
+/// The anchors of a document's headings, as GitHub generates them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for (_, line) in prose_lines(text) {
@@ -130,7 +129,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 fn slug(heading: &str) -> String {
     let mut text = String::new();
-    // Of a link only the text is part of the heading.
+    // Only a link's text is part of the heading.
     for (index, part) in heading.split("](").enumerate() {
         let part =
             if index == 0 { part } else { part.split_once(')').map_or("", |(_, rest)| rest) };
@@ -140,7 +139,7 @@ fn slug(heading: &str) -> String {
     kept.map(|one| if one == ' ' { '-' } else { one }).flat_map(char::to_lowercase).collect()
 }
 
-/// The lines outside blocks of code, numbered from one.
+/// The lines outside code blocks, numbered from one.
 fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -150,7 +149,7 @@ fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A line without what stands in backticks.
+/// A line without the parts in backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }

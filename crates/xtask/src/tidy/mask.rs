@@ -1,43 +1,43 @@
-//! Texts with parts blanked: what is blanked is replaced by spaces, so that lines
-//! and columns stay.
+//! Source texts with blanked parts. Spaces replace the blanked parts, so that lines and columns
+//! don't change.
 
-/// The language of a source.
+/// A source's language.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     /// Rust, with nested comments, raw strings and lifetimes.
     Rust,
     /// C and C++.
     C,
-    /// Python, whose documentation is strings.
+    /// Python, in which documentation strings are kept.
     Python,
-    /// TOML, and shell scripts.
+    /// TOML and shell scripts.
     Hash,
-    /// Prose, such as Markdown, in which nothing is blanked.
+    /// Prose such as Markdown, in which nothing is blanked.
     Text,
 }
 
 /// A text in the two forms that checks read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MaskedSource {
-    /// Without string literals: code and comments.
+    /// The text without string literals: code and comments.
     pub(super) words: String,
-    /// Without string literals and comments.
+    /// The text without string literals and comments.
     pub(super) code: String,
 }
 
-/// The part of a source that the lexer is in.
+/// The kind of source region that the lexer is in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Region {
     Code,
     LineComment,
     BlockComment(u32),
-    /// A literal, the character that ends it, and how many of these or of `#` signs.
+    /// A literal, the character that ends it, and the number of these characters or `#` signs.
     Literal {
         end: char,
         length: usize,
         raw: bool,
     },
-    /// A string of Python that documents.
+    /// A Python documentation string.
     Documentation,
 }
 
@@ -130,7 +130,7 @@ impl Lexer {
             std::iter::repeat_n(end, length).collect()
         };
         let ends = self.starts_with(&wanted);
-        // A single quote that isn't closed on its line was none of a literal's.
+        // A single quote that isn't closed on its line did not start a literal.
         let is_broken = self.peek(0) == '\n' && self.language != Language::Rust && length == 1;
         if ends || is_broken {
             self.region = Region::Code;
@@ -138,7 +138,7 @@ impl Lexer {
         self.take(if ends { wanted.len() } else { 1 }, false, false);
     }
 
-    /// Returns true if a string of documentation begins here: on a line of its own.
+    /// Returns true if a documentation string begins here, on its own line.
     fn documents(&self) -> bool {
         let before = self.characters.get(..self.at).unwrap_or_default();
         let line = before.rsplit(|character| *character == '\n').next().unwrap_or_default();
@@ -165,7 +165,7 @@ impl Lexer {
         }
     }
 
-    /// `r"`, `r#"`, `b"`, `br"`, `c"`, and such of Rust.
+    /// Recognizes `r"`, `r#"`, `b"`, `br"`, `c"` and similar Rust prefixes.
     fn prefixed(&self) -> Option<(usize, Region)> {
         let mut at: usize = 0;
         let mut raw = false;
@@ -195,7 +195,7 @@ impl Lexer {
         wanted.chars().enumerate().all(|(ahead, character)| self.peek(ahead) == character)
     }
 
-    /// Goes on by some characters, which are words or even code, or nothing.
+    /// Advances by some characters, which are kept as words, as code, or not at all.
     fn take(&mut self, count: usize, word: bool, code: bool) {
         for _ in 0..count {
             let Some(&character) = self.characters.get(self.at) else { return };
@@ -207,8 +207,7 @@ impl Lexer {
     }
 }
 
-/// The code without the items that only tests have, blanked too: `#[cfg(test)]` and
-/// what it stands before.
+/// The code with test-only items also blanked: `#[cfg(test)]` and the item after it.
 pub(super) fn without_tests(code: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let mut kept = String::with_capacity(code.len());
@@ -225,7 +224,7 @@ pub(super) fn without_tests(code: &str) -> String {
     kept
 }
 
-/// The end of an item: behind its braces, or behind a semicolon before any brace.
+/// The end of an item: after its braces, or after a semicolon before any brace.
 fn item_end(text: &str) -> usize {
     let mut depth: usize = 0;
     for (at, character) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! The rules that keep the code readable and no compiler checks: words, names, links, circles.
+//! The readability rules that no compiler checks: words, names, links and circles.
 
 mod bounds;
 mod circles;
@@ -16,7 +16,7 @@ use std::thread;
 pub(crate) use bounds::print as print_bounds;
 use files::File;
 
-/// Something to mend.
+/// A mistake to fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Violation {
     /// The crate or folder.
@@ -27,7 +27,7 @@ struct Violation {
 
 /// One kind of check.
 struct Check {
-    /// The mistakes that it finds.
+    /// A description of the mistakes that it finds.
     about: &'static str,
     run: fn(&[File]) -> Vec<Violation>,
 }
@@ -43,7 +43,7 @@ const CHECKS: [Check; 8] = [
     Check { about: "reasons of the differences from Triton", run: differences::check },
 ];
 
-/// The task: lists all violations, in one crate or folder or in all.
+/// The task: lists all violations, in one crate or folder or in all of them.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let only = match options {
         [] => None,
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     if total == 0 { Ok(()) } else { Err(format!("{total} places are to be mended")) }
 }
 
-/// The findings of each check. They run side by side.
+/// The violations that each check finds. The checks run in parallel.
 fn check_all(files: &[File]) -> Result<Vec<Vec<Violation>>, String> {
     thread::scope(|scope| {
         let running: Vec<_> =

@@ -1,22 +1,22 @@
-//! The names of types: one that many crates, or several modules, define says nothing.
+//! Type names: a name that many crates, or several modules, define says nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
 use super::files::File;
 
-/// The number of crates that may define a type of the same name.
+/// The maximum number of crates that may define a type with the same name.
 const CRATES_MAX: usize = 3;
 
-/// Names that may be in more crates, and why.
+/// Names that may occur in more crates, each with the reason.
 const ALLOWED: [(&str, &str); 1] =
     [("Error", "each crate has errors of its own, and the crate is part of the path")];
 
-/// The number of modules that may define a type of the same name, if one of them keeps it to
-/// itself: the third gets a qualifier.
+/// The maximum number of modules that may define a type with the same name, if at least one of the
+/// types is private: the third needs a qualifier.
 const MODULES_MAX: usize = 2;
 
-/// Every name that too many crates or modules give to a type.
+/// Every type name that too many crates or modules define.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let sources = files.iter().filter(|file| file.path.starts_with("crates/") && file.is("rs"));
     let sources: Vec<&File> = sources.filter(|file| !file.is_test()).collect();
@@ -51,7 +51,7 @@ fn in_modules(sources: &[&File]) -> Vec<Violation> {
     names.iter().map(violation).collect()
 }
 
-/// Every name that too many crates give to a public type.
+/// Every public type name that too many crates define.
 fn in_crates(sources: &[&File]) -> Vec<Violation> {
     let mut crates: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for file in sources {
@@ -70,7 +70,7 @@ fn in_crates(sources: &[&File]) -> Vec<Violation> {
     violations.collect()
 }
 
-/// The names of the types that a source defines, but for those within others, and whether they are
+/// The names of the types that a source defines, excluding nested types, and whether they are
 /// private.
 fn all_types(code: &str) -> impl Iterator<Item = (&str, bool)> {
     code.lines().filter_map(|line| {
@@ -84,8 +84,8 @@ fn all_types(code: &str) -> impl Iterator<Item = (&str, bool)> {
     })
 }
 
-/// The names of the types that a source defines for others. What is private to a file
-/// may have a short name.
+/// The names of the public types in a source. Types that are private to a file may have short
+/// names.
 fn types(code: &str) -> impl Iterator<Item = &str> {
     code.lines().filter_map(|line| {
         let is_nested = line.starts_with(' ');

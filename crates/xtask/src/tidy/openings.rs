@@ -1,7 +1,7 @@
 //! The first words of doc comments.
 //!
-//! A doc comment opens with the noun or the verb of its subject: a clause (`What is kept of
-//! requests`) hides the noun that a reader looks for (`Recorded requests`).
+//! A doc comment opens with its subject's noun or verb: a clause (`What is kept of requests`) hides
+//! the noun that a reader looks for (`Recorded requests`).
 
 use super::Violation;
 use super::files::File;
@@ -30,7 +30,7 @@ fn clauses(file: &File) -> Vec<Violation> {
     found
 }
 
-/// The text of a line of a doc comment.
+/// The text of a doc comment line.
 fn content(line: &str) -> Option<&str> {
     line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim)
 }

@@ -1,15 +1,15 @@
-//! Paths of sources that comments in sources name.
+//! Source paths in the comments of sources.
 
 use std::collections::BTreeSet;
 
 use super::Violation;
 use super::files::File;
 
-/// Every path in backticks, in a comment of a source in Rust, that no source has.
+/// Every path in backticks in a Rust comment that matches no source.
 ///
-/// A path counts from the source's folder or the one above, from the folder of its module's
-/// parts, from its crate, its crate's `src`, or from the root. A path may also begin with the
-/// name of another crate in place of `crates/NAME/src`, as it does in ARCHITECTURE.md.
+/// A path may be relative to the source's folder or its parent, to the folder of its module's
+/// parts, to its crate or the crate's `src`, or to the root. A path may also begin with the name of
+/// another crate instead of `crates/NAME/src`, as in ARCHITECTURE.md.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let sources: BTreeSet<&str> =
         files.iter().filter(|file| file.is("rs")).map(|file| file.path.as_str()).collect();
@@ -25,8 +25,8 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
     found
 }
 
-/// Paths in backticks in the comments of a text, with their lines. A path with a pattern or a
-/// word in capitals stands for several.
+/// The paths in backticks in a text's comments, with their lines. A path with a pattern or a word
+/// in capitals stands for several.
 fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let comments = text.lines().enumerate().filter(|(_, line)| line.trim().starts_with("//"));
     let spans = comments.flat_map(|(index, line)| {
@@ -37,7 +37,7 @@ fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
     spans.filter(move |(_, code)| code.ends_with(".rs") && code.chars().all(is_part))
 }
 
-/// The places that a path in the comment of a source may mean.
+/// The locations that a path in a source comment may refer to.
 fn places(source: &str, path: &str) -> Vec<String> {
     let folder = source.rsplit_once('/').map_or("", |(folder, _)| folder);
     let above = folder.rsplit_once('/').map_or("", |(above, _)| above);

@@ -1,24 +1,24 @@
-//! Words that the glossary replaces: docs/glossary.md, last table.
+//! Words that the glossary replaces: the last table in docs/glossary.md.
 
 use std::collections::HashMap;
 
 use super::Violation;
 use super::files::File;
 
-/// The way in which a word is recognized.
+/// The form in which a word is recognized.
 #[derive(Copy, Clone, Debug)]
 enum Form {
-    /// This word, alone or as a part of a name, in either case and number.
+    /// This word, by itself or as part of a name, regardless of case and number.
     Word(&'static str),
     /// This name as a whole in code, such as that of a type.
     Name(&'static str),
     /// This module in a path.
     Module(&'static str),
-    /// These words after each other, unless one of the others follows.
+    /// These words in sequence, unless one of the other words follows.
     Phrase(&'static [&'static str], &'static [&'static str]),
 }
 
-/// A word that isn't used, and the one that is.
+/// A word to avoid, and its replacement.
 struct ReplacedWord {
     form: Form,
     instead: &'static str,
@@ -28,7 +28,7 @@ const fn dropped(form: Form, instead: &'static str) -> ReplacedWord {
     ReplacedWord { form, instead }
 }
 
-/// Subjects whose originals may be called so, because they aren't Triton.
+/// Nouns after which "original" doesn't refer to Triton.
 const ORIGINALS: &[&str] = &[
     "array",
     "body",
@@ -94,7 +94,7 @@ const DROPPED: &[ReplacedWord] = &[
     dropped(Form::Phrase(&["what", "becomes", "of"], &[]), "a plain subject"),
 ];
 
-/// A name or a word of prose, with its line.
+/// A name or a word in prose, with its line.
 struct Token<'a> {
     text: &'a str,
     line: usize,
@@ -106,12 +106,12 @@ struct Token<'a> {
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let (mut words, mut names) = (KnownTokens::default(), KnownTokens::default());
     let mut found = Vec::new();
-    // The list itself names them.
+    // The list itself contains the words.
     let is_list = |file: &File| file.path == "crates/xtask/src/tidy/words.rs";
     for file in files.iter().filter(|file| !file.is_history() && !is_list(file)) {
         let concerns = |form| !matches!(form, Form::Name(_));
         found.extend(words.search(file, &file.masked.words, concerns));
-        // In prose a name's word may mean anything.
+        // In prose, a name's word may mean anything.
         if !file.is("md") {
             let concerns = |form| matches!(form, Form::Name(_));
             found.extend(names.search(file, &file.masked.code, concerns));
@@ -120,8 +120,8 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
     found
 }
 
-/// The different tokens so far, with the forms that each begins. Files share most of them, and hardly
-/// any begins what is dropped.
+/// The distinct tokens so far, with the forms that each begins. Files share most tokens, and hardly
+/// any token begins a dropped form.
 #[derive(Default)]
 struct KnownTokens<'a>(HashMap<&'a str, Vec<&'static ReplacedWord>>);
 
@@ -227,7 +227,7 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Words of the glossary that only a reader can tell from their other meanings.
+    /// Glossary words that only a reader can distinguish from their other meanings.
     const UNCHECKED: [&str; 2] = ["peer", "line"];
 
     #[test]

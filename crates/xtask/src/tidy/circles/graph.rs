@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Names and arrows between them.
+/// Names and the arrows between them.
 #[derive(Debug, Default)]
 pub(super) struct Graph(BTreeMap<String, BTreeSet<String>>);
 
@@ -11,8 +11,8 @@ impl Graph {
         self.0.entry(from).or_default().insert(to);
     }
 
-    /// For each set of names that reach each other: a shortest circle of it, and the
-    /// whole set if it is larger.
+    /// Reports, for each set of names that reach each other, a shortest circle, and the whole set
+    /// if it is larger.
     pub(super) fn circles(&self) -> Vec<String> {
         let mut done: BTreeSet<&str> = BTreeSet::new();
         let mut found = Vec::new();
@@ -40,7 +40,7 @@ impl Graph {
         found
     }
 
-    /// A line for each name, with the others of the set that it leads to.
+    /// Formats a line for each name, with the names in the set that it leads to.
     fn arrows_among(&self, set: &[&str]) -> Vec<String> {
         let line = |from: &&str| {
             let to: Vec<&str> = self.next(from).filter(|to| set.contains(to)).collect();
@@ -53,7 +53,7 @@ impl Graph {
         self.0.get(name).into_iter().flatten().map(String::as_str)
     }
 
-    /// Everything behind a name's arrows: the name itself only on a circle.
+    /// Everything reachable from a name; the name itself only if it is on a circle.
     fn reached_from(&self, name: &str) -> BTreeSet<&str> {
         let mut reached = BTreeSet::new();
         let mut open: Vec<&str> = self.next(name).collect();
@@ -65,7 +65,7 @@ impl Graph {
         reached
     }
 
-    /// A shortest way from a name back to it, with the name at both ends.
+    /// A shortest path from a name back to itself, with the name at both ends.
     fn shortest<'a>(&'a self, name: &'a str) -> Option<Vec<&'a str>> {
         let mut came_from: BTreeMap<&str, &str> = BTreeMap::new();
         let mut open = VecDeque::from([name]);

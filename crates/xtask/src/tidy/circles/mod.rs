@@ -1,14 +1,13 @@
 //! Modules of a crate that import each other in a circle.
 //!
-//! A module is a file. An arrow goes from a file to the file that defines what it
-//! names; a name that a module only re-exports leads on to where it is defined, and
-//! a re-export itself is no arrow. Tests are left out.
+//! A module is a file. An arrow goes from a file to the file that defines a name it uses. A name
+//! that a module only re-exports leads to its definition, and the re-export itself is not an arrow.
+//! Tests are left out.
 //!
-//! One kind of arrow is tolerated: from a file to a folder's `mod.rs` above it. A
-//! component is a folder whose `mod.rs` holds the type that its other files extend,
-//! each with an `impl` of its own.
+//! One kind of arrow is allowed: from a file to the `mod.rs` of a folder above it. A component is a
+//! folder whose `mod.rs` contains the type that its other files extend, each with its own `impl`.
 //!
-//! The modules of Python are checked alike: see [`python`].
+//! Python modules are checked in the same way; see [`python`].
 
 mod graph;
 mod python;
@@ -22,7 +21,7 @@ use super::files::File;
 use graph::Graph;
 use resolve::Modules;
 
-/// Every circle in every crate, and among the sources in Python.
+/// Every circle in every crate, and in the Python sources.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let mut found = in_rust(files);
     found.extend(in_python(files));

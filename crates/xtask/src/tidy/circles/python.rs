@@ -1,7 +1,7 @@
-//! The imports of a source in Python, and the modules that they lead to.
+//! The imports in a Python source, and the modules that they lead to.
 //!
-//! An import inside of a function counts: it puts the circle off, and does not end it. One under
-//! `if TYPE_CHECKING:` doesn't, because no code that runs needs it.
+//! An import inside a function counts: it delays the circle but does not remove it. An import under
+//! `if TYPE_CHECKING:` doesn't count, because no running code needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use super::graph::Graph;
 /// The names from a package's outermost folder to a module.
 type Module = Vec<String>;
 
-/// The modules that find each other by absolute names: those of a folder that is no package, and
-/// of the packages in it.
+/// The modules that find each other by absolute names: the modules in a folder that is not a
+/// package, and in the packages within it.
 #[derive(Debug, Default)]
 pub(super) struct PythonModules(BTreeMap<Module, Vec<Import>>);
 
-/// A path of an import, from the folder on.
+/// An import's path, starting at the folder.
 type Import = Vec<String>;
 
-/// The folders of sources, each with its modules. `paths` are those of all sources in Python.
+/// The source folders, each with its modules. `paths` contains all Python sources.
 pub(super) fn roots<'a>(
     sources: impl Iterator<Item = (&'a str, &'a str)> + Clone,
 ) -> BTreeMap<String, PythonModules> {
@@ -32,7 +32,7 @@ pub(super) fn roots<'a>(
     roots
 }
 
-/// The folder of a source, or that of the outermost package that it is in.
+/// The folder of a source, or of its outermost package.
 fn root<'a>(path: &'a str, paths: &BTreeSet<&str>) -> &'a str {
     let mut folder = parent(path);
     while paths.contains(format!("{folder}/__init__.py").as_str()) {
@@ -46,7 +46,7 @@ fn parent(path: &str) -> &str {
 }
 
 impl PythonModules {
-    /// Adds a source by its path from the folder on.
+    /// Adds a source by its path within the folder.
     fn add(&mut self, path: &str, code: &str) {
         let stem = path.strip_suffix(".py").unwrap_or(path);
         let mut module: Module = stem.split('/').map(String::from).collect();
@@ -58,8 +58,8 @@ impl PythonModules {
         self.0.insert(module, imports(code, &package));
     }
 
-    /// The arrows between different modules. That to a package from a module of it is left out, as
-    /// in Rust: the package's file gathers what the others define.
+    /// The arrows between different modules. As in Rust, an arrow from a module to its own package
+    /// is left out: the package's file collects the definitions of the other files.
     pub(super) fn graph(&self) -> Graph {
         let mut graph = Graph::default();
         for (from, imports) in &self.0 {
@@ -72,7 +72,7 @@ impl PythonModules {
         graph
     }
 
-    /// The module that a path leads to: its last name may be one that the module defines.
+    /// The module that a path leads to. The path's last name may be one that the module defines.
     fn module<'a>(&self, import: &'a [String]) -> Option<&'a [String]> {
         let lengths = (1..=import.len()).rev();
         let mut prefixes = lengths.filter_map(|length| import.get(..length));
@@ -80,10 +80,10 @@ impl PythonModules {
     }
 }
 
-/// The paths of all imports in a source without comments and literals.
+/// The paths of all imports in a source from which comments and literals were removed.
 fn imports(code: &str, package: &[String]) -> Vec<Import> {
     let mut found = Vec::new();
-    // The indentation of a block of which nothing runs.
+    // The indentation of a block that never runs.
     let mut skipped: Option<usize> = None;
     for line in statements(code) {
         let indentation = line.len().saturating_sub(line.trim_start().len());
@@ -125,7 +125,7 @@ fn path(name: &str) -> Vec<String> {
     name.split('.').map(String::from).collect()
 }
 
-/// The lines of a source, with those joined that parentheses or a backslash continue.
+/// The lines of a source; lines continued by parentheses or a backslash are joined.
 fn statements(code: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut depth: usize = 0;

@@ -1,4 +1,4 @@
-//! The file that defines the target of a path.
+//! Finds the file that defines a path's target.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::uses::{self, Import, Paths};
 /// The names from the crate's root to a module.
 type Module = Vec<String>;
 
-/// The number of re-exports that a name may lead through.
+/// The maximum number of re-exports that a name may lead through.
 const STEPS_MAX: u32 = 16;
 
 /// The files of a crate.
@@ -32,7 +32,7 @@ impl Modules {
         paths.inline.extend(read.inline);
     }
 
-    /// Each pair of different files of which the first names something of the second.
+    /// Each pair of different files where the first refers to a name in the second.
     pub(super) fn arrows(&self) -> Vec<(Module, Module)> {
         let mut arrows = Vec::new();
         for (from, paths) in &self.0 {
@@ -46,7 +46,7 @@ impl Modules {
         arrows
     }
 
-    /// Follows a path from the module that names it; `None` if it leads out of the crate.
+    /// Follows a path from the module that contains it; `None` if it leads out of the crate.
     fn start(&self, from: &Module, path: &[String]) -> Option<Module> {
         self.follow(from, path, STEPS_MAX)
     }
@@ -71,7 +71,7 @@ impl Modules {
                 if self.0.contains_key(&child) {
                     return self.within(child, rest, steps);
                 }
-                // What a `use` brought in counts there, except for a module.
+                // Apart from child modules, only names imported by `use` count.
                 let import = self.import(from, name)?;
                 let whole = [import.path.as_slice(), rest].concat();
                 self.follow(from, &whole, steps).filter(|_| import.path.first() != Some(first))
@@ -79,7 +79,7 @@ impl Modules {
         }
     }
 
-    /// The file that defines a path, from a module on.
+    /// The file that defines a path, starting at a module.
     fn within(&self, module: Module, path: &[String], steps: u32) -> Option<Module> {
         let Some((first, rest)) = path.split_first() else { return Some(module) };
         let child = [module.as_slice(), std::slice::from_ref(first)].concat();

@@ -1,13 +1,13 @@
-//! The paths that a source names: in `use` declarations and elsewhere.
+//! The paths in a source: in `use` declarations and elsewhere.
 
-/// A name that a `use` declaration brings in.
+/// A name that a `use` declaration imports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Import {
     /// The path, such as `crate`, `a`, `B`.
     pub(super) path: Vec<String>,
-    /// The name it gets; `*` for all names.
+    /// The imported name; `*` for all names.
     pub(super) name: String,
-    /// True if it is for others: `pub use`.
+    /// True if the name is exported: `pub use`.
     pub(super) is_export: bool,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Paths {
     pub(super) inline: Vec<Vec<String>>,
 }
 
-/// Reads a source without comments and literals.
+/// Parses a source from which comments and literals were removed.
 pub(super) fn read(code: &str) -> Paths {
     let tokens = tokens(code);
     let mut paths = Paths::default();
@@ -86,7 +86,7 @@ fn tree_imports(tree: &[&str], prefix: &mut Vec<String>, is_export: bool, all: &
     prefix.truncate(depth);
 }
 
-/// The parts between commas that are in no inner braces.
+/// The parts between commas outside inner braces.
 fn branches<'a>(tokens: &'a [&'a str]) -> Vec<&'a [&'a str]> {
     let mut depth: usize = 0;
     let parts = tokens.split(move |token| {
@@ -100,7 +100,7 @@ fn branches<'a>(tokens: &'a [&'a str]) -> Vec<&'a [&'a str]> {
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-/// `a::b::C` from here on.
+/// The path `a::b::C` that starts here.
 fn path_at<'a>(tokens: &[&'a str], at: usize) -> Vec<&'a str> {
     let mut path: Vec<&str> = tokens.get(at).copied().into_iter().collect();
     let mut at = at.saturating_add(1);
@@ -117,7 +117,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Names, `::`, and every other character that isn't white.
+/// Names, `::`, and every other non-whitespace character.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
