@@ -35,8 +35,8 @@
 //!    `TRITONBACKEND_RequestIsCancelled`, a worker gets the frame `CANCELLED` for `is_cancelled()`.
 //!    An iterative request is not executed again (`RequestState::Cancelled`). A decoupled model
 //!    that waits for a slow client resumes
-//!    ([`Backpressure::wait_until_relieved`](crate::Backpressure::wait); in a worker, when it gets
-//!    its frame); whether to stop is up to the model.
+//!    ([`Backpressure::wait_until_relieved`](crate::Backpressure::wait_until_relieved); in a
+//!    worker, when it gets its frame); whether to stop is up to the model.
 //! 6. **A long run is terminated if all clients have disconnected.** `LaneWatch` checks an
 //!    execution on a lane's thread every 0.1 s, unless the execution is certainly short, or
 //!    contains a request that can't be cancelled or that belongs to a sequence, whose state it
@@ -65,16 +65,16 @@
 //! - **With the close of a batch.** Cancelling and closing are both steps under the dispatcher's
 //!   lock. A hook that comes second finds no such key among the queued requests, and the execution
 //!   continues.
-//! - **With the end of the request.** A hook may run, or be added, after the request has ended. It
-//!   holds a weak reference and a key. Request keys carry a generation, and worker keys count up,
-//!   so a late hook never affects a later request. A run that has ended drops the event, and a
-//!   worker remembers a bounded number of unknown keys.
+//! - **With the end of the request.** A hook may run, or be added, after the request has ended. The
+//!   hook has only a weak reference and a key. Request keys carry a generation, and worker keys
+//!   count up, so a late hook never affects a later request. A run that has ended drops the event,
+//!   and a worker remembers a bounded number of unknown keys.
 //! - **With the reply.** A request moves by value, and the code that owns it replies. A reply to a
 //!   disconnected client finds no receiver (a closed channel in `http`, a removed `CallKey` in
 //!   `grpc`) and is dropped with its charge.
-//! - **With a second cancellation.** The hooks have been taken out, so it does nothing. It may
-//!   return while the first cancellation still runs the hooks: after `cancel`, only the flag is
-//!   guaranteed to be set.
+//! - **With a second cancellation.** The hooks have already been removed, so the second call does
+//!   nothing. It may return while the first cancellation still runs the hooks: after `cancel`, only
+//!   the flag is guaranteed to be set.
 //! - **With another use of the request.** A C program may submit a request again from its release
 //!   callback. `Ownership::hand_over` replaces the token under its lock, so a cancellation applies
 //!   to either the old use, which is over, or the new one.

@@ -29,7 +29,7 @@ pub struct PendingRequest {
 #[derive(Debug)]
 struct PendingParts {
     request: Box<InferenceRequest>,
-    /// The responder, taken by the final reply. Padding never has one.
+    /// The responder; the final reply takes it. Padding never has one.
     responder: Option<Responder>,
     batch_size: u32,
     /// The sequence; set while a backend has the request.
@@ -75,7 +75,7 @@ pub struct StateTensor {
 
 /// Takes sequence requests back from the backend.
 ///
-/// Called on the thread that releases a request, which holds no lock. It must not block.
+/// Called without locks, on the thread that releases a request. Must not block.
 pub trait SequenceOwner: Send + Sync + std::fmt::Debug {
     /// The backend has released the request; `states` belong to its sequence.
     fn released(&self, key: u64, states: Vec<StateTensor>);

@@ -42,7 +42,7 @@ pub struct CacheStatistics {
     pub hits: u64,
     /// Lookups that found none.
     pub misses: u64,
-    /// Responses removed to make room for others.
+    /// Responses removed to make room for new ones.
     pub evictions: u64,
     /// The time of all lookups, in nanoseconds.
     pub lookup_ns: u64,

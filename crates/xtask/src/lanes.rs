@@ -12,8 +12,8 @@ use crate::process::{CommandOutput, command, gather, record};
 use crate::report::RunReport;
 use crate::workspace;
 
-/// Runs lanes of steps in parallel and adds their reports. The first lane's output is shown while
-/// it runs, that of the others at the end.
+/// Runs lanes of steps in parallel and adds their reports. Shows the first lane's output while it
+/// runs, and the output of the other lanes at the end.
 pub(crate) fn run(lanes: &[&[&str]], report: &mut RunReport) {
     let start = Start::now();
     let Some((first, others)) = lanes.split_first() else { return };

@@ -2,8 +2,8 @@
 //!
 //! Waking a thread costs a system call, and a thread that is woken early may take the core from the
 //! one that woke it, find one thing to do, and sleep again. A thread that does several things in a
-//! row therefore wakes others after the last one, and each only once, however much work there is
-//! for it.
+//! row therefore wakes other threads after the last one, each only once, however much work they
+//! get.
 //!
 //! A thread gathers wake-ups while a [`WakeBatch`] exists on it. An I/O thread always gathers them,
 //! and one of its own tasks issues them ([`IoThread::flush`](super::IoThread)).

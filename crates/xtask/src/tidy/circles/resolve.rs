@@ -25,7 +25,7 @@ impl Modules {
         if is_folder || is_root {
             module.pop();
         }
-        // A program beside a library shares its root.
+        // A program in the same crate as a library shares its root.
         let read = uses::read(code);
         let paths = self.0.entry(module).or_default();
         paths.imports.extend(read.imports);
