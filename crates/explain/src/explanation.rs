@@ -1,7 +1,8 @@
-//! The explanation of one request, for a client that asks for it.
+//! The explanation of one request, for clients that ask for one.
 //!
-//! It rides on the request's trace: wherever a request goes, its trace goes, and the requests that
-//! serve it get children of both. A request without an explanation pays nothing.
+//! An explanation rides on the request's trace. It follows the trace everywhere, and each request
+//! made to serve this one gets a child trace and a child explanation. Requests without an
+//! explanation pay nothing.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use galatea_stdx::{Lock, len64};
 
 use crate::{DetailLevel, Milestone, RequestFacts, STEPS_MAX, WaitTimes};
 
-/// The maximum depth of nested steps that are explained.
+/// The maximum nesting depth of explained steps.
 const DEPTH_MAX: u32 = 8;
 
-/// The facts about one request, gathered by the threads that have it.
+/// The facts about one request, gathered by the threads that process it.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The instant from which its times are counted.
+    /// The zero point of the explanation's times.
     epoch: Instant,
     detail: DetailLevel,
     writer: ExplanationWriter,
@@ -32,57 +33,56 @@ pub struct Explanation {
 #[derive(Debug, Default)]
 struct GatheredFacts {
     facts: RequestFacts,
-    /// The explanations of the requests that it made.
+    /// The explanations of the requests that this request made.
     steps: Vec<Arc<Explanation>>,
 }
 
-/// An explanation in the forms that a client reads.
+/// An explanation in the formats that clients read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplanationText {
     /// A JSON object.
     pub json: String,
-    /// The value of the header `Server-Timing`.
+    /// The value of the `Server-Timing` header.
     pub server_timing: String,
 }
 
-/// Writes the explanation of a request from its facts.
+/// Writes a request's explanation from its facts.
 pub type ExplanationWriter = fn(&RequestFacts, DetailLevel) -> ExplanationText;
 
-/// The main cause of the durations of requests, in words.
+/// The main cause of request latency, in words.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CauseText {
-    /// The cause's name for programs, which does not change.
+    /// A stable, machine-readable name.
     pub name: &'static str,
-    /// The cause's meaning, for people.
+    /// A human-readable description.
     pub words: &'static str,
 }
 
-/// Finds the main cause of the durations of all requests of a model together, from their waits in
-/// the queue and the time of executions in nanoseconds.
+/// Finds the main cause of a model's overall request latency, from the queue wait times and the
+/// total execution time in nanoseconds.
 pub type MainCauseFinder = fn(&WaitTimes, u64) -> CauseText;
 
 impl Explanation {
-    /// The header, and over gRPC the metadata, that asks for an explanation and carries it.
+    /// The header (gRPC: the metadata key) that requests an explanation and also carries it back.
     pub const HEADER: &'static str = "triton-explain";
-    /// The parameter of stream responses that carries it.
+    /// The parameter of stream responses that carries the explanation.
     pub const PARAMETER: &'static str = "triton_explain";
-    /// The header with the stages in the form that browsers read.
+    /// The header that reports the stages in the format that browsers read.
     pub const SERVER_TIMING: &'static str = "Server-Timing";
 
-    /// Returns true if the value of the header asks for an explanation. Other values are ignored
-    /// without an error.
+    /// Returns true if the header value asks for an explanation. Other values are silently ignored.
     #[must_use]
     pub fn is_asked(value: &[u8]) -> bool {
         value.trim_ascii() == b"1"
     }
 
-    /// Begins the explanation of a request whose head arrived at this time.
+    /// Begins the explanation of a request whose head arrived at `at`.
     #[must_use]
     pub fn begin(detail: DetailLevel, at: Instant, writer: ExplanationWriter) -> Arc<Self> {
         Arc::new(Self { epoch: at, detail, writer, depth: 0, gathered: Lock::default() })
     }
 
-    /// The explanation of the request that has this trace, if its client asked for one.
+    /// The explanation attached to this trace, if the client asked for one.
     #[must_use]
     pub fn of(trace: &Trace) -> Option<Arc<Self>> {
         let companion: Arc<dyn Any + Send + Sync> = trace.companion()?.clone();
@@ -95,7 +95,7 @@ impl Explanation {
         Self::begin(self.detail, at, self.writer)
     }
 
-    /// Begins the explanation of a request that this one makes; `None` if there are too many steps.
+    /// Begins the explanation of a request made by this one; `None` if there are too many steps.
     fn step(&self) -> Option<Arc<Self>> {
         let begin = self.since_begin(Instant::now());
         let mut gathered = self.gathered.lock("add a step");
@@ -115,18 +115,18 @@ impl Explanation {
         Some(step)
     }
 
-    /// Records that the request passed a mark.
+    /// Records that the request reached a milestone.
     pub fn set_milestone(&self, mark: Milestone, at: Instant) {
         let at = self.since_begin(at);
         self.update(|facts| facts.set_milestone(mark, at));
     }
 
-    /// Changes the facts.
+    /// Updates the facts.
     pub fn update(&self, change: impl FnOnce(&mut RequestFacts)) {
         change(&mut self.gathered.lock("explain a request").facts);
     }
 
-    /// Records that the first response, or an error in its place, reached the door.
+    /// Records that the first response, or an error instead, reached the door.
     pub fn delivered(&self, result: &Result<InferenceResponse, Status>, at: Instant) {
         let outputs = result.as_ref().map_or(&[][..], |response| &response.outputs);
         let bytes = outputs.iter().map(|output| len64(output.data.len()));
@@ -135,7 +135,7 @@ impl Explanation {
         self.set_milestone(Milestone::Delivered, at);
     }
 
-    /// The explanation so far; `None` if no model has received the request.
+    /// The explanation so far, or `None` if no model has received the request yet.
     #[must_use]
     pub fn text(&self) -> Option<ExplanationText> {
         let facts = self.facts();
@@ -173,7 +173,7 @@ impl TraceCompanion for Explanation {
     }
 }
 
-/// Gathers facts for the explanation on their way into the statistics of the model.
+/// Gathers facts for the explanation before passing them on to the model's statistics.
 #[derive(Debug)]
 pub struct ExplainingObserver {
     explanation: Arc<Explanation>,
@@ -181,7 +181,7 @@ pub struct ExplainingObserver {
 }
 
 impl ExplainingObserver {
-    /// Puts an observer in front of that of the statistics.
+    /// Puts an explaining observer in front of the statistics observer.
     #[must_use]
     pub fn before(
         explanation: Arc<Explanation>,
@@ -265,7 +265,7 @@ mod tests {
         steps.iter().for_each(|step| step.begin(&SUBJECT, now));
         let facts = explanation.facts();
         assert_eq!((facts.steps.len(), facts.steps_omitted), (STEPS_MAX, 3));
-        // The depth is bounded too.
+        // The depth is limited too.
         let mut deepest = steps.into_iter().next().unwrap();
         let mut depth = 1;
         while let Some(step) = deepest.child() {

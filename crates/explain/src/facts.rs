@@ -1,25 +1,25 @@
-//! The facts of one request.
+//! The facts about one request.
 
 use crate::waits::WaitTimes;
 
-/// The maximum number of steps that are kept for a request. Steps are requests that it makes
-/// itself: an ensemble's steps, or a model's calls to other models.
+/// The maximum number of steps recorded per request. Steps are requests that the request itself
+/// makes: an ensemble's steps, or a model's calls to other models.
 pub const STEPS_MAX: usize = 64;
 
-/// A point that a request passes.
+/// A milestone on a request's path.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Milestone {
     /// Its whole message was received.
     Received,
-    /// Its model received it in decoded form.
+    /// Its model received the decoded request.
     Arrived,
-    /// It was checked and entered its model's queue.
+    /// It passed the checks and entered its model's queue.
     Queued,
-    /// Its batch was closed.
+    /// Its batch closed.
     Closed,
-    /// A thread began to execute the batch.
+    /// A thread began executing the batch.
     Started,
-    /// The inputs of the batch were in place.
+    /// The batch's inputs were in place.
     InputsReady,
     /// The model finished computing.
     Computed,
@@ -58,29 +58,29 @@ impl Milestone {
     }
 }
 
-/// A part of a request's path. It ends at a mark and begins at the previous one.
+/// A stage of a request's path. It ends at one milestone and begins at the previous one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// The message arrives.
     Receive,
-    /// It becomes a request.
+    /// The message is decoded into a request.
     Decode,
-    /// The request is checked, tensors in shared memory are copied, and it is looked up in the
-    /// response cache.
+    /// The request is validated, its shared-memory tensors are copied, and the response cache is
+    /// checked.
     Admit,
-    /// It waits for its batch to close.
+    /// The request waits for its batch to close.
     Queue,
-    /// The batch waits for the thread that executes it.
+    /// The batch waits for the thread that will execute it.
     HandOver,
-    /// The inputs of the batch are gathered.
+    /// The batch's inputs are gathered.
     Input,
     /// The model computes.
     Compute,
     /// The outputs are collected.
     Output,
-    /// The whole execution, if the model reported no parts of it before it answered.
+    /// The whole execution, if the model reported none of its parts before answering.
     Execute,
-    /// The response goes from the model to the door.
+    /// The response travels from the model to the door.
     Respond,
     /// The response waits for the thread that serves the connection.
     Reply,
@@ -89,7 +89,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stage's name for programs, which does not change.
+    /// A stable, machine-readable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,29 +109,29 @@ impl Stage {
     }
 }
 
-/// The level of detail in which a request is explained.
+/// The level of detail of an explanation.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum DetailLevel {
-    /// Only its own stages, for callers who may not read statistics: nothing about other requests.
+    /// Only the request's own stages and nothing about other requests, for callers not allowed to
+    /// read statistics.
     #[default]
     Own,
-    /// Also its batch, and the requests that it waited for.
+    /// Also the request's batch, and the requests that it waited for.
     Schedule,
 }
 
-/// The state of a model's queue when a request entered it. Times are in nanoseconds.
+/// The state of a model's queue when a request enters it. Times are in nanoseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSnapshot {
-    /// The requests that were in front of it.
+    /// The number of requests ahead of this one.
     pub requests_ahead: u64,
     /// The number of the model's instances.
     pub instances: u64,
     /// The number of busy instances.
     pub busy: u64,
-    /// The age of the longest execution in progress.
+    /// The elapsed time of the longest-running execution.
     pub running_ns: u64,
-    /// True if no instance was free, and one of them was executing for the first time since its
-    /// load.
+    /// True if no instance was free, and at least one was on its first execution since loading.
     pub behind_first: bool,
 }
 
@@ -144,77 +144,77 @@ pub struct BatchFacts {
     pub rows: u64,
     /// The number of rows that only keep other sequences in their slots.
     pub padding_rows: u64,
-    /// The reason why the batch was closed.
+    /// The reason why the batch closed.
     pub closed: &'static str,
-    /// True if its instance executed for the first time since its load.
+    /// True if this was the instance's first execution since loading.
     pub is_first: bool,
 }
 
-/// The facts of one request. Times are nanoseconds since the explanation began.
+/// The facts about one request. Times are in nanoseconds since the explanation began.
 #[derive(Clone, Debug, Default)]
 pub struct RequestFacts {
     /// The name of its model; empty until a model receives it.
     pub model: String,
-    /// The version that served it.
+    /// The model version that served it.
     pub version: i64,
     /// The time at which it began.
     pub begin: u64,
     /// The size of its inputs in bytes.
     pub input_bytes: u64,
-    /// The size of its first response's outputs in bytes.
+    /// The size in bytes of the outputs of its first response.
     pub output_bytes: u64,
     /// True if its response came from the response cache.
     pub is_cached: bool,
     /// True if its model was warmed up after loading.
     pub is_warm: bool,
-    /// The state of the queue that it entered.
+    /// The state of the queue when the request entered it.
     pub queued: Option<QueueSnapshot>,
-    /// Its times in the queue, by the reason for the wait.
+    /// Its queue wait times, by reason.
     pub waits: WaitTimes,
     /// Its batch.
     pub batch: Option<BatchFacts>,
-    /// The requests that it made itself.
+    /// The requests that this request made.
     pub steps: Vec<RequestFacts>,
-    /// The number of further steps that are left out.
+    /// The number of steps left out.
     pub steps_omitted: u64,
     marks: [Option<u64>; Milestone::COUNT],
 }
 
 impl RequestFacts {
-    /// The facts about a request that begins at this time.
+    /// The facts about a request that begins at `begin`.
     #[must_use]
     pub fn beginning(begin: u64) -> Self {
         Self { begin, ..Self::default() }
     }
 
-    /// Records that the request passed a mark; only the first time counts.
+    /// Records that the request reached a milestone; only the first time counts.
     pub fn set_milestone(&mut self, mark: Milestone, at: u64) {
         if let Some(place) = self.marks.get_mut(mark.index()) {
             place.get_or_insert(at);
         }
     }
 
-    /// The time at which it passed a mark.
+    /// The time at which the request reached a milestone.
     #[must_use]
     pub fn at(&self, mark: Milestone) -> Option<u64> {
         self.marks.get(mark.index()).copied().flatten()
     }
 
-    /// Its duration so far: up to the last mark.
+    /// Its duration so far, up to the latest milestone.
     #[must_use]
     pub fn total(&self) -> u64 {
         let last = self.marks.iter().flatten().max().copied();
         last.unwrap_or(self.begin).saturating_sub(self.begin)
     }
 
-    /// Its stages in order, with their durations. Unfinished stages are left out.
+    /// Its stages in order, with their durations. Unfinished stages are omitted.
     #[must_use]
     pub fn stages(&self) -> Vec<(Stage, u64)> {
         let mut passed: Vec<(u64, Milestone)> = Milestone::ALL
             .into_iter()
             .filter_map(|mark| Some((self.plausible(mark)?, mark)))
             .collect();
-        // Doors may encode either before or after they change threads.
+        // A door may encode either before or after the change of threads.
         passed.sort_unstable();
         let mut before = self.begin;
         let mut stages: Vec<(Stage, u64)> = Vec::with_capacity(passed.len());
@@ -230,8 +230,8 @@ impl RequestFacts {
         stages
     }
 
-    /// The time at which it passed a mark. Times that backends report of an execution are kept
-    /// within it.
+    /// The time at which the request reached a milestone. Execution times reported by backends are
+    /// clamped to the execution's own interval.
     fn plausible(&self, mark: Milestone) -> Option<u64> {
         let at = self.at(mark)?;
         match mark {
@@ -254,7 +254,7 @@ impl RequestFacts {
             Milestone::Queued => Stage::Admit,
             Milestone::Closed => Stage::Queue,
             Milestone::Started => Stage::HandOver,
-            // Parts of several executions overlap.
+            // Parts of separate executions overlap.
             Milestone::InputsReady | Milestone::Computed | Milestone::Ended
                 if !self.steps.is_empty() =>
             {

@@ -1,15 +1,14 @@
-//! The explanation of a request: the facts that its threads gather along its path, for a client
-//! that asks why it took as long as it did.
+//! Request explanations: facts gathered along a request's path, for clients that ask why it took so
+//! long.
 //!
-//! - [`Explanation`]: gathers the facts of one request. It rides on the request's trace
-//! - [`RequestFacts`]: the times at which a request passed each point, its batch, and the requests it
-//!   waited for
-//! - [`WaitClock`]: the times that queued requests wait, by reason
+//! - [`Explanation`]: gathers the facts of one request, and rides on the request's trace
+//! - [`RequestFacts`]: the request's milestones, its batch, and the requests it waited for
+//! - [`WaitClock`]: the wait times of queued requests, by reason
 //!
-//! This crate gathers facts and judges nothing: the crate `verdict` makes verdicts and text, and
-//! the program passes its functions to this crate. Facts and clocks are values whose times are
-//! arguments; only an [`Explanation`] has a lock and, for the requests that a request makes, reads
-//! the clock.
+//! This crate only gathers facts. The `verdict` crate turns them into verdicts and text, and the
+//! program passes that crate's functions to this one. Facts and clocks are plain values that
+//! receive times as arguments. Only an [`Explanation`] has a lock, and it reads the clock only for
+//! requests made by its request.
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -4,7 +4,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Facts about a request that passed these marks after these numbers of milliseconds.
+/// Facts about a request that reached each milestone after the given number of milliseconds.
 fn facts(marks: &[(Milestone, u64)]) -> RequestFacts {
     let mut facts = RequestFacts::default();
     (facts.model, facts.version) = (String::from("m"), 1);
@@ -14,8 +14,8 @@ fn facts(marks: &[(Milestone, u64)]) -> RequestFacts {
     facts
 }
 
-/// A request that was queued after 1 ms, executed for 5 ms starting at `closed`, and answered in 3
-/// ms more.
+/// A request that was queued after 1 ms, executed for 5 ms starting at `closed`, and answered 3 ms
+/// later.
 fn executed(closed: u64) -> RequestFacts {
     let after = |ms: u64| closed + ms;
     facts(&[
@@ -48,7 +48,7 @@ fn shown(facts: &RequestFacts) -> String {
 fn stages_end_at_the_marks_that_were_passed() {
     let all = "admit 1, queue 1, input 1, compute 3, output 1, reply 1, encode 2";
     assert_eq!(shown(&executed(2)), all);
-    // The model reports no parts before it answers.
+    // The model doesn't report the parts of its execution before answering.
     let hosted = [
         (Milestone::Received, 3),
         (Milestone::Arrived, 3),
@@ -59,7 +59,7 @@ fn stages_end_at_the_marks_that_were_passed() {
         (Milestone::Delivered, 11),
     ];
     assert_eq!(shown(&facts(&hosted)), "receive 3, hand_over 1, execute 6, respond 1");
-    // Over gRPC a response is encoded before its connection's thread takes it.
+    // Over gRPC, a response is encoded before its connection's thread takes it.
     let marks = [
         (Milestone::Started, 1),
         (Milestone::Answered, 2),
@@ -67,7 +67,7 @@ fn stages_end_at_the_marks_that_were_passed() {
         (Milestone::TakenUp, 9),
     ];
     assert_eq!(shown(&facts(&marks)), "hand_over 1, execute 1, encode 3, reply 4");
-    // A request refused by its queue, and one found in the cache.
+    // One request is refused by its queue, the other found in the cache.
     assert_eq!(
         shown(&facts(&[(Milestone::Queued, 1), (Milestone::Delivered, 4)])),
         "admit 1, queue 3"
@@ -114,7 +114,7 @@ fn other_values_of_the_header_ask_for_nothing() {
     }
 }
 
-/// A clock that keeps the waits of each request separately, as a reference for [`WaitClock`].
+/// A clock that tracks the waits of each request separately, as a reference for [`WaitClock`].
 #[derive(Default)]
 struct NaiveClock {
     now: u64,
@@ -133,7 +133,7 @@ impl NaiveClock {
     }
 }
 
-/// Pseudo-random numbers, the same in every run.
+/// Pseudo-random numbers, identical in every run.
 struct Numbers(u64);
 
 impl Numbers {

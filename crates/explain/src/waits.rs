@@ -1,13 +1,13 @@
-//! The times that the requests of a queue wait, by the reason for the wait.
+//! The wait times of queued requests, by reason.
 //!
-//! At any time all requests of a queue wait for the same reason, so the queue has one clock, with a
-//! sum for each reason. A request remembers the sums at its arrival; the growth of each sum since
-//! then is its own wait. So a step of the scheduler costs the same however many requests are
-//! explained.
+//! At any moment, all requests in a queue wait for the same reason, so one clock per queue with one
+//! sum per reason is enough. A request remembers the sums at its arrival, and its own waits are the
+//! amounts by which they have grown since. A scheduler step therefore costs the same regardless of
+//! the number of explained requests.
 //!
-//! One thing differs between requests. If a batch ended early because the next request has another
-//! shape, the requests that were left behind wait for an instance because of the split. Those that
-//! arrive later would wait for the instance anyway.
+//! There is one exception. If a batch ends early because the next request has another shape, the
+//! requests left behind wait for an instance because of the split. Requests that arrive later would
+//! have had to wait for the instance anyway.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 pub enum WaitReason {
     /// A free instance.
     Instance,
-    /// A free instance, behind a batch that it could not join because of a shape.
+    /// A free instance, after a batch that the request could not join because of its shape.
     Shape,
-    /// More requests for its batch, or the end of the batch's delay.
+    /// More requests for its batch, or the end of the batch delay.
     BatchDelay,
-    /// More requests for its batch, as long as the deadlines of the batch allow.
+    /// More requests for its batch, as long as the batch's deadlines allow.
     Window,
     /// The rate limiter.
     Permit,
@@ -28,14 +28,14 @@ pub enum WaitReason {
     Slot,
     /// An earlier request of its sequence.
     Predecessor,
-    /// Further requests, because a test variable holds requests back.
+    /// More requests, because a test variable holds requests back.
     Hold,
 }
 
 impl WaitReason {
     pub(crate) const COUNT: usize = 8;
 
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Instance,
         Self::Shape,
@@ -47,7 +47,7 @@ impl WaitReason {
         Self::Hold,
     ];
 
-    /// The reason's name for programs, which does not change.
+    /// A stable, machine-readable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,12 +63,12 @@ impl WaitReason {
     }
 }
 
-/// Nanoseconds by the reason for the wait.
+/// Wait times in nanoseconds, by reason.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitTimes([u64; WaitReason::COUNT]);
 
 impl WaitTimes {
-    /// The time spent on a reason.
+    /// The time spent waiting for a reason.
     #[must_use]
     pub fn time_of(&self, wait: WaitReason) -> u64 {
         self.0.get(wait as usize).copied().unwrap_or_default()
@@ -87,7 +87,7 @@ impl WaitTimes {
         self.0.iter().copied().fold(0, u64::saturating_add)
     }
 
-    /// The times that were added since `before`.
+    /// The time added since `before`.
     fn since(&self, before: &Self) -> Self {
         let mut grown = Self::default();
         for wait in WaitReason::ALL {
@@ -97,8 +97,8 @@ impl WaitTimes {
     }
 }
 
-/// The clock of a queue. Times are in nanoseconds and never go back: an earlier time counts as the
-/// latest one.
+/// A queue's clock. Times are in nanoseconds and never go back: an earlier time is treated as the
+/// latest one seen.
 #[derive(Clone, Debug)]
 pub struct WaitClock {
     now: u64,
@@ -107,20 +107,20 @@ pub struct WaitClock {
     is_split: bool,
     sums: WaitTimes,
     waiting: BTreeMap<u64, QueuedWait>,
-    /// The requests that arrived after that batch.
+    /// The requests that arrived after that batch closed.
     newcomers: Vec<u64>,
 }
 
 #[derive(Copy, Clone, Debug)]
 struct QueuedWait {
-    /// The sums when the request arrived.
+    /// The clock's sums when the request arrived.
     before: WaitTimes,
-    /// The times whose reason differs between this request and those in front of it.
+    /// The times whose reason differs between this request and those ahead of it.
     own: WaitTimes,
 }
 
 impl WaitClock {
-    /// A clock for a queue whose requests wait for this reason.
+    /// A clock for a queue whose requests currently wait for `wait`.
     #[must_use]
     pub const fn new(now: u64, wait: WaitReason) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl WaitClock {
         }
     }
 
-    /// Returns true if no request waits.
+    /// Returns true if no request is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -148,26 +148,26 @@ impl WaitClock {
         }
     }
 
-    /// Sets the reason for which requests wait from now on.
+    /// Sets the reason why requests wait from now on.
     pub fn set(&mut self, now: u64, wait: WaitReason) {
         self.pass(now);
         self.wait = wait;
     }
 
-    /// Closes a batch; `is_split` tells whether it ended early because of a shape.
+    /// Closes a batch; `is_split` is true if it ended early because of a shape.
     pub fn close_batch(&mut self, now: u64, is_split: bool) {
         self.pass(now);
         for key in std::mem::take(&mut self.newcomers) {
             let Some(waiting) = self.waiting.get_mut(&key) else { continue };
             let behind = self.sums.since(&waiting.before).time_of(WaitReason::Shape);
             waiting.own.add(WaitReason::Instance, behind);
-            // The time deducted here was never this request's.
+            // The time deducted here never belonged to this request.
             waiting.before.add(WaitReason::Shape, behind);
         }
         self.is_split = is_split;
     }
 
-    /// Removes a request from the queue and returns its waits; `None` if it is unknown.
+    /// Removes a request from the queue and returns its waits, or `None` if it is unknown.
     pub fn remove_request(&mut self, now: u64, key: u64) -> Option<WaitTimes> {
         self.pass(now);
         let QueuedWait { before, own } = self.waiting.remove(&key)?;
@@ -193,29 +193,29 @@ impl WaitClock {
     }
 }
 
-/// The waits of all requests of a queue together, explained or not. Each step of the
-/// scheduler adds the time since the one before for each request that waited in between.
+/// The total waits of all requests in a queue, explained or not. Each scheduler step adds, for
+/// every request that was waiting, the time since the previous step.
 #[derive(Clone, Debug, Default)]
 pub struct QueueWaits {
     now: u64,
-    /// The number of requests that were waiting when a shape ended a batch early, and still wait.
+    /// The number of waiting requests that were left behind when a shape ended a batch early.
     behind_split: u64,
     sums: WaitTimes,
 }
 
 impl QueueWaits {
-    /// The sums so far, in nanoseconds.
+    /// The totals so far, in nanoseconds.
     #[must_use]
     pub const fn sums(&self) -> &WaitTimes {
         &self.sums
     }
 
-    /// Skips time in which no request waited.
+    /// Skips a period in which no request waited.
     pub const fn skip(&mut self, now: u64) {
         self.now = now;
     }
 
-    /// Counts time until now in which this many requests waited, all for the same reason.
+    /// Adds the time until now, during which this many requests waited for the same reason.
     pub fn add_time(&mut self, now: u64, waiting: u64, wait: WaitReason) {
         let ns = now.saturating_sub(self.now);
         self.now = self.now.max(now);
@@ -224,7 +224,7 @@ impl QueueWaits {
         self.sums.add(wait, ns.saturating_mul(waiting.saturating_sub(behind)));
     }
 
-    /// Closes a batch; `split` is the number of requests that it left behind because of a shape.
+    /// Closes a batch; `split` is the number of requests left behind because of a shape.
     pub const fn count_batch(&mut self, split: u64) {
         self.behind_split = split;
     }

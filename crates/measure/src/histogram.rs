@@ -1,24 +1,24 @@
-//! Histograms, which count observations in buckets.
+//! Histograms that count observations in buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The numbers of observations between bounds.
+/// The number of observations in each bucket.
 ///
 /// The sum of the observations is not included, because most callers already count it.
 #[derive(Debug)]
 pub struct Histogram<T> {
     bounds: Box<[T]>,
-    /// The counts, one more than there are bounds: the last is for observations that exceed all of
-    /// them.
+    /// The counts. There is one more than there are bounds: the last counts observations above all
+    /// bounds.
     counts: Box<[AtomicU64]>,
 }
 
 impl<T: Copy + PartialOrd> Histogram<T> {
-    /// Creates a histogram with these upper bounds, each of which belongs to its bucket.
+    /// Creates a histogram with these upper bounds, inclusive.
     ///
     /// # Panics
     ///
-    /// If the bounds are not strictly ascending.
+    /// If the bounds are not strictly increasing.
     #[must_use]
     pub fn new(bounds: &[T]) -> Self {
         assert!(bounds.is_sorted_by(|low, high| low < high), "bounds ascend");
@@ -40,7 +40,7 @@ impl<T: Copy + PartialOrd> Histogram<T> {
         &self.bounds
     }
 
-    /// The number of observations in each bucket, non-cumulative.
+    /// The non-cumulative count of each bucket.
     #[must_use]
     pub fn counts(&self) -> Vec<u64> {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()

@@ -1,11 +1,10 @@
 //! Distributions of values that many threads record concurrently: histograms, and quantiles over a
 //! sliding window.
 //!
-//! Recording is a single atomic addition. It takes no lock, allocates nothing and reads no clock:
-//! callers pass the time. All the work happens during reading, which a scrape does every few
-//! seconds.
+//! Recording takes a single atomic addition: no lock, no allocation and no clock, since callers
+//! pass the time. All other work happens on reading, which a scrape does every few seconds.
 //!
-//! The crate does not know what is being measured, and does not write text.
+//! The crate doesn't know what is being measured, and doesn't produce text.
 //!
 //! ```
 //! use galatea_measure::{Histogram, SlidingQuantiles};

@@ -1,14 +1,14 @@
-//! Quantiles of the last minute.
+//! Quantiles over the last minute.
 //!
-//! **Problem.** Triton keeps, for each of a model's summaries, five sorted samples of different
-//! ages, and inserts every observation into all of them. That costs a third of the throughput of
-//! small requests.
+//! **Problem.** For each summary of a model, Triton keeps five sorted samples of different ages,
+//! and inserts every observation into all of them. That costs a third of the throughput for small
+//! requests.
 //!
-//! **Mechanism.** Time is cut into slices, and an observation is counted once: in the slice of its
-//! time, in the bucket of its value. A reader adds up the slices of the window. Values below
-//! [`EXACT_MAX`] have buckets of their own; above it, each power of two is divided into enough
-//! buckets to make a value exact to within 0.4 %. The reader sees between four and five slices,
-//! which is the window of Triton's five samples.
+//! **Mechanism.** Time is divided into slices. An observation is counted once, in the slice of its
+//! time and the bucket of its value. A reader adds up the slices in the window. Each value below
+//! [`EXACT_MAX`] has its own bucket; above it, each power of two is divided into enough buckets to
+//! represent a value to within 0.4 %. A reader sees between four and five slices, the same window
+//! as Triton's five samples.
 //!
 //! **Cost.** One atomic addition per observation, and 87 KiB per object.
 
@@ -17,22 +17,22 @@ use std::time::Duration;
 
 use galatea_stdx::Lock;
 
-/// The number of slices in the window, the last of which has only begun.
+/// The number of slices in the window, including the current one.
 const SLICES: usize = 5;
-/// The duration of a slice: with five slices, the window is at most a minute.
+/// The duration of a slice. Five slices make a window of at most a minute.
 const SLICE_SECONDS: u64 = 12;
 
 /// The base-two logarithm of the number of buckets into which each power of two is divided.
 const SPLIT_BITS: u32 = 7;
 /// The limit below which values are counted exactly.
 const EXACT_MAX: u64 = 2 << SPLIT_BITS;
-/// The base-two logarithm of the value at which the last bucket begins: in microseconds, twelve
-/// days.
+/// The base-two logarithm of the value at which the last bucket begins; in microseconds, about
+/// twelve days.
 const RANGE_BITS: u32 = 40;
 const SPLIT: u64 = 1 << SPLIT_BITS;
 const BUCKETS: usize = (EXACT_MAX + (RANGE_BITS - SPLIT_BITS - 1) as u64 * SPLIT) as usize;
 
-/// Values counted by size and time. Many threads may record concurrently.
+/// Values counted by size and time. Many threads can record concurrently.
 #[derive(Debug)]
 pub struct SlidingQuantiles {
     slices: [Slice; SLICES],
@@ -43,12 +43,12 @@ pub struct SlidingQuantiles {
 /// The values of one period.
 #[derive(Debug)]
 struct Slice {
-    /// The number of the period since the start.
+    /// The number of the period, counted from the start.
     number: AtomicU64,
     counts: Box<[AtomicU32]>,
 }
 
-/// The values of the window at the time of reading.
+/// The values in the window at the time of a read.
 #[derive(Clone, Debug)]
 pub struct QuantileReading {
     counts: Vec<u64>,
@@ -62,7 +62,7 @@ impl Default for SlidingQuantiles {
 }
 
 impl SlidingQuantiles {
-    /// Creates an object without values.
+    /// Creates an empty object.
     #[must_use]
     pub fn new() -> Self {
         let slice = |_| Slice {
@@ -72,7 +72,7 @@ impl SlidingQuantiles {
         Self { slices: std::array::from_fn(slice), beginning: Lock::new(()) }
     }
 
-    /// Counts a value. `now` is the time since any fixed moment, the same for all calls.
+    /// Counts a value. `now` is the time since a fixed moment, the same for all calls.
     pub fn observe(&self, now: Duration, value: u64) {
         let number = number_of(now);
         let Some(slice) = self.slices.get(index_of_slice(number)) else { return };
@@ -84,7 +84,7 @@ impl SlidingQuantiles {
         }
     }
 
-    /// Reads the values of the window that ends now.
+    /// Reads the values in the window that ends now.
     #[must_use]
     pub fn read(&self, now: Duration) -> QuantileReading {
         let current = number_of(now);
@@ -101,8 +101,8 @@ impl SlidingQuantiles {
         QuantileReading { total: counts.iter().sum(), counts }
     }
 
-    /// Empties a slice for its next period. A value that another thread is just recording may be
-    /// lost: at most one among all values of a slice.
+    /// Resets a slice for its next period. A value that another thread is recording at that moment
+    /// may be lost, but at most one per slice.
     #[cold]
     fn begin(&self, slice: &Slice, number: u64) {
         let _guard = self.beginning.lock("begin a slice");
@@ -114,8 +114,8 @@ impl SlidingQuantiles {
 }
 
 impl QuantileReading {
-    /// The value that this share of the values doesn't exceed; `None` if there are no values. As in
-    /// Triton, the rank is rounded down, and a share beyond 1 yields the largest value.
+    /// The value that this share of the values doesn't exceed, or `None` if there are no values. As
+    /// in Triton, the rank is rounded down, and a share above 1 yields the largest value.
     #[must_use]
     #[allow(
         clippy::cast_precision_loss,
@@ -157,7 +157,7 @@ const fn bucket_of(value: u64) -> usize {
     (EXACT_MAX + (power - SPLIT_BITS - 1) as u64 * SPLIT + part) as usize
 }
 
-/// The value in the middle of a bucket.
+/// The midpoint of a bucket.
 const fn value_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < EXACT_MAX {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use galatea_tensor::DataType;
 
-/// A record. `trace` is the number of a trace within the process: a request has a trace, and so
-/// does each request that serves it.
+/// A record. `trace` is a trace number, unique within the process. Each client request has a trace,
+/// and so does each request made to serve it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
     /// A trace begins, and its model is known.
     Begin { trace: u64, subject: Subject },
-    /// A trace passed a point.
+    /// A trace passed a trace point.
     Time { trace: u64, activity: TraceActivity, ns: u64 },
     /// A tensor was recorded in a trace.
     Tensor { trace: u64, activity: &'static str, tensor: RecordedTensor },
@@ -24,18 +24,18 @@ pub(crate) struct Subject {
     pub(crate) model_name: String,
     pub(crate) model_version: i64,
     pub(crate) request_id: String,
-    /// The time from its arrival to its deadline, if it has one.
+    /// The time from arrival to deadline, if the request has a deadline.
     pub(crate) deadline: Option<Duration>,
-    /// The identifier by which a collector knows the trace.
+    /// The identifier that collectors use for the trace.
     pub(crate) span: [u8; 8],
 }
 
-/// A point that a trace passes.
+/// A trace point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TraceActivity {
-    /// A point of the door.
+    /// A point in the door.
     Door(&'static str),
-    /// A point of the server.
+    /// A point in the server.
     Point(&'static str),
     /// A point named by a backend.
     Custom(Box<str>),
@@ -50,7 +50,8 @@ impl TraceActivity {
     }
 }
 
-/// A copy of a tensor, because the source may be freed or change before it is written.
+/// A copy of a tensor, needed because the original may be freed or modified before the copy is
+/// written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordedTensor {
     pub(crate) name: String,
@@ -69,7 +70,7 @@ impl Event {
         }
     }
 
-    /// The memory that the record takes, in bytes.
+    /// The memory that the record uses, in bytes.
     pub(crate) fn byte_size(&self) -> usize {
         let texts = match self {
             Self::Begin { subject, .. } => {

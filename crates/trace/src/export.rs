@@ -1,15 +1,15 @@
-//! Conversion of Triton's traces to the form that Perfetto and Chrome's trace viewer read.
+//! Conversion of Triton's traces to the format that Perfetto and Chrome's trace viewer read.
 //!
-//! A client's request becomes a process; each model that serves it becomes a thread, and so does
-//! the door. Anything with a beginning and an end becomes a slice, a single event becomes an
+//! Each client request becomes a process. The door and each model that serves the request become
+//! threads. Anything with a beginning and an end becomes a slice, a single event becomes an
 //! instant, and tensors become arguments of their request.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// Converts the traces of a file, which is a JSON array, and adds them to `events`. Files from one
-/// server share its trace numbers.
+/// Converts the traces in a file's text, a JSON array, and adds them to `events`. Trace numbers are
+/// shared across the files of one server.
 ///
 /// # Errors
 ///
@@ -28,7 +28,7 @@ pub fn add_traces(text: &str, events: &mut Vec<Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// The document that viewers open.
+/// The document in the format that viewers open.
 #[must_use]
 pub fn document(events: Vec<Value>) -> String {
     json!({ "displayTimeUnit": "ns", "traceEvents": events }).to_string()
@@ -38,12 +38,12 @@ pub fn document(events: Vec<Value>) -> String {
 #[derive(Default)]
 struct TraceEntries {
     subject: Map<String, Value>,
-    /// Names with times in nanoseconds, in order.
+    /// Names and times in nanoseconds, in order.
     times: Vec<(String, u64)>,
     tensors: Vec<Value>,
 }
 
-/// The stages between two points of a request.
+/// The stages between pairs of trace points of a request.
 const STAGES: [(&str, &str, &str); 5] = [
     ("request", "REQUEST_START", "REQUEST_END"),
     ("queue", "QUEUE_START", "COMPUTE_START"),
@@ -52,7 +52,7 @@ const STAGES: [(&str, &str, &str); 5] = [
     ("compute output", "COMPUTE_OUTPUT_START", "COMPUTE_END"),
 ];
 
-/// The stages of a request's door, which may repeat.
+/// The door's stages of a request, which may repeat.
 const DOOR_STAGES: [(&str, &str, &str); 4] = [
     ("receive", "HTTP_RECV_START", "HTTP_RECV_END"),
     ("send", "HTTP_SEND_START", "HTTP_SEND_END"),
@@ -60,7 +60,7 @@ const DOOR_STAGES: [(&str, &str, &str); 4] = [
     ("send", "GRPC_SEND_START", "GRPC_SEND_END"),
 ];
 
-/// An instant at the door.
+/// An instant in the door.
 const COMPLETE: &str = "INFER_RESPONSE_COMPLETE";
 
 impl TraceEntries {
@@ -109,7 +109,7 @@ impl TraceEntries {
         self.convert_custom(root, id, events);
     }
 
-    /// Converts reports of backends: pairs of a beginning and an end, and instants.
+    /// Converts reports from backends: begin and end pairs, and instants.
     fn convert_custom(&self, root: u64, id: u64, events: &mut Vec<Value>) {
         let mut open: Vec<(&str, u64)> = Vec::new();
         for (name, ns) in self.times.iter().filter(|(name, _)| !is_known(name)) {
@@ -146,10 +146,10 @@ fn is_known(name: &str) -> bool {
     name == COMPLETE || stages.any(|(_, begin, end)| *begin == name || *end == name)
 }
 
-/// The root of a trace: the trace that a client began.
+/// The root of a trace, which is the trace that the client's request began.
 fn root_of(id: u64, traces: &BTreeMap<u64, TraceEntries>) -> u64 {
     let mut root = id;
-    // Parents have smaller numbers, so this terminates.
+    // A parent's number is smaller, so the loop terminates.
     while let Some(parent) = traces
         .get(&root)
         .and_then(|trace| trace.subject.get("parent_id").and_then(Value::as_u64))
@@ -185,7 +185,7 @@ fn instant(name: &str, [process, thread]: [u64; 2], at: u64) -> Value {
     json!({ "ph": "i", "s": "t", "name": name, "pid": process, "tid": thread, "ts": micros(at) })
 }
 
-/// Microseconds, in which viewers count. An `f64` represents times of a few years to the
+/// Time in microseconds, the unit that viewers use. An `f64` represents times of a few years to the
 /// nanosecond.
 #[allow(clippy::cast_precision_loss, reason = "the loss begins after months without a restart")]
 fn micros(ns: u64) -> f64 {

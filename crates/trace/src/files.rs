@@ -1,7 +1,7 @@
 //! Triton's trace files.
 //!
-//! Each is one JSON array. Files written while the server runs have a numeric suffix; the remaining
-//! traces go into the file without one.
+//! Each file is one JSON array. Files written while the server runs have a numeric suffix; the
+//! remaining traces go into the file without a suffix.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use crate::json;
 use crate::queue::CollectedTrace;
 
-/// The maximum size of traces that are kept in memory for the single file of all traces, in bytes;
-/// beyond it they are written early. Triton keeps them all until the end.
+/// The maximum size in bytes of the traces kept in memory for the single file of all traces. Beyond
+/// it, traces are written early. Triton keeps them all until the end.
 const TRACE_TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// Writes traces; used by a single thread.
@@ -20,9 +20,9 @@ const TRACE_TEXT_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct TraceFiles {
     name: PathBuf,
     next_number: u32,
-    /// The file without a number, and the length of its text before the closing bracket.
+    /// The file without a suffix, and the length of its text before the closing bracket.
     whole: Option<(File, u64)>,
-    /// Unwritten traces, by the number of the settings.
+    /// Unwritten traces, by settings number.
     unwritten: HashMap<u64, UnwrittenTraces>,
 }
 
@@ -33,16 +33,16 @@ struct UnwrittenTraces {
     traces: u32,
     /// The number of traces per file; 0 means all in one file.
     frequency: u32,
-    /// The number of collected traces, including those already written.
+    /// The number of traces collected, including those already written.
     collected: u64,
 }
 
-/// The file for traces.
+/// The file that traces go into.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum FileNumbering {
     /// A new file with the next number.
     Numbered,
-    /// The file without a number.
+    /// The file without a suffix.
     Whole,
 }
 
@@ -51,7 +51,7 @@ impl TraceFiles {
         Self { name, next_number: 0, whole: None, unwritten: HashMap::new() }
     }
 
-    /// Adds a trace, and writes those that are due.
+    /// Adds a trace, and writes any traces that are due.
     pub(crate) fn add(&mut self, trace: &CollectedTrace) -> io::Result<()> {
         let setting = &trace.setting;
         let unwritten = self.unwritten.entry(setting.number).or_default();
@@ -79,7 +79,7 @@ impl TraceFiles {
         self.write(&text, place)
     }
 
-    /// Writes the remaining traces under settings that are no longer in force.
+    /// Writes the remaining traces of settings that are no longer in force.
     pub(crate) fn retire(&mut self, setting: u64) -> io::Result<()> {
         match self.unwritten.remove(&setting) {
             Some(unwritten) if unwritten.traces != 0 => {
@@ -109,7 +109,7 @@ impl TraceFiles {
                 let path = PathBuf::from(path);
                 std::fs::write(&path, format!("[{text}]")).map_err(|error| named(&path, error))
             }
-            // All traces had lost their records.
+            // The records of all traces were lost.
             FileNumbering::Whole if text.is_empty() => Ok(()),
             FileNumbering::Whole => {
                 self.write_whole(text).map_err(|error| named(&self.name, error))
@@ -117,7 +117,7 @@ impl TraceFiles {
         }
     }
 
-    /// Appends to the file without a number, which is a complete array after each write.
+    /// Appends to the file without a suffix, which is a complete array after each write.
     fn write_whole(&mut self, text: &str) -> io::Result<()> {
         let (file, end) = match &mut self.whole {
             Some((file, end)) => (file, end),
@@ -136,7 +136,8 @@ impl TraceFiles {
     }
 }
 
-/// The place for the remaining traces. As in Triton, they get a file like those before.
+/// The file for the remaining traces. As in Triton, it follows the same numbering as the files
+/// before.
 const fn remaining_place(log_frequency: u32) -> FileNumbering {
     if log_frequency == 0 { FileNumbering::Whole } else { FileNumbering::Numbered }
 }

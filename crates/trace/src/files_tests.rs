@@ -7,7 +7,7 @@ use crate::event::{Event, TraceActivity};
 use crate::queue::TraceQueue;
 use crate::settings::{Destination, Fields, SettingsTable, TraceSettings};
 
-/// A temporary folder for a single test.
+/// A temporary directory for a single test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Folder {
         TraceFiles::new(self.0.join("t"))
     }
 
-    /// The files, with the numbers of the traces in them.
+    /// The files, each with the numbers of its traces.
     fn shown(&self) -> String {
         let mut names: Vec<_> =
             std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -1,7 +1,7 @@
-//! Traces in Triton's JSON.
+//! Traces in Triton's JSON format.
 //!
-//! Unlike Triton's, the output is valid JSON for any names and contents: texts are escaped, and
-//! one-byte elements are numbers.
+//! Unlike Triton's, the output is valid JSON for any names and contents: strings are escaped, and
+//! one-byte elements are written as numbers.
 
 use std::fmt::{Display, Write};
 
@@ -10,8 +10,8 @@ use galatea_tensor::elements::BytesElements;
 
 use crate::event::{Event, RecordedTensor, Subject};
 
-/// The records of a request and of those that serve it, separated by commas. Records of one trace
-/// stay together; as in Triton, the trace that began last comes first.
+/// The records of a request and of the requests that serve it, separated by commas. Records of one
+/// trace stay together; as in Triton, the trace that began last comes first.
 pub(crate) fn render(events: &[Event]) -> String {
     let mut traces: Vec<(u64, Vec<&Event>)> = Vec::new();
     for event in events {
@@ -93,7 +93,7 @@ fn push_elements(text: &mut String, datatype: DataType, data: &[u8]) {
     }
 }
 
-/// The elements of BYTES in quotes; quotes and contents are escaped.
+/// Writes BYTES elements in quotes; the quotes and contents are escaped.
 fn push_texts(text: &mut String, data: &[u8]) {
     for (index, element) in BytesElements::new(data).flatten().enumerate() {
         if index > 0 {
@@ -143,7 +143,7 @@ pub(crate) fn push_escaped(text: &mut String, content: &str) {
 /// The number of digits in C's shortest general form.
 const DIGITS: i32 = 6;
 
-/// A number in the form of `%g` and C++ streams: six digits, with an exponent if that is shorter.
+/// A number in the format of `%g` and C++ streams: six digits, with an exponent if that is shorter.
 fn general(value: f64) -> String {
     if value.is_nan() {
         return String::from(if value.is_sign_negative() { "-nan" } else { "nan" });

@@ -106,7 +106,7 @@ fn elements_of_bytes_are_quoted() {
     }
     let expected = "\\\"ab\\\",\\\"\\\",\\\"c\\\"\u{fffd}\\\"";
     check_elements(DataType::Bytes, &data, expected);
-    // Data that is not a whole element ends the list.
+    // An incomplete element ends the list.
     data.extend_from_slice(&[9, 0, 0, 0]);
     check_elements(DataType::Bytes, &data, expected);
 }

@@ -1,17 +1,16 @@
-//! Tracing of clients' requests: the choice of traced requests, their records, and the destinations
-//! of these.
+//! Tracing of client requests: selecting requests, recording them, and delivering the records.
 //!
 //! - [`Tracer`] is the driver. Doors ask it to begin a trace; the trace rides on the request, and
-//!   records its trace points along the way.
-//! - `settings` and `sampler` decide what is traced. They are values without threads or clocks.
-//! - `record` collects what happens to a request and to those that serve it; `queue` brings
-//!   the result to the thread of `writer`, and drops it if there is no room.
-//! - `files` and `json` write Triton's files; `otel` makes spans and sends them to a collector.
+//!   records trace points along the way.
+//! - `settings` and `sampler` decide what is traced. They use no threads or clocks.
+//! - `record` collects the events of a request and of the requests that serve it. `queue` passes
+//!   the result to the `writer` thread, or drops it if there is no room.
+//! - `files` and `json` write Triton's files; `otel` builds spans and sends them to a collector.
 //!
-//! No request waits for a disk or for a collector, and while nothing is traced a request
-//! costs one load of a flag.
+//! Requests never wait for a disk or a collector. While tracing is off, a request costs one load of
+//! a flag.
 //!
-//! The crate knows no protocol and no model.
+//! The crate has no knowledge of protocols or models.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

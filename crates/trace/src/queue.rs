@@ -11,10 +11,11 @@ use crate::event::Event;
 use crate::otel::spans::ClientSpan;
 use crate::settings::TraceSettings;
 
-/// The maximum size of traces that are being recorded or wait for the writer thread, in bytes.
-/// Tensors of a traced request are copied, so a few large ones fill it; further traces are dropped.
+/// The maximum total size in bytes of the traces being recorded or waiting for the writer thread.
+/// Tensors of traced requests are copied, so a few large ones use up this limit; further traces are
+/// dropped.
 pub(crate) const TRACE_BYTES_MAX: usize = 64 << 20;
-/// The maximum number of traces that wait for the writer thread.
+/// The maximum number of traces waiting for the writer thread.
 pub(crate) const TRACES_QUEUED_MAX: usize = 16_384;
 
 /// The records of a request and of the requests that served it.
@@ -24,11 +25,11 @@ pub(crate) struct CollectedTrace {
     pub(crate) setting: Arc<TraceSettings>,
     /// The records; empty if they were dropped.
     pub(crate) events: Vec<Event>,
-    /// The number of the client's trace.
+    /// The number of the client request's trace.
     pub(crate) root: u64,
     /// The client's span, for a collector.
     pub(crate) client: Option<Box<ClientSpan>>,
-    /// The counted memory, returned when this is dropped.
+    /// The memory counted for this trace, released on drop.
     pub(crate) memory: TraceMemory,
 }
 
@@ -47,15 +48,15 @@ impl CollectedTrace {
     }
 }
 
-/// A message to the thread.
+/// A message to the writer thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A trace is complete.
     Trace(CollectedTrace),
-    /// The settings with this number are no longer in force, and all traces under them are
+    /// The settings with this number are no longer in force, and all traces that used them are
     /// complete.
     Retired(u64),
-    /// The server stops.
+    /// The server is stopping.
     Stop,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct TraceQueue {
     dropped: AtomicU64,
 }
 
-/// Counted memory of traces, until it is dropped.
+/// Counted trace memory, released on drop.
 #[derive(Debug)]
 pub(crate) struct TraceMemory {
     used: Arc<AtomicUsize>,
@@ -77,7 +78,7 @@ pub(crate) struct TraceMemory {
 }
 
 impl TraceMemory {
-    /// Counts more bytes if there is room for them.
+    /// Counts more bytes, if there is room.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > TRACE_BYTES_MAX {
@@ -88,7 +89,7 @@ impl TraceMemory {
         true
     }
 
-    /// Returns the bytes counted so far.
+    /// Releases the bytes counted so far.
     pub(crate) fn clear(&mut self) {
         self.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = 0;
@@ -102,13 +103,13 @@ impl Drop for TraceMemory {
 }
 
 impl TraceQueue {
-    /// An account for the records of a trace.
+    /// A memory account for the records of a trace.
     pub(crate) fn memory(&self) -> TraceMemory {
         TraceMemory { used: self.bytes.clone(), bytes: 0 }
     }
 
-    /// Adds a complete trace. If there is no room, only its end is passed on, and only for files,
-    /// which need to know it.
+    /// Adds a complete trace. If there is no room, only the end of the trace is passed on, and only
+    /// to files, which need to know about it.
     pub(crate) fn push_trace(&self, mut trace: CollectedTrace) {
         let has_room = self.traces.load(Ordering::Relaxed) < TRACES_QUEUED_MAX;
         if !has_room && !trace.events.is_empty() {
@@ -133,12 +134,12 @@ impl TraceQueue {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of traces that have been dropped so far.
+    /// The number of traces dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Takes all messages, waiting for at most `wait` if there are none; `None` means no limit.
+    /// Takes all messages. If there are none, it waits for at most `wait`; `None` means no limit.
     pub(crate) fn take(&self, wait: Option<Duration>) -> VecDeque<Message> {
         let mut messages = self.messages.lock("take traces");
         if messages.is_empty() {

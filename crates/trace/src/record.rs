@@ -1,4 +1,4 @@
-//! The records of one client's request, and of the requests that serve it.
+//! The records of a client request and of the requests that serve it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +23,9 @@ pub(crate) struct Recording {
     pub(crate) queue: TraceQueue,
     /// Converts an instant to nanoseconds on the system's monotonic clock.
     pub(crate) clock: fn(Instant) -> u64,
-    /// The last trace number. Numbers begin at 1, because 0 means no trace.
+    /// The last trace number used. Numbers begin at 1, because 0 means no trace.
     last_trace: AtomicU64,
-    /// The source of span numbers.
+    /// The generator of span numbers.
     pub(crate) numbers: Arc<NumberSource>,
 }
 
@@ -40,8 +40,8 @@ impl Recording {
     }
 }
 
-/// The records of a request. Its door and the traces of all requests that serve it hold it; the
-/// last holder to be dropped hands the records over.
+/// The records of a request. The request's door and the traces of all requests that serve it share
+/// ownership; dropping the last reference hands the records over.
 #[derive(Debug)]
 pub(crate) struct Record {
     recording: Arc<Recording>,
@@ -56,12 +56,12 @@ pub(crate) struct Record {
 struct RecordEvents {
     events: Vec<Event>,
     memory: TraceMemory,
-    /// True if memory ran out for one record, so that all are dropped.
+    /// True if one record exceeded the memory limit, in which case all records are dropped.
     lost: bool,
 }
 
 impl Record {
-    /// Begins the records of a request, which go to a collector if a client's span is given.
+    /// Begins the records of a request. With a client's span, they go to a collector.
     pub(crate) fn begin(
         recording: &Arc<Recording>,
         setting: Arc<TraceSettings>,
@@ -78,7 +78,7 @@ impl Record {
         Arc::new(Self { recording, setting, root, client, events })
     }
 
-    /// The trace that the client's request carries.
+    /// The trace carried by the client's request.
     pub(crate) fn root_trace(self: &Arc<Self>) -> Box<dyn TraceSink> {
         Box::new(ServerTrace::new(self.clone(), self.root, 0))
     }
@@ -142,7 +142,7 @@ impl DoorTraceSink for Record {
 struct ServerTrace {
     record: Arc<Record>,
     trace: u64,
-    /// The subject; until the trace begins, only its parent is valid.
+    /// The subject; only its parent is valid until the trace begins.
     subject: Lock<Subject>,
 }
 
@@ -162,7 +162,7 @@ impl ServerTrace {
 
 impl TraceSink for ServerTrace {
     fn wants_tensors(&self) -> bool {
-        // As in Triton, collectors get no tensors.
+        // As in Triton, collectors don't get tensors.
         self.record.setting.levels.tensors && self.record.client.is_none()
     }
 
@@ -230,7 +230,7 @@ impl TraceSink for ServerTrace {
 
     fn identity(&self) -> TraceIdentity {
         let subject = self.subject.lock("read the subject").clone();
-        // As in Triton, models get the context of the span that begins with their request.
+        // As in Triton, a model gets the context of the span that begins with its request.
         let has_begun = !subject.model_name.is_empty() && self.record.setting.levels.timestamps;
         let context = self.record.client.as_ref().filter(|_| has_begun).map(|client| {
             let (trace, state) = (client.trace, client.state());

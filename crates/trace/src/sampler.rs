@@ -1,12 +1,12 @@
-//! Selection of traced requests: one in every few, up to a maximum number.
+//! Selection of the requests to trace: one in every few, up to a maximum number.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use galatea_stdx::Lock;
 
-/// Decides for each request to the models that share the settings.
+/// Decides whether to trace each request to the models that share the settings.
 ///
-/// Without a limit on the number of traces, a decision is one atomic addition. With a limit, it
+/// Without a limit on the number of traces, a decision takes one atomic addition. With a limit, it
 /// takes a lock until the limit is reached, so that requests and traces are counted together.
 #[derive(Debug)]
 pub(crate) struct Sampler {
@@ -33,9 +33,9 @@ impl Sampler {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns true if all allowed traces have begun, and all of them are complete: `collected` is
-    /// their number. As in Triton this compares with the number of requests, so that it never holds
-    /// if only some of them were traced.
+    /// Returns true if all allowed traces have begun and are complete; `collected` is the number of
+    /// complete traces. As in Triton, that number is compared with the number of requests, so the
+    /// result is never true if only some requests were traced.
     pub(crate) fn are_all_collected(&self, collected: u64) -> bool {
         self.remaining_traces() == 0 && self.requests.load(Ordering::Acquire) == collected
     }
@@ -65,7 +65,7 @@ impl Sampler {
         is_hit || forced
     }
 
-    /// Counts a request, and returns true if it is one to be traced.
+    /// Counts a request, and returns true if it should be traced.
     fn is_next(&self) -> bool {
         let number = self.requests.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         number.checked_rem(u64::from(self.rate)) == Some(0)

@@ -1,7 +1,7 @@
-//! Trace settings: those in force for each model, and the effect of changes.
+//! Trace settings: those in force for each model, and the effects of changes.
 //!
-//! An unset field follows the global settings; an unset global field follows the initial settings.
-//! The rules, and the texts of errors, are Triton's.
+//! A field that is not set for a model follows the global settings; an unset global field follows
+//! the initial settings. The rules and error messages are Triton's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use galatea_infer::Status;
 
 use crate::sampler::Sampler;
 
-/// The maximum number of models with trace settings of their own: far more than one server loads.
-/// The settings stay when their models are unloaded.
+/// The maximum number of models with their own trace settings, far more than one server loads. The
+/// settings are kept when a model is unloaded.
 const TRACED_MODELS_MAX: usize = 4096;
 
-/// The values of settings.
+/// The values of the settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
-    /// The kinds of facts that are traced.
+    /// The kinds of facts to trace.
     pub levels: TraceLevels,
-    /// The sampling rate: one in this many requests is traced; 0 means only requests that their
-    /// clients trace.
+    /// The sampling rate: one in this many requests is traced; 0 means only requests whose clients
+    /// ask for it.
     pub rate: u32,
-    /// The number of further requests to trace; -1 means unlimited.
+    /// The number of requests left to trace; -1 means unlimited.
     pub count: i32,
     /// The number of traces per file; 0 means all in one file.
     pub log_frequency: u32,
@@ -35,7 +35,7 @@ impl Default for Fields {
     }
 }
 
-/// The fields that have been set, and don't follow others.
+/// The fields that are set explicitly rather than inherited.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct SetFields {
     levels: bool,
@@ -50,7 +50,7 @@ impl SetFields {
     }
 }
 
-/// The destination of traces, as far as the validity of settings depends on it.
+/// The destination of traces, as far as it affects the validity of settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// Files with a name.
@@ -61,22 +61,22 @@ pub(crate) enum Destination {
     Collector,
 }
 
-/// Settings in force. A change replaces them as a whole, so that requests in progress keep those
-/// with which they began.
+/// Settings in force. A change replaces them as a whole, so requests in progress keep the settings
+/// they began with.
 #[derive(Debug)]
 pub(crate) struct TraceSettings {
-    /// A unique number, never used for other settings.
+    /// A unique number that is never reused.
     pub(crate) number: u64,
     pub(crate) levels: TraceLevels,
     pub(crate) log_frequency: u32,
-    /// The selection of traced requests.
+    /// The selection of requests to trace.
     pub(crate) sampler: Sampler,
     set: SetFields,
     invalid: Option<&'static str>,
     on_end: Option<SettingsUnusedHandler>,
 }
 
-/// Called with the number of settings once nothing uses them any more.
+/// Called with the settings' number once nothing uses the settings any more.
 #[derive(Clone)]
 pub(crate) struct SettingsUnusedHandler(pub(crate) Arc<dyn Fn(u64) + Send + Sync>);
 
@@ -125,7 +125,7 @@ impl TraceSettings {
         self.sampler.is_next_traced(self.invalid.is_none(), forced)
     }
 
-    /// Returns true if a request may be traced with these settings.
+    /// Returns true if these settings allow any request to be traced.
     fn may_trace(&self, destination: Destination) -> bool {
         !self.levels.is_off() && (self.invalid.is_none() || destination == Destination::Collector)
     }
@@ -143,7 +143,7 @@ pub(crate) struct SettingsTable {
 }
 
 impl SettingsTable {
-    /// A table with the initial settings. If these are invalid, nothing is traced.
+    /// A table with the initial settings. If those are invalid, nothing is traced.
     pub(crate) fn new(
         start: Fields,
         destination: Destination,
@@ -166,10 +166,10 @@ impl SettingsTable {
         all.any(|setting| setting.may_trace(self.destination))
     }
 
-    /// Changes the settings of a model, or those of all models.
+    /// Changes the settings of one model or of all models.
     ///
-    /// As in Triton, models that follow changed global settings are checked one after another, and
-    /// the first that becomes invalid ends the change.
+    /// As in Triton, models that inherit changed global settings are checked one after another, and
+    /// the first model whose settings become invalid stops the change.
     pub(crate) fn change(
         &mut self,
         model: Option<&str>,
@@ -224,7 +224,7 @@ impl SettingsTable {
         let set = set_fields(current.map(|setting| &**setting), change);
         let mut setting = TraceSettings::new(self.next_number, fields, set, self.destination);
         let is_valid = setting.invalid.is_none() && fields.count != 0;
-        // Settings that trace nothing are allowed.
+        // Settings that trace nothing are always allowed.
         if !is_valid && !fields.levels.is_off() {
             let reason = setting.invalid.unwrap_or_default();
             return Err(Status::invalid_argument(format!(
@@ -237,7 +237,7 @@ impl SettingsTable {
     }
 }
 
-/// The value of a field after a change. `kept` is the value that was set before, if any.
+/// The value of a field after a change. `kept` is the previously set value, if any.
 fn field<T>(change: FieldChange<T>, kept: Option<T>, fallback: T) -> T {
     match change {
         FieldChange::Set(value) => value,

@@ -119,7 +119,7 @@ fn requests_may_be_traced_if_any_settings_say_so() {
     assert!(!table.may_trace());
     table.change(Some("m"), &TraceChange { levels: set(TIMES), ..change() }).unwrap();
     assert!(table.may_trace());
-    // Clients of a collector may ask for traces, regardless of the rate.
+    // With a collector, clients may ask for traces regardless of the rate.
     let start = Fields { levels: TIMES, rate: 0, ..Fields::default() };
     assert!(SettingsTable::new(start, Destination::Collector, None).may_trace());
     assert!(!SettingsTable::new(start, Destination::Files, None).may_trace());

@@ -1,4 +1,4 @@
-//! The tracer: begins traces, keeps the settings, and owns the writer thread.
+//! The tracer, which begins traces, keeps the settings, and owns the writer thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::record::{Record, Recording};
 use crate::settings::{Destination, Fields, SettingsTable, SettingsUnusedHandler};
 use crate::writer;
 
-/// The time for which shutdown waits for the writer thread.
+/// The maximum time that shutdown waits for the writer thread.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The destination of traces.
 #[derive(Clone, Debug)]
 pub enum TraceOutput {
-    /// Files with this name; empty means no files.
+    /// Files with this name; an empty name means no files.
     Files(String),
     /// A collector.
     Collector(Box<CollectorOptions>),
 }
 
-/// The collector and the settings for sending spans.
+/// A collector and the settings for sending spans.
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
     /// The collector.
     pub collector: Collector,
-    /// Attributes of the server, which all spans share.
+    /// The server attributes that all spans share.
     pub resource: Vec<(String, String)>,
-    /// The limits on the collection of spans.
+    /// The limits on span collection.
     pub limits: BatchLimits,
 }
 
@@ -53,23 +53,23 @@ pub type CheckModel = Box<dyn Fn(&str) -> Result<(), Status> + Send + Sync>;
 /// Writes a line to the server's log.
 pub type LogError = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The parts of a tracer.
+/// The components of a tracer.
 pub struct TracerOptions {
     /// The initial settings.
     pub start: Fields,
     /// The destination of traces.
     pub output: TraceOutput,
-    /// Further settings to report to clients.
+    /// Additional settings to report to clients.
     pub further: Vec<(String, String)>,
     /// Converts an instant to nanoseconds on the system's monotonic clock.
     pub clock: fn(Instant) -> u64,
-    /// Checks that a model can have settings.
+    /// Checks that a model may have settings.
     pub check_model: CheckModel,
     /// Logs errors.
     pub log_error: LogError,
 }
 
-/// Traces requests according to its settings.
+/// Traces requests according to the settings.
 pub struct Tracer {
     is_on: AtomicBool,
     settings: ArcSwap<SettingsTable>,
@@ -79,7 +79,7 @@ pub struct Tracer {
     options: TracerOptions,
 }
 
-/// The writer thread. It starts with the first settings that trace.
+/// The writer thread. It starts with the first settings that trace anything.
 #[derive(Debug)]
 enum TraceWorker {
     NotStarted,
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// A tracer, which traces at once if the initial settings do.
+    /// Creates a tracer, which starts tracing immediately if the initial settings say so.
     #[must_use]
     pub fn new(options: TracerOptions) -> Self {
         let recording = Arc::new(Recording::new(options.clock));
@@ -174,8 +174,8 @@ impl Tracer {
         ClientSpan { remote, trace, span: numbers.span(), start_ns, end_ns: start_ns, epoch_ns }
     }
 
-    /// Ends tracing: complete traces are written, unless that takes too long. Traces of requests in
-    /// progress are lost.
+    /// Stops tracing. Complete traces are written, unless that takes too long. Traces of requests
+    /// in progress are lost.
     pub fn stop(&self) {
         self.is_on.store(false, Ordering::Relaxed);
         let before =
@@ -250,7 +250,7 @@ impl TraceControl for Tracer {
         self.settings.store(Arc::new(table));
         self.apply(&mut worker);
         drop(worker);
-        // The previous settings end here, unless a request is traced with them.
+        // This releases the previous settings, unless a request is still being traced with them.
         drop(before);
         result
     }

@@ -6,7 +6,7 @@ use crate::files::TraceFiles;
 use crate::otel::exporter::Exporter;
 use crate::queue::{CollectedTrace, Message, TraceQueue};
 
-/// The place where the thread delivers traces.
+/// The destination to which the thread delivers traces.
 #[derive(Debug)]
 pub(crate) enum Destination {
     Files(TraceFiles),
@@ -86,7 +86,7 @@ pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &
     }
 }
 
-/// Reports drops, ever more seldom.
+/// Reports dropped traces, with increasing intervals.
 #[derive(Debug, Default)]
 struct DropReporter {
     told: u64,
@@ -104,8 +104,8 @@ impl DropReporter {
     }
 }
 
-/// Reports failures, ever more seldom while they repeat: a disk may be full, or a collector
-/// unreachable, for hours.
+/// Reports failures, with increasing intervals while they repeat: a disk may be full, or a
+/// collector unreachable, for hours.
 #[derive(Debug, Default)]
 struct FailureReporter {
     last: String,

@@ -1,8 +1,8 @@
-//! The address of a collector.
+//! Collector addresses.
 
 use std::fmt;
 
-/// The address of a collector, parsed from a URL.
+/// A collector's address, parsed from a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
     /// True if the collector is reached over TLS.
@@ -12,7 +12,7 @@ pub struct CollectorAddress {
     pub(super) path: String,
 }
 
-/// An error: the text is not an HTTP URL.
+/// An error: the string is not an HTTP URL.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MalformedUrl;
 
@@ -29,7 +29,7 @@ impl CollectorAddress {
     ///
     /// # Errors
     ///
-    /// If the URL is malformed or has another scheme than `http` and `https`.
+    /// If the URL is malformed or its scheme is neither `http` nor `https`.
     pub fn parse(url: &str) -> Result<Self, MalformedUrl> {
         let (is_tls, rest) = match url.split_once("://") {
             None => (false, url),
@@ -58,7 +58,7 @@ impl CollectorAddress {
         Ok(address)
     }
 
-    /// The host with its port, in the form of a `Host` header.
+    /// The host and port, in the format of a `Host` header.
     pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),

@@ -1,7 +1,7 @@
 //! Sending of messages to a collector over HTTP.
 //!
-//! Only a batch of spans is sent every few seconds, so each batch gets a connection and a runtime
-//! of its own, on the writer thread, with one time limit for everything.
+//! Only one batch of spans is sent every few seconds, so each batch gets its own connection and
+//! runtime on the writer thread, with a single time limit for the whole exchange.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::address::CollectorAddress;
 
-/// A collector, with the means to reach it.
+/// A collector, with everything needed to reach it.
 #[derive(Clone, Debug)]
 pub struct Collector {
     address: CollectorAddress,
@@ -25,12 +25,12 @@ pub struct Collector {
     client: Client<Full<Bytes>>,
 }
 
-/// The settings of connections to a collector.
+/// The connection settings of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorConnection {
-    /// Headers to send with each batch. Invalid headers are left out.
+    /// Headers sent with each batch. Invalid headers are dropped.
     pub headers: Vec<(String, String)>,
-    /// The time limit for a batch, from connecting to the response.
+    /// The time limit of a batch, from connecting to the response.
     pub time_max: Duration,
     /// The certificates for `https`.
     pub certificates: CertificateFiles,
@@ -45,7 +45,7 @@ impl Default for CollectorConnection {
 }
 
 impl Collector {
-    /// A collector at this address. Reads its certificates now.
+    /// A collector at this address. Reads its certificates immediately.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Collector {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let response =
             runtime.block_on(async { timeout(self.time_max, self.client.send(request)).await });
-        // Resolving a name may continue beyond its time limit.
+        // Name resolution may continue beyond its time limit.
         runtime.shutdown_background();
         let response = response.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
         let status: StatusCode = response.map_err(io::Error::other)?.status();
@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends a message to a collector that gives this response; returns the received text and the
-    /// result.
+    /// Sends a message to a collector that returns this response; yields the text the collector
+    /// received, and the result.
     fn exchange(response: &'static str) -> (String, io::Result<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1/traces", listener.local_addr().unwrap());
@@ -163,7 +163,7 @@ mod tests {
         let sender = Collector::new(CollectorAddress::parse(&url).unwrap(), connection).unwrap();
         let collector = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Sends a byte at intervals until the other side disconnects.
+            // Sends a byte at intervals until the peer disconnects.
             while stream.write_all(b"H").is_ok() {
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -1,4 +1,4 @@
-//! The W3C's trace context: the trace and the span in which a request was sent.
+//! The W3C trace context: the trace and span in which a request was sent.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use galatea_control::TraceHeaders;
 use super::ids::{SpanNumber, TraceNumber};
 use crate::json::push_escaped;
 
-/// The maximum number of members of a state.
+/// The maximum number of members in a trace state.
 const STATE_MEMBERS_MAX: usize = 32;
 
-/// The maximum length of a key, and of a value, of a member of a state.
+/// The maximum length of a trace-state member's key, and of its value.
 const STATE_PART_BYTES_MAX: usize = 256;
 
 /// The identity of a span and its trace.
@@ -19,12 +19,12 @@ const STATE_PART_BYTES_MAX: usize = 256;
 pub(crate) struct SpanContext {
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
-    /// The opaque state that collectors pass on; may be empty. All spans of a trace share it.
+    /// The opaque trace state that collectors pass on; may be empty. All spans of a trace share it.
     pub(crate) state: Arc<str>,
 }
 
 impl SpanContext {
-    /// The context in the headers of a request; `None` if there is no valid one.
+    /// The context in a request's headers, or `None` if they contain no valid one.
     pub(crate) fn of(headers: TraceHeaders<'_>) -> Option<Self> {
         let state = headers.state.map(String::from_utf8_lossy);
         Self::parse(&String::from_utf8_lossy(headers.parent?), state.as_deref())
@@ -48,7 +48,7 @@ impl SpanContext {
         Some(Self { trace, span, state })
     }
 
-    /// A JSON object with both headers, in the form that Triton gives to models.
+    /// A JSON object with both headers, in the format in which Triton passes it to models.
     pub(crate) fn to_json(&self) -> String {
         let mut json = String::from("{\"traceparent\":\"00-");
         push_hex(&mut json, &self.trace);
@@ -72,7 +72,7 @@ fn push_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Bytes from hexadecimal digits; as in Triton, of either case.
+/// Parses hexadecimal digits into bytes. As in Triton, either case is accepted.
 fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
     if digits.len() != N.checked_mul(2)? || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -84,8 +84,8 @@ fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The members of a state, trimmed and without empty ones; `None` if one of them is not a key with
-/// a value.
+/// The members of a trace state, trimmed and without empty ones; `None` if any member is not a
+/// key-value pair.
 fn state_of(header: &str) -> Option<String> {
     if header.trim_end_matches(',').split(',').count() > STATE_MEMBERS_MAX {
         return None;
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(context.to_json(), expected);
         let alone = SpanContext::parse(PARENT, None).unwrap();
         assert_eq!(alone.to_json(), format!("{{\"traceparent\":\"{PARENT}\"}}"));
-        // The client's sampling flag makes no difference: this request is traced.
+        // The client's sampling flag has no effect: this request is traced.
         let unsampled = PARENT.replace("-01", "-00");
         assert_eq!(SpanContext::parse(&unsampled, None), Some(alone.clone()));
         assert_eq!(SpanContext::parse(&PARENT.to_uppercase(), None), Some(alone.clone()));

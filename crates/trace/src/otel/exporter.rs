@@ -1,4 +1,4 @@
-//! Collection of spans, and sending in batches.
+//! Collection of spans, which are sent in batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::otlp;
 use super::spans::{Span, spans_of};
 use crate::queue::{CollectedTrace, TraceMemory};
 
-/// The limits on the collection of spans.
+/// The limits on span collection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// The maximum number of waiting spans; further ones are dropped.
+    /// The maximum number of waiting spans; any more are dropped.
     pub queued_max: usize,
     /// The maximum time that a span waits to be sent.
     pub delay: Duration,
@@ -21,12 +21,12 @@ pub struct BatchLimits {
     pub batch_max: usize,
 }
 
-/// Decides when spans are sent: a value to which times are passed.
+/// Decides when spans are sent. Its times are passed in.
 #[derive(Debug)]
 struct Batcher<T> {
     limits: BatchLimits,
     waiting: VecDeque<T>,
-    /// The time at which the first waiting span is due.
+    /// The time at which the oldest waiting span is due.
     due: Option<Instant>,
     dropped: u64,
 }
@@ -62,7 +62,7 @@ impl<T> Batcher<T> {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// The time until the next batch, if any spans wait.
+    /// The time until the next batch, if any spans are waiting.
     fn time_until_batch(&self, now: Instant) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(now))
     }
@@ -77,8 +77,7 @@ pub(crate) struct Exporter {
     spans: Batcher<WaitingSpan>,
 }
 
-/// A waiting span. The memory of its trace is counted until all of the trace's spans have been
-/// sent.
+/// A waiting span. Its trace's memory stays counted until all of the trace's spans have been sent.
 #[derive(Debug)]
 struct WaitingSpan {
     span: Span,
@@ -106,7 +105,7 @@ impl Exporter {
         }
     }
 
-    /// Sends the spans that are due. Returns the last error.
+    /// Sends the spans that are due, and returns the last error, if any.
     pub(crate) fn send_due(&mut self, now: Instant) -> Result<(), String> {
         let mut result = Ok(());
         while let Some(batch) = self.spans.take(now) {
@@ -115,7 +114,7 @@ impl Exporter {
         result
     }
 
-    /// Sends all spans. Stops at the first failure, because the server waits for the end.
+    /// Sends all spans. Stops at the first failure, because the server is waiting to shut down.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         while let Some(batch) = self.spans.take_any() {
             self.send(batch)?;
@@ -123,12 +122,12 @@ impl Exporter {
         Ok(())
     }
 
-    /// The time until spans are due; `None` if none wait.
+    /// The time until spans are due, or `None` if none are waiting.
     pub(crate) fn time_until_batch(&self, now: Instant) -> Option<Duration> {
         self.spans.time_until_batch(now)
     }
 
-    /// The number of spans that have been dropped because the collector is too slow.
+    /// The number of spans dropped because the collector is too slow.
     pub(crate) fn dropped(&self) -> u64 {
         self.spans.dropped
     }

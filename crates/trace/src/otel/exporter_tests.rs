@@ -49,7 +49,7 @@ fn limits_of_nothing_send_single_spans() {
     none.add(now, 1);
     assert_eq!((none.take_any(), none.dropped), (None, 1));
 }
-/// A trace for a collector, with this memory.
+/// A trace for a collector, accounted to this memory.
 fn trace(memory: TraceMemory) -> CollectedTrace {
     let client = ClientSpan {
         remote: None,

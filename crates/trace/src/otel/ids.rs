@@ -1,15 +1,15 @@
-//! Numbers of traces and spans.
+//! Trace and span numbers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of a trace.
+/// A trace number.
 pub(crate) type TraceNumber = [u8; 16];
 
-/// The number of a span.
+/// A span number.
 pub(crate) type SpanNumber = [u8; 8];
 
-/// Makes numbers that are unique across processes: a hash of a counter with secret keys.
+/// Generates numbers that are unique across processes, by hashing a counter with secret keys.
 #[derive(Debug, Default)]
 pub(crate) struct NumberSource {
     keys: [RandomState; 2],
@@ -33,7 +33,7 @@ impl NumberSource {
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
         let mut hasher = self.keys.get(key).unwrap_or(&self.keys[0]).build_hasher();
         hasher.write_u64(count);
-        // A span's number is never 0.
+        // A span number is never 0.
         hasher.finish().max(1).to_be_bytes()
     }
 }

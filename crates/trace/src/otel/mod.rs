@@ -1,13 +1,14 @@
-//! Traces for a collector over the OpenTelemetry protocol.
+//! Traces for collectors over the OpenTelemetry protocol.
 //!
-//! A client's request becomes a span, and so do each model that serves it, its execution, and its
-//! backend's reports whose names end in `_START` and `_END`. Names and attributes are Triton's.
+//! A client request becomes a span. So do each model that serves the request, each execution, and
+//! each pair of backend reports whose names end in `_START` and `_END`. Names and attributes match
+//! Triton's.
 //!
-//! - `context` reads and writes the W3C's trace context, with which a trace continues in other
+//! - `context` reads and writes the W3C trace context, which lets a trace continue in other
 //!   processes.
-//! - `spans` makes spans from records: pure, without a clock or randomness.
-//! - `otlp` encodes them as messages, `collector` sends these to its `address`, and `exporter`
-//!   decides when.
+//! - `spans` builds spans from records. It is pure: no clock, no randomness.
+//! - `otlp` encodes the spans as messages, `collector` sends the messages to its `address`, and
+//!   `exporter` decides when.
 
 mod address;
 mod collector;

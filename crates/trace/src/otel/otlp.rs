@@ -1,4 +1,4 @@
-//! Spans as OpenTelemetry messages.
+//! Encoding of spans as OpenTelemetry messages.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -10,16 +10,16 @@ use prost::Message;
 
 use super::spans::{AttributeValue, Span};
 
-/// The name of the scope of all spans.
+/// The scope name of all spans.
 const SCOPE: &str = "triton-server";
 
-/// The bit of a span's flags that declares the bit about a remote parent valid.
+/// The bit in a span's flags which declares that the remote-parent bit is valid.
 const HAS_IS_REMOTE: u32 = 0x100;
 
-/// The bit that marks a span as sampled. Unsampled spans are never made.
+/// The bit that marks a span as sampled. Unsampled spans are never created.
 const SAMPLED: u32 = 1;
 
-/// A request that sends these spans to a collector.
+/// Encodes an export request with these spans.
 pub(super) fn encode<'a>(
     resource: &[(String, String)],
     spans: impl Iterator<Item = &'a Span>,

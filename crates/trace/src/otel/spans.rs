@@ -1,8 +1,8 @@
 //! Conversion of a request's records to spans.
 //!
-//! Each trace has a stack of open spans. A point that begins an activity opens a span on top of the
-//! stack; a point that ends one closes the topmost span. Points are events of the topmost span of
-//! their trace; those of the door are events of the client's span.
+//! Each trace has a stack of open spans. A point that begins an activity pushes a span, and a point
+//! that ends one closes the topmost span. Other points become events of the topmost span of their
+//! trace; the door's points become events of the client's span.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::context::SpanContext;
 use super::ids::{NumberSource, SpanNumber, TraceNumber};
 use crate::event::{Event, Subject, TraceActivity};
 
-/// The facts about a request that a collector gets in addition to its records.
+/// The facts that collectors get about a request in addition to its records.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSpan {
-    /// The client's own span, if the request named it.
+    /// The client's own span, if the request specified one.
     pub(crate) remote: Option<SpanContext>,
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
@@ -22,17 +22,17 @@ pub(crate) struct ClientSpan {
     pub(crate) start_ns: u64,
     /// The end on the monotonic clock, in nanoseconds.
     pub(crate) end_ns: u64,
-    /// The offset from the monotonic clock to time since the epoch.
+    /// The offset from the monotonic clock to the time since the epoch.
     pub(crate) epoch_ns: u64,
 }
 
 impl ClientSpan {
-    /// The memory that it takes, in bytes.
+    /// The memory that it uses, in bytes.
     pub(crate) fn byte_size(&self) -> usize {
         size_of::<Self>().saturating_add(self.state().len())
     }
 
-    /// The state that all spans of the trace share.
+    /// The trace state that all spans of the trace share.
     pub(crate) fn state(&self) -> Arc<str> {
         self.remote.as_ref().map(|remote| remote.state.clone()).unwrap_or_default()
     }
@@ -72,7 +72,7 @@ enum OpenSpan {
     Remote(SpanNumber),
 }
 
-/// The spans of a request: the client's first, the others in order of their start.
+/// The spans of a request: the client's first, then the others in order of their start.
 pub(crate) fn spans_of(
     client: &ClientSpan,
     root: u64,
@@ -97,7 +97,7 @@ pub(crate) fn spans_of(
                 builder.add_event(0, name.to_owned(), ns);
             }
             Event::Time { trace, activity, ns } => builder.pass(trace, &activity, ns),
-            // Collectors get no tensors.
+            // Collectors don't get tensors.
             Event::Tensor { .. } => {}
         }
     }
@@ -161,7 +161,7 @@ impl SpanBuilder<'_> {
         }
     }
 
-    /// Opens a span for `trace`, on top of the open spans of `below`; returns its index.
+    /// Opens a span for `trace` on top of the open spans of `below`, and returns its index.
     fn begin(&mut self, trace: u64, below: u64, name: String, span: SpanNumber, ns: u64) -> usize {
         let parent = match self.top(below) {
             Some(OpenSpan::Span(place)) => self.spans.get(place).map(|span| span.span),

@@ -166,7 +166,7 @@ fn what_is_not_ended_ends_with_the_trace() {
     let events = vec![begin(1, 0, "m", ""), point(1, "REQUEST_START", 5), custom(1, "X_START", 7)];
     let lines = shown(events, None);
     assert_eq!(lines[1..], ["m 5-100 in InferRequest: REQUEST_START", "X 7-100 in m: X_START"]);
-    // Surplus ends close the spans below, and have no effect after that.
+    // Surplus ends close the spans below, and then have no effect.
     let ends = (0..5).map(|ns| custom(1, "X_END", 10 + ns)).collect();
     assert_eq!(shown(ends, None), ["InferRequest 1-10 in -: X_END"]);
 }
