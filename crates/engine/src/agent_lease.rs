@@ -1,9 +1,9 @@
-//! The lease that a model's repository agents have on it.
+//! The lease that a model's repository agents hold on it.
 //!
-//! The agents of a model agree to its load while it is defined. From then on they are told of every
-//! change. In the end the reaper's thread drops them after the model, because they may own its
-//! files. So agents are never called under a lock of the engine, and the end is never reported
-//! early.
+//! The agents agree to a model's load when the model is defined, and are notified of every change
+//! from then on. In the end the reaper thread drops them, after the model, because they may own its
+//! files. As a result, agents are never called while the engine holds a lock, and the end is never
+//! reported early.
 //!
 //! ```text
 //! unclaimed in the AgentLeaseSlot of a defined model → shared by the versions of a load
@@ -18,8 +18,8 @@ use galatea_stdx::Lock;
 
 use crate::reaper::Reaper;
 
-/// The agents of a model. Every version that is loaded after they agree shares the lease. Dropping
-/// the last share ends it.
+/// A model's agents. All versions loaded after the agents agree share the lease, and dropping the
+/// last reference ends it.
 pub(crate) struct AgentLease {
     /// The agents; `None` once the lease has been dropped.
     agents: Option<Box<dyn ModelAgents>>,
@@ -28,17 +28,17 @@ pub(crate) struct AgentLease {
 }
 
 impl AgentLease {
-    /// Tells the agents that the model is about to enter service.
+    /// Notifies the agents that the model is about to enter service.
     pub(crate) fn report_loaded(&self) {
         self.agents.iter().for_each(|agents| agents.loaded());
     }
 
-    /// Tells the agents that the load of the model failed.
+    /// Notifies the agents that the model failed to load.
     pub(crate) fn report_load_failed(&self) {
         self.agents.iter().for_each(|agents| agents.load_failed());
     }
 
-    /// Tells the agents that the model is about to go out of service. A new load must ask new
+    /// Notifies the agents that the model is about to go out of service. A new load must ask new
     /// agents.
     pub(crate) fn report_unloading(&self) {
         self.is_expired.store(true, Ordering::SeqCst);
@@ -54,8 +54,8 @@ impl Drop for AgentLease {
     }
 }
 
-/// The place of a defined model's lease. The slot owns the lease until the first load claims it;
-/// from then on the loaded versions own it.
+/// The slot for a defined model's lease. It owns the lease until the first load claims it; from
+/// then on the loaded versions own it.
 pub(crate) struct AgentLeaseSlot {
     unclaimed: Lock<Option<Arc<AgentLease>>>,
     /// The lease; `None` if the model has no agents.
@@ -64,18 +64,18 @@ pub(crate) struct AgentLeaseSlot {
 
 struct LeaseReference {
     lease: Weak<AgentLease>,
-    /// Set once the model is about to be removed. The agents may be told later, and versions that
-    /// drain keep the lease longer.
+    /// Set once the model is about to be removed. The agents may be notified later, and draining
+    /// versions keep the lease longer.
     is_expired: Arc<AtomicBool>,
 }
 
-/// The result of a load's claim to a lease.
+/// The result of a load's attempt to claim a lease.
 pub(crate) enum ClaimedLease {
     /// The model has no agents.
     None,
     /// The lease of the agents that agreed to the load.
     Lease(Arc<AgentLease>),
-    /// The agents agreed to a load that has ended.
+    /// The agents agreed to an earlier load, which has ended.
     Expired,
 }
 
@@ -97,7 +97,7 @@ impl AgentLeaseSlot {
         self.lease.is_none()
     }
 
-    /// Returns true if the model has agents, but can no longer be loaded with them.
+    /// Returns true if the model has agents but can no longer be loaded with them.
     pub(crate) fn is_expired(&self) -> bool {
         self.lease.as_ref().is_some_and(|reference| {
             reference.is_expired.load(Ordering::SeqCst) || reference.lease.strong_count() == 0

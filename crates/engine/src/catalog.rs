@@ -1,7 +1,7 @@
 //! The catalog: the source of a server's models.
 //!
-//! The engine reads no files. It asks the catalog for the available models, in the types of the
-//! crate `repository`, and has it define those that are about to be loaded.
+//! The engine reads no files. It asks the catalog for the available models, as types of the
+//! `repository` crate, and has it define the models that are about to be loaded.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use galatea_infer::Status;
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan};
 
-/// The loadable models. Every method may block for disk I/O.
+/// The models that can be loaded. Every method may block on disk I/O.
 pub trait Catalog: Send + Sync {
     /// The sorted names of all models.
     fn names(&self) -> Vec<ListedModel>;
@@ -20,14 +20,14 @@ pub trait Catalog: Send + Sync {
     /// Reads all models.
     fn scan(&self) -> Scan<CatalogModel>;
 
-    /// Looks up the models with a name. The name may be any text.
+    /// Looks up the models with a name, which may be any string.
     fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel>;
 
-    /// Adds a repository. A catalog without repositories refuses this.
+    /// Adds a repository. A catalog without repositories refuses to.
     ///
     /// # Errors
     ///
-    /// The reason why it can't be added, in Triton's words.
+    /// The reason why the repository can't be added, in Triton's words.
     fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         let _ = names;
         Err(Status::unsupported(format!("there are no repositories to add '{path}' to")))
@@ -37,7 +37,7 @@ pub trait Catalog: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`Catalog::register`].
+    /// See [`Catalog::register`].
     fn unregister(&self, path: &str) -> Result<(), Status> {
         Err(Status::unsupported(format!("there are no repositories to take '{path}' from")))
     }
@@ -52,18 +52,18 @@ pub struct CatalogModel {
     pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: String,
-    /// The directory of its files, with all links resolved. A model of the same name in another
-    /// directory is another model, even if its files are older.
+    /// The directory of the model's files, with all symbolic links resolved. A model with the same
+    /// name in another directory is a different model, even if its files are older.
     pub path: PathBuf,
     /// The modification times of the model's files.
     pub modified: ModificationTimes,
-    /// The parts of the model that the load's parameters replace.
+    /// The parts of the model that the load parameters override.
     pub overrides: LoadOverride,
-    /// Reads the model's configuration. The error describes the fault in it.
+    /// Reads the model's configuration. The error describes what is wrong with it.
     pub define: Box<dyn FnOnce() -> Result<ModelDefinition, String> + Send>,
 }
 
-/// The parts of the repository's model that a load's parameters replace.
+/// The parts of a repository's model that the load parameters override.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LoadOverride {
     /// Nothing.

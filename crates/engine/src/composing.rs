@@ -1,4 +1,4 @@
-//! The models that an ensemble was loaded with.
+//! The composing models that an ensemble was loaded with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use galatea_policy::ModelName;
 use crate::handle::ModelHandle;
 use crate::registry::Snapshot;
 
-/// The versions that execute the steps of an ensemble: for its whole life, those with which it was
-/// checked. A version that is replaced or taken out of service keeps serving the ensemble, so no
-/// request changes models halfway.
+/// The versions that execute an ensemble's steps. They stay the same for the ensemble's whole life.
+/// A version that is replaced or taken out of service keeps serving the ensemble, so no request
+/// changes models halfway.
 #[derive(Debug)]
 pub(crate) struct PinnedModels {
     models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>>,
 }
 
 impl PinnedModels {
-    /// Pins the ready versions of the models that the ensemble `id` needs. `dependencies`
-    /// has the ids of these models by name.
+    /// Pins the ready versions of the models that the ensemble `id` needs. `dependencies` maps the
+    /// names of these models to their ids.
     ///
     /// # Errors
     ///
-    /// The needed models that are missing, in Triton's words.
+    /// The required models that are missing, in Triton's words.
     pub(crate) fn new(
         id: &str,
         needed: &[NeededModel],
@@ -59,7 +59,7 @@ impl PinnedModels {
     }
 }
 
-/// The error of an ensemble that needs a missing version of a model. The text is Triton's.
+/// The error for an ensemble that needs a missing version of a model. The message is Triton's.
 #[must_use]
 pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
     Status::invalid_argument(format!(

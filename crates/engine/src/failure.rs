@@ -1,4 +1,4 @@
-//! Failures to load.
+//! Load failures.
 
 use galatea_infer::Status;
 

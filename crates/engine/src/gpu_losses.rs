@@ -1,8 +1,8 @@
-//! Lost GPUs, and the thread that notifies all models.
+//! Lost GPUs, and the thread that notifies all models about them.
 //!
-//! A report may come from any thread, even that of an instance, for which a model may have to wait
-//! when it removes the instance. So a separate thread notifies the models, and ends when nothing is
-//! left to report. This is step 2 of the protocol in `dispatch/version/gpu_loss.rs`.
+//! A report may come from any thread, even from an instance thread, which a model may have to wait
+//! for when it removes the instance. A separate thread therefore notifies the models, and ends when
+//! nothing is left to report. This is step 2 of the protocol in `dispatch/version/gpu_loss.rs`.
 
 use std::sync::{Arc, Weak};
 
@@ -12,10 +12,10 @@ use galatea_stdx::Lock;
 
 use crate::registry::Registry;
 
-/// The lost GPUs of a server.
+/// A server's lost GPUs.
 pub(crate) struct GpuLosses {
     registry: Weak<Registry>,
-    /// The lost GPUs, which the loader shares.
+    /// The lost GPUs, shared with the loader.
     lost: Arc<LostGpus>,
     log: LogSink,
     state: Lock<LossState>,
@@ -23,7 +23,7 @@ pub(crate) struct GpuLosses {
 
 #[derive(Default)]
 struct LossState {
-    /// True if the models must be notified.
+    /// True if the models have yet to be notified.
     is_due: bool,
     is_running: bool,
 }
@@ -33,7 +33,7 @@ impl GpuLosses {
         Arc::new(Self { registry: Arc::downgrade(registry), lost, log, state: Lock::default() })
     }
 
-    /// Notifies all models that a GPU has been lost. Returns at once.
+    /// Notifies all models that a GPU has been lost. Returns immediately.
     pub(crate) fn report(self: &Arc<Self>, gpu: u32, reason: &str) {
         if self.lost.add(gpu, reason) {
             let line = format_args!("GPU {gpu} is lost and not used any more: {reason}");
@@ -54,14 +54,14 @@ impl GpuLosses {
         }
     }
 
-    /// Notifies the models until nothing is due.
+    /// Notifies the models until no notification is due.
     fn tell(&self) {
         while self.is_due() {
             let Some(registry) = self.registry.upgrade() else { return };
             let snapshot = registry.snapshot();
             let models: Vec<_> = snapshot.ready().cloned().collect();
             drop(snapshot);
-            // Versions that are being loaded or unloaded find out after their next batch.
+            // Versions being loaded or unloaded notice the loss after their next batch.
             models.iter().for_each(|model| model.retire_lost_gpus());
         }
     }

@@ -1,4 +1,4 @@
-//! Handles: the right to send requests to a version of a model.
+//! Handles, which grant the right to send requests to a model version.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,11 @@ use galatea_dispatch::LoadedModel;
 use crate::agent_lease::AgentLease;
 use crate::reaper::{Reaper, RetiredVersion};
 
-/// A version to which requests can be sent. The reaper destroys the version when the last share of
+/// A version that can receive requests. The reaper destroys the version once the last reference to
 /// its handle is dropped.
 pub(crate) struct ModelHandle {
-    /// The version; `None` once this is dropped: the reaper gets the only share, and with it the
-    /// task of destruction.
+    /// The version; `None` after the drop, which gives the reaper the only reference and the task
+    /// of destroying the version.
     model: Option<Arc<LoadedModel>>,
     lease: Option<Arc<AgentLease>>,
     reaper: Reaper,
@@ -24,7 +24,7 @@ pub(crate) struct ModelHandle {
 }
 
 impl ModelHandle {
-    /// A handle of a loaded version. `lease` is that of its model's repository agents.
+    /// A handle for a loaded version. `lease` is the lease of the model's repository agents.
     pub(crate) fn new(
         model: Arc<LoadedModel>,
         lease: Option<Arc<AgentLease>>,
@@ -34,9 +34,9 @@ impl ModelHandle {
         Arc::new(Self { model: Some(model), lease, reaper, is_counted })
     }
 
-    /// Marks the version as about to serve. From now on the reaper counts it until it is destroyed:
-    /// code that finds it in a snapshot, such as a readiness check or a change of its instances,
-    /// may hold this handle after the version has gone out of service.
+    /// Marks the version as about to serve. From now on the reaper counts it until it is destroyed,
+    /// because code that finds it in a snapshot, such as a readiness check or a change of its
+    /// instances, may hold this handle after the version has gone out of service.
     pub(crate) fn begin_service(&self) {
         if !self.is_counted.swap(true, Ordering::SeqCst) {
             self.reaper.expect_version();
@@ -90,7 +90,7 @@ impl ServedModel for ModelHandle {
 
 impl Drop for ModelHandle {
     fn drop(&mut self) {
-        // A version that has never served is counted from its end on.
+        // A version that has never served is counted only from its end.
         self.begin_service();
         let lease = self.lease.take().map(|lease| lease as Arc<dyn Send + Sync>);
         if let Some(model) = self.model.take() {

@@ -1,25 +1,24 @@
-//! The engine: brings models into service and takes them out of it, and finds the model of
-//! each request, behind the traits
-//! [`InferenceService`](galatea_infer::InferenceService) and
+//! The engine. It brings models into and out of service and finds the model for each request. Its
+//! interfaces are the traits [`InferenceService`](galatea_infer::InferenceService) and
 //! [`ServerControl`](galatea_control::ServerControl).
 //!
-//! The pure lifecycle of `galatea-policy` chooses the models that shall serve; this crate drives
-//! it. `galatea-dispatch` executes the requests of each version.
+//! The pure lifecycle in `galatea-policy` chooses the models to serve, and this crate drives it.
+//! `galatea-dispatch` executes each version's requests.
 //!
-//! The engine is not a front end: it never sees the bytes of a protocol. It reads no files: models
+//! The engine is not a front end and never sees the bytes of a protocol. It reads no files: models
 //! come from a [`Catalog`]. It knows no backend by name: a catalog defines models as
 //! [`ModelDefinition`](galatea_dispatch::ModelDefinition)s.
 //!
-//! Open `server/mod.rs` first for requests, and `manager/mod.rs` for models.
+//! Start with `server/mod.rs` for requests, and with `manager/mod.rs` for models.
 //!
 //! # A request
 //!
-//! [`Server`] finds the version in a `Snapshot` of the `Registry`, without a lock, and hands
+//! [`Server`] finds the version in a `Snapshot` of the `Registry` without taking a lock, and passes
 //! the request to its `LoadedModel` (`server/mod.rs`, `registry/snapshot.rs`).
 //!
 //! # A load
 //!
-//! `manager/mod.rs` describes its steps and races.
+//! `manager/mod.rs` describes the steps of a load and its races.
 //!
 //! # Example
 //!

@@ -1,14 +1,14 @@
-//! The reaper: the thread on which retired model versions are drained and destroyed.
+//! The reaper, a thread on which retired model versions are drained and destroyed.
 //!
-//! Every holder of a [`ModelHandle`](crate::handle::ModelHandle) may send requests to a version:
-//! the registry's snapshots, one of which a request holds while it looks up its model, and the
-//! ensembles that the version is part of. The last handle retires the version when it is dropped.
-//! No request can arrive after that, so only then is the queue drained, and then the instances and
-//! the model are destroyed. All of that happens here, never on the thread of a request; a separate
-//! thread waits for the instances to end. So no request takes a lock to keep its model alive, and
-//! ensembles end before their composing models.
+//! Anything that holds a [`ModelHandle`](crate::handle::ModelHandle) may send requests to a
+//! version. The holders are the registry's snapshots, one of which each request holds while it
+//! looks up its model, and the ensembles that contain the version. Dropping the last handle retires
+//! the version. No request can arrive after that, so only then is the queue drained, and the
+//! instances and the model are destroyed. All of this happens on the reaper thread, never on a
+//! request's thread; a separate thread waits for the instances to end. As a result, no request
+//! takes a lock to keep its model alive, and ensembles end before their composing models.
 //!
-//! Its part in a reload is step 9 in `manager/mod.rs`; its part in shutdown is steps 7 and 8 in
+//! The reaper handles step 9 of a reload in `manager/mod.rs`, and steps 7 and 8 of shutdown in
 //! `crates/galatea/src/shutdown.rs`.
 
 use std::sync::{Arc, Weak};
@@ -19,18 +19,18 @@ use galatea_dispatch::{LoadedModel, LogSink};
 use galatea_infer::Status;
 use galatea_stdx::{Condvar, Inbox, Lock};
 
-/// A version to which no more requests can be sent.
+/// A version that can no longer receive requests.
 pub(crate) struct RetiredVersion {
     pub(crate) model: Arc<LoadedModel>,
-    /// Dropped after the model: its files may belong to its repository agents.
+    /// Dropped after the model, because its files may belong to its repository agents.
     pub(crate) lease: Option<Arc<dyn Send + Sync>>,
 }
 
-/// Called after a version has been destroyed, with its model's id and its number.
+/// Called after a version has been destroyed, with the model's id and the version number.
 pub(crate) type OnDestroyed = Box<dyn Fn(&str, i64, &Weak<LoadedModel>) + Send>;
 
-/// A handle of the thread. The thread ends when the last handle is dropped and nothing is
-/// left to destroy. Dropping the handle doesn't wait for that.
+/// A handle to the thread. The thread ends once the last handle is dropped and nothing is left to
+/// destroy. Dropping a handle doesn't wait for that.
 #[derive(Clone)]
 pub(crate) struct Reaper {
     queue: Arc<ReaperQueue>,
@@ -40,8 +40,8 @@ pub(crate) struct Reaper {
 #[derive(Default)]
 struct ReaperQueue {
     inbox: Arc<Inbox<ReaperMessage>>,
-    /// The number of versions that have served or were handed over, and of agents, that have not
-    /// been destroyed yet.
+    /// The number of agents, and of versions that have served or were handed over, not yet
+    /// destroyed.
     unfinished: Lock<usize>,
     finished: Condvar,
 }
@@ -49,9 +49,9 @@ struct ReaperQueue {
 enum ReaperMessage {
     Retire(RetiredVersion),
     EndAgents(Box<dyn ModelAgents>),
-    /// The queue of a version is empty.
+    /// The version's queue is empty.
     Drained,
-    /// The threads of a drained version have ended.
+    /// A drained version's threads have ended.
     Stopped(RetiredVersion),
     /// The last handle was dropped.
     Close,
@@ -82,24 +82,24 @@ impl Reaper {
         Ok(Self { queue, _closer: closer })
     }
 
-    /// Counts a version that will be retired, until it has been destroyed.
+    /// Counts a version that will be retired, until it is destroyed.
     pub(crate) fn expect_version(&self) {
         self.queue.begin();
     }
 
-    /// Drains a version that was [expected](Self::expect_version), and destroys it.
+    /// Drains and destroys a version that was [expected](Self::expect_version).
     pub(crate) fn retire(&self, version: RetiredVersion) {
         self.queue.send(ReaperMessage::Retire(version));
     }
 
-    /// Drops the repository agents of a model.
+    /// Drops a model's repository agents.
     pub(crate) fn end_agents(&self, agents: Box<dyn ModelAgents>) {
         self.queue.begin();
         self.queue.send(ReaperMessage::EndAgents(agents));
     }
 
-    /// Waits until nothing is left to destroy, for at most `timeout`. Returns the number of
-    /// remaining versions, including those in service.
+    /// Waits up to `timeout` until nothing is left to destroy. Returns the number of remaining
+    /// versions, including those in service.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout;
         let mut unfinished = self.queue.unfinished.lock("wait until all is destroyed");
@@ -116,7 +116,8 @@ impl Reaper {
 
 impl ReaperQueue {
     fn send(&self, message: ReaperMessage) {
-        // The inbox is never closed: a drain may end after the last handle has been dropped.
+        // The inbox is never closed, because a drain may end after the last handle has been
+        // dropped.
         let _ = self.inbox.push_and_wake(message);
     }
 
@@ -171,8 +172,8 @@ impl ReaperThread {
         }
     }
 
-    /// Waits for the threads of a version on a thread of its own: an instance ends after its last
-    /// stream, and may take long to finalize. Other versions don't wait for that.
+    /// Waits for a version's threads on a separate thread. An instance ends after its last stream
+    /// and may take long to finalize, and other versions shouldn't wait for that.
     fn stop(&self, version: RetiredVersion) {
         let slot = Arc::new(Lock::new(Some(version)));
         let (queue, taken) = (self.queue.clone(), slot.clone());
@@ -183,7 +184,7 @@ impl ReaperThread {
             }
         };
         let thread = std::thread::Builder::new().name(String::from("galatea-stop"));
-        // If no thread can be started, the reaper's own thread waits.
+        // If no thread can be started, the reaper thread itself waits.
         if let Err(wait) = thread.spawn(wait.clone()).map_err(|_| wait) {
             wait();
         }

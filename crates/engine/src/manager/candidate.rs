@@ -1,4 +1,4 @@
-//! A model of the catalog that an order or a scan wants to put into service.
+//! A catalog model that an order or a scan wants to put into service.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub(super) struct CandidateModel {
     pub(super) content: CandidateContent,
 }
 
-/// The model that serves if the candidate becomes desired.
+/// The model that will serve if the candidate becomes desired.
 pub(super) enum CandidateContent {
-    /// The model that the plan already has, because the catalog's model has not changed. It is not
-    /// defined.
+    /// The model that the plan already has. The catalog's model has not changed, so it is not
+    /// defined again.
     Unchanged(Box<CatalogModel>),
     /// A new definition.
     Defined(Arc<DefinedModel>),
@@ -39,7 +39,7 @@ impl CandidateModel {
         Self { id, name, reason, dependencies, content: CandidateContent::Defined(Arc::new(model)) }
     }
 
-    /// The model in the catalog, if it has not been defined.
+    /// The catalog's model, if it has not been defined.
     pub(super) fn into_undefined(self) -> Result<Box<CatalogModel>, Self> {
         match self.content {
             CandidateContent::Unchanged(found) => Ok(found),

@@ -1,4 +1,4 @@
-//! A model whose configuration has been read, so that it can be loaded.
+//! A model whose configuration has been read, so it is ready to be loaded.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::agent_lease::AgentLeaseSlot;
 use crate::catalog::{CatalogModel, LoadOverride};
 use crate::reaper::Reaper;
 
-/// A text in which the files of a directory are named by their paths relative to it.
+/// A copy of the text in which paths inside a directory are relative to that directory.
 pub(super) fn without_directory(text: &str, directory: &Path) -> String {
     if directory.as_os_str().is_empty() {
         return text.to_owned();
@@ -18,7 +18,7 @@ pub(super) fn without_directory(text: &str, directory: &Path) -> String {
     text.replace(&format!("{}/", directory.display()), "")
 }
 
-/// A definition, and its origin.
+/// A model definition and its origin.
 pub(crate) struct DefinedModel {
     pub(crate) definition: ModelDefinition,
     /// The directory of the model's files.
@@ -30,7 +30,7 @@ pub(crate) struct DefinedModel {
 }
 
 impl DefinedModel {
-    /// Defines a model of the catalog. This may read files and ask repository agents.
+    /// Defines a model from the catalog. This may read files and ask repository agents.
     ///
     /// # Errors
     ///
@@ -42,16 +42,16 @@ impl DefinedModel {
         Ok(Self { definition, path, modified, overrides, agents })
     }
 
-    /// A model outside the catalog, which is reloaded with each order.
+    /// A model that is not from the catalog, and is reloaded with each order.
     pub(super) fn without_catalog(mut definition: ModelDefinition, reaper: &Reaper) -> Self {
         let agents = AgentLeaseSlot::new(definition.agents.take(), reaper);
         let (path, modified) = (PathBuf::new(), ModificationTimes::default());
         Self { definition, path, modified, overrides: LoadOverride::Files, agents }
     }
 
-    /// The reason the load failed, in a form that clients may see. The location of a configuration, and of
-    /// files that came with a load, is hidden from them. The messages of backends name the files of
-    /// a repository, as in Triton.
+    /// The reason for the load failure, in a form that clients may see. Hides the location of
+    /// configurations, and of files that came with a load. Backend messages still name files in a
+    /// repository, as in Triton.
     pub(super) fn shown_failure(&self, status: Status) -> Status {
         let text = match self.overrides {
             LoadOverride::None | LoadOverride::Configuration => {
@@ -68,7 +68,7 @@ impl DefinedModel {
         self.definition.needed_models().into_iter().map(|needed| needed.name)
     }
 
-    /// Returns true if defining the catalog's present model would result in the same model.
+    /// Returns true if defining the catalog's current model would yield the same model.
     pub(super) fn is_current(&self, found: &CatalogModel) -> bool {
         found.overrides == LoadOverride::None
             && self.path == found.path
@@ -76,8 +76,8 @@ impl DefinedModel {
             && !self.agents.is_expired()
     }
 
-    /// Returns true if both have their files from the same directory of a repository, where times
-    /// tell which versions have changed.
+    /// Returns true if both models take their files from the same repository directory, where
+    /// modification times reveal which versions have changed.
     pub(super) fn shares_files_with(&self, other: &Self) -> bool {
         self.overrides != LoadOverride::Files
             && other.overrides != LoadOverride::Files

@@ -1,4 +1,4 @@
-//! The driver of the plan: it owns the plan and its lock, and performs the effects.
+//! The driver, which owns the plan and its lock, and performs the plan's effects.
 //!
 //! ```text
 //! order or event ──► step of the plan ──► registry changes   (under the lock)
@@ -20,11 +20,10 @@ use super::pool::Pool;
 use super::worker::LoadWorker;
 use crate::registry::Registry;
 
-/// The plan, and everything that performs its effects.
+/// The plan, and everything needed to perform its effects.
 pub(super) struct Driver {
     plan: Lock<Plan>,
-    /// Notified when the plan has changed, and when the resulting effects have been performed or
-    /// begun.
+    /// Notified when the plan has changed and the resulting effects have been performed or begun.
     changed: Condvar,
     pub(super) worker: LoadWorker,
     pub(super) pool: Pool,
@@ -41,7 +40,7 @@ impl Driver {
         self.plan.lock(purpose)
     }
 
-    /// Steps the plan, and applies the consequences.
+    /// Steps the plan, and applies the resulting effects.
     pub(super) fn step<T>(
         self: &Arc<Self>,
         plan: Guard<'_, Plan>,
@@ -54,7 +53,7 @@ impl Driver {
         result
     }
 
-    /// Waits until `is_done`.
+    /// Waits until `is_done` returns true.
     ///
     /// # Errors
     ///
@@ -75,12 +74,12 @@ impl Driver {
         }
     }
 
-    /// Waits until `is_done`. In the meantime, ends loads of this name that wait for a thread of
-    /// the pool: other loads may occupy the threads for long.
+    /// Waits until `is_done` returns true. Meanwhile, ends loads with this name that wait for a
+    /// pool thread, because other loads may occupy the threads for a long time.
     ///
     /// # Errors
     ///
-    /// As [`Driver::wait_until`].
+    /// See [`Driver::wait_until`].
     pub(super) fn wait_without_loads(
         self: &Arc<Self>,
         name: &str,
@@ -94,7 +93,7 @@ impl Driver {
             if is_done(&plan) {
                 return Ok(plan);
             }
-            // A job that is added later is noticed: an effect ends after adding it, which takes the
+            // A job added later is still noticed: after adding it, an effect ends, which takes the
             // plan's lock and wakes this thread.
             let jobs = self.pool.withdraw(&plan.stop_independent_loads(name));
             if jobs.is_empty() {
@@ -107,7 +106,7 @@ impl Driver {
         }
     }
 
-    /// Wakes the threads that wait for the plan.
+    /// Wakes the threads waiting for the plan.
     pub(super) fn notify(&self) {
         self.changed.notify_all();
     }
@@ -116,8 +115,8 @@ impl Driver {
         self.log.write(LogLevel::Error, format_args!("failed to load '{id}': {reason}"));
     }
 
-    /// Steps the plan, and applies the consequences except for the first work on a version, which
-    /// this thread takes on.
+    /// Steps the plan, and applies the resulting effects except the first work on a version, which
+    /// this thread does itself.
     fn step_until_work<T>(
         self: &Arc<Self>,
         mut plan: Guard<'_, Plan>,
@@ -147,7 +146,7 @@ impl Driver {
             Effect::Log(_, level, line) => self.log.write(level, line),
             Effect::ReportBlocked(id, reason) => self.log_failure(&id, &reason),
             Effect::Prepare(order) => {
-                // Files of a bucket are downloaded while the load waits for a thread.
+                // Files in a bucket are downloaded while the load waits for a thread.
                 order.model.definition.versions.iter().for_each(|files| files.fetch_ahead());
                 let (driver, id) = (self.clone(), order.id.clone());
                 self.pool.submit(
@@ -180,7 +179,7 @@ impl Driver {
         self.step(plan, |plan, step| plan.handle(event, step));
     }
 
-    /// Works on a version, and on others as long as the plan has work for this thread.
+    /// Works on a version, and then on others as long as the plan has work for this thread.
     fn work_on_versions(self: &Arc<Self>, work: VersionWork) {
         let mut next = Some(work);
         while let Some(work) = next {
@@ -204,7 +203,7 @@ impl Driver {
     }
 }
 
-/// Steps a plan, and makes the registry agree with it. Returns the effects, which have begun, and
+/// Steps the plan, and updates the registry to match. Returns the effects, which have begun, and
 /// the loads that have ended.
 pub(super) fn step_plan<T>(
     plan: &mut Plan,
@@ -219,7 +218,7 @@ pub(super) fn step_plan<T>(
     (result, effects, ended)
 }
 
-/// An effect in progress. It ends when this is dropped, even by a panic.
+/// An effect in progress. Dropping it ends the effect, even during a panic.
 struct EffectInProgress<'d> {
     driver: &'d Driver,
     id: ModelName,

@@ -1,9 +1,9 @@
 //! Effects that the plan requests, and the events that report their completion.
 //!
-//! The plan is stepped under the manager's lock. The consequences of a step, a [`StepEffects`], are
-//! applied afterwards: changes of the registry still under the lock, so that registry and plan
+//! The plan is stepped under the manager's lock. A step's consequences, a [`StepEffects`], are
+//! applied afterwards: registry changes still under the lock, so that the registry and the plan
 //! never disagree, and effects outside it. Each effect that takes time ends with one
-//! [`ManagerEvent`], the next step's.
+//! [`ManagerEvent`], which triggers the next step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::composing::PinnedModels;
 use crate::handle::ModelHandle;
 use crate::registry::RegistryChange;
 
-/// A version in service, and a change of its instances.
+/// A version in service, and a change to its instances.
 pub(super) type ChangedVersion = (Arc<ModelHandle>, InstanceChange);
 
-/// The model that a load shall bring into service.
+/// The model that a load should bring into service.
 pub(super) struct LoadOrder {
     pub(super) id: ModelName,
-    /// The ids of the models that it needs, by the names that it uses for them.
+    /// The ids of the models that it needs, keyed by the names that it uses for them.
     pub(super) dependencies: BTreeMap<String, ModelName>,
     pub(super) model: Arc<DefinedModel>,
     /// The model that the last successful load brought into service.
     pub(super) serving: Option<Arc<DefinedModel>>,
 }
 
-/// The resources that all versions of a load share.
+/// The resources that all versions in a load share.
 #[derive(Clone, Default)]
 pub(super) struct LoadResources {
     /// The lease of the model's repository agents, if any.
@@ -42,18 +42,18 @@ pub(super) struct LoadResources {
     pub(super) composing: Option<Arc<PinnedModels>>,
 }
 
-/// The work that a load has to do.
+/// The work of a load.
 pub(super) struct LoadPreparation {
     pub(super) resources: LoadResources,
     pub(super) versions: Vec<PreparedVersion>,
 }
 
-/// The work that a load has to do for one version.
+/// The work of a load on one version.
 pub(super) enum PreparedVersion {
     Load(Arc<dyn ModelFiles>),
-    /// The version stays, but lacks instances.
+    /// The version stays but lacks instances.
     AddInstances(Arc<ModelHandle>),
-    /// The version stays, with this change of its instances, provided that it still serves.
+    /// The version stays, with this change to its instances, provided that it still serves.
     Keep(i64, Option<ChangedVersion>),
 }
 
@@ -64,7 +64,7 @@ pub(super) struct LoadRefusal {
     pub(super) lease: Option<Arc<AgentLease>>,
 }
 
-/// Work on one version, for a thread of the pool.
+/// Work on one version, for a pool thread.
 pub(super) struct VersionWork {
     pub(super) order: Arc<LoadOrder>,
     pub(super) resources: LoadResources,
@@ -76,11 +76,11 @@ pub(super) enum VersionWorkKind {
     AddInstances(Arc<ModelHandle>),
 }
 
-/// The message to repository agents about an abandoned load.
+/// The notice to repository agents about an abandoned load.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AbandonNotice {
     LoadFailed,
-    /// The agents were told that the model is loaded.
+    /// The agents were already notified that the model is loaded.
     Unloading,
 }
 
@@ -90,15 +90,15 @@ pub(super) enum Effect {
     Log(ModelName, LogLevel, String),
     /// Log that a model can't be loaded because of the models that it needs.
     ReportBlocked(ModelName, String),
-    /// Determine the work of a load, on a thread of the pool: [`ManagerEvent::Prepared`].
+    /// Determine a load's work, on a pool thread: [`ManagerEvent::Prepared`].
     Prepare(Arc<LoadOrder>),
-    /// Work on a version, on a thread of the pool: [`ManagerEvent::VersionLoaded`] or
+    /// Work on a version, on a pool thread: [`ManagerEvent::VersionLoaded`] or
     /// [`ManagerEvent::InstancesAdded`].
     WorkOnVersion(VersionWork),
-    /// Apply changes of instances and tell repository agents that a model is loaded:
+    /// Apply instance changes and notify repository agents that a model is loaded:
     /// [`ManagerEvent::Committed`].
     Commit { order: Arc<LoadOrder>, lease: Option<Arc<AgentLease>>, changes: Vec<ChangedVersion> },
-    /// Undo changes of instances and tell repository agents that a load ended:
+    /// Undo instance changes and notify repository agents that a load ended:
     /// [`ManagerEvent::Abandoned`].
     Abandon {
         order: Arc<LoadOrder>,
@@ -106,24 +106,25 @@ pub(super) enum Effect {
         changes: Vec<ChangedVersion>,
         notice: AbandonNotice,
     },
-    /// Tell repository agents that a model goes out of service: [`ManagerEvent::UnloadAnnounced`].
+    /// Notify repository agents that a model is going out of service:
+    /// [`ManagerEvent::UnloadAnnounced`].
     AnnounceUnload(ModelName),
 }
 
-/// An event that reports to the plan.
+/// An event reported to the plan.
 pub(super) enum ManagerEvent {
     Prepared(ModelName, Result<LoadPreparation, LoadRefusal>),
     /// An attempt to load a version ended.
     VersionLoaded(ModelName, Arc<dyn ModelFiles>, Result<Arc<ModelHandle>, Status>),
     InstancesAdded(ModelName, i64, Result<ChangedVersion, Status>),
-    /// Work on a version was skipped, for this reason.
+    /// Work on a version was skipped for this reason.
     VersionSkipped(ModelName, i64, Status),
-    /// The changes were applied. The ready versions are those before publication.
+    /// The changes were applied. The ready versions are those from before publication.
     Committed {
         id: ModelName,
         ready: Vec<i64>,
     },
-    /// The changes were undone. The ready versions are those before the load.
+    /// The changes were undone. The ready versions are those from before the load.
     Abandoned {
         id: ModelName,
         ready: Vec<i64>,
@@ -131,7 +132,7 @@ pub(super) enum ManagerEvent {
     UnloadAnnounced(ModelName),
 }
 
-/// The consequences of a step of the plan.
+/// The consequences of stepping the plan.
 #[derive(Default)]
 pub(super) struct StepEffects {
     pub(super) changes: Vec<RegistryChange>,
@@ -152,7 +153,7 @@ impl LoadOrder {
         Status::unavailable("the model was unloaded, or the server stopped, before its load began")
     }
 
-    /// Returns true if an unload overtook the load, and this is the only reason for its failure.
+    /// Returns true if the load failed only because an unload overtook it.
     pub(super) fn is_overtaken<'f>(
         &self,
         failures: impl IntoIterator<Item = &'f LoadFailure>,
@@ -174,14 +175,14 @@ impl VersionWork {
         }
     }
 
-    /// Returns true if the version has been worked on before.
+    /// Returns true if this is not the first attempt to load the version.
     pub(super) const fn is_retry(&self) -> bool {
         matches!(self.kind, VersionWorkKind::Load { attempt: 2.., .. })
     }
 }
 
 impl Effect {
-    /// The model that the effect is for.
+    /// The model to which the effect applies.
     pub(super) fn id(&self) -> &ModelName {
         match self {
             Self::Log(id, ..) | Self::ReportBlocked(id, _) | Self::AnnounceUnload(id) => id,
@@ -194,14 +195,14 @@ impl Effect {
 }
 
 impl StepEffects {
-    /// Drops the reasons why models are blocked: as in Triton, models that are taken out of service
-    /// together with one that they need have not failed.
+    /// Drops the reasons why models are blocked. As in Triton, models that are taken out of service
+    /// together with a model that they need have not failed.
     pub(super) fn drop_block_reasons(&mut self) {
         self.effects.retain(|effect| !matches!(effect, Effect::ReportBlocked(..)));
     }
 
-    /// Keeps only the last reason why a model is blocked. Each further desired model improves the
-    /// plan's knowledge.
+    /// Keeps only the last reason why each model is blocked. The plan's knowledge improves with
+    /// each further desired model.
     pub(super) fn keep_last_block_reasons(&mut self) {
         let mut reported = BTreeSet::new();
         self.effects.reverse();

@@ -1,17 +1,16 @@
-//! One load: an attempt to bring a desired model into service.
+//! A load: one attempt to bring a desired model into service.
 //!
-//! [`Load`] represents steps 4 to 8 of a reload ([`manager`](super)) as a value: it decides which
-//! transition is legal next, and knows neither threads nor locks nor backends. The
+//! [`Load`] represents steps 4 to 8 of a reload ([`manager`](super)) as a value. It decides which
+//! transition is legal next, and knows nothing about threads, locks or backends. The
 //! [`Plan`](super::plan::Plan) owns the loads in progress, at most one per model, and turns their
-//! transitions into effects. A version that has not changed keeps its model, its queue and its
-//! counters.
+//! transitions into effects. An unchanged version keeps its model, its queue and its counters.
 
 use std::collections::BTreeMap;
 
 use galatea_infer::Status;
 
-/// The states of a load. Each method of [`Load`] is one transition, and panics in any other
-/// state than its own.
+/// The states of a load. Each method of [`Load`] is one transition, and panics if called in any
+/// state other than its own.
 ///
 /// ```text
 /// Preparing ──start──► Loading ──commit──► Committing ──publish──► (serves)
@@ -21,10 +20,10 @@ use galatea_infer::Status;
 ///                     Abandoning ──end──► (failed or cancelled)
 /// ```
 ///
-/// - Preparing: the load waits for a thread, or determines the versions to load.
-/// - Loading: versions are being loaded, each in a state of its own.
+/// - Preparing: the load waits for a thread, or is determining the versions to load.
+/// - Loading: versions are being loaded, and each has its own state.
 /// - Committing: all versions are ready; repository agents are being notified.
-/// - Abandoning: nothing will serve; changes of instances are being undone and agents notified.
+/// - Abandoning: nothing will serve; instance changes are being undone and agents notified.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum LoadState {
     Preparing,
@@ -41,37 +40,37 @@ enum LoadState {
 /// ```
 #[derive(Debug)]
 pub(super) enum VersionState<M, C> {
-    /// The version is being loaded, in the nth attempt.
+    /// The version is being loaded; this is the number of the attempt.
     Loading { attempt: u32 },
     /// The version is ready.
     Loaded(M),
     /// The last attempt failed.
     Failed(Status),
-    /// The version serves and stays. Missing instances are being added.
+    /// The version stays in service. Missing instances are being added.
     Adding,
-    /// The version serves and stays, with this change of its instances, if any.
+    /// The version stays in service, with this change to its instances, if any.
     Kept(Option<C>),
-    /// The version serves and stays, but missing instances could not be added.
+    /// The version stays in service, but missing instances could not be added.
     KeptFailed(Status),
 }
 
-/// A load in progress. `M` is a loaded version, `C` a change of a version's instances.
+/// A load in progress. `M` is a loaded version, `C` a change to a version's instances.
 #[derive(Debug)]
 pub(super) struct Load<M, C> {
     state: LoadState,
     versions: BTreeMap<i64, VersionState<M, C>>,
 }
 
-/// The next step of a version after an attempt to load it.
+/// The next step for a version after an attempt to load it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum AttemptResult {
-    /// The version is loaded, or has failed for good.
+    /// The version is loaded, or has failed permanently.
     Ended,
-    /// The version is loaded again; this is the number of the next attempt.
+    /// The version will be loaded again; this is the number of the next attempt.
     Retry(u32),
 }
 
-/// The versions with which a model serves after its load.
+/// The versions that a model serves with after its load.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PublishedVersions<M> {
     pub(super) loaded: Vec<M>,
@@ -89,7 +88,8 @@ impl<M, C> Load<M, C> {
         self.versions = versions;
     }
 
-    /// Ends an attempt to load a version. It is repeated until there have been `attempts_max`.
+    /// Ends an attempt to load a version. A failed attempt is repeated, up to `attempts_max` in
+    /// total.
     pub(super) fn end_attempt(
         &mut self,
         version: i64,
@@ -113,7 +113,7 @@ impl<M, C> Load<M, C> {
         AttemptResult::Ended
     }
 
-    /// Ends the addition of instances to a version, successful or not.
+    /// Finishes adding instances to a version, successfully or not.
     pub(super) fn end_adding(&mut self, version: i64, result: Result<C, Status>) {
         self.expect(LoadState::Loading);
         let state = self.versions.get(&version);
@@ -125,7 +125,7 @@ impl<M, C> Load<M, C> {
         self.versions.insert(version, state);
     }
 
-    /// Skips a version for this reason; it counts as failed.
+    /// Skips a version for this reason; the version counts as failed.
     pub(super) fn skip(&mut self, version: i64, status: Status) {
         self.expect(LoadState::Loading);
         let state = match self.versions.get(&version) {
@@ -145,7 +145,7 @@ impl<M, C> Load<M, C> {
         !self.versions.values().any(is_pending)
     }
 
-    /// The failed versions, ascending.
+    /// The failed versions, in ascending order.
     pub(super) fn failures(&self) -> impl Iterator<Item = (i64, &Status)> {
         self.versions.iter().filter_map(|(version, state)| match state {
             VersionState::Failed(status) | VersionState::KeptFailed(status) => {
@@ -158,8 +158,8 @@ impl<M, C> Load<M, C> {
         })
     }
 
-    /// Commits the load: all versions are ready and shall serve. Returns the changes of instances,
-    /// for the caller to apply.
+    /// Commits the load: all versions are ready and should serve. Returns the instance changes that
+    /// the caller must apply.
     pub(super) fn commit(&mut self) -> Vec<C> {
         assert!(self.is_complete(), "a version is being worked on");
         assert_eq!(self.failures().count(), 0, "a version failed");
@@ -167,8 +167,8 @@ impl<M, C> Load<M, C> {
         self.take_changes()
     }
 
-    /// Abandons the load: nothing shall serve. Returns the uncommitted changes of instances, for
-    /// the caller to undo.
+    /// Abandons the load: nothing should serve. Returns the uncommitted instance changes, which the
+    /// caller must undo.
     pub(super) fn abandon(&mut self) -> Vec<C> {
         assert!(self.state != LoadState::Loading || self.is_complete(), "a version is in progress");
         assert_ne!(self.state, LoadState::Abandoning, "the load is abandoned already");
@@ -193,8 +193,8 @@ impl<M, C> Load<M, C> {
         published
     }
 
-    /// Ends the load without success. Returns the versions that were tried, ascending, each with
-    /// its error if it failed.
+    /// Ends the load without success. Returns the versions that were tried, in ascending order,
+    /// with errors for those that failed.
     pub(super) fn end_unsuccessfully(self) -> Vec<(i64, Option<Status>)> {
         self.expect(LoadState::Abandoning);
         let tried = |(version, state)| match state {
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(load.end_unsuccessfully(), []);
         let mut load = started([(1, VersionState::Kept(Some("fewer")))]);
         assert_eq!(load.commit(), ["fewer"]);
-        // The change has been applied.
+        // The change has already been applied.
         assert_eq!(load.abandon(), [""; 0]);
         assert_eq!(load.end_unsuccessfully(), []);
     }

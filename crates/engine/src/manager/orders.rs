@@ -1,4 +1,4 @@
-//! Orders of clients and of the program to load, unload and register.
+//! Orders from clients and from the program to load, unload and register.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use super::search::{OrderedModels, UnreadableModel};
 use super::{ControlMode, Manager};
 use crate::LoadFailure;
 
-/// The maximum number of remembered models that failed to load and are not in the repositories.
-/// Clients unload them.
+/// The maximum number of models remembered after failing to load without being in a repository.
+/// Clients remove them with an unload.
 const FAILED_MODELS_MAX: usize = 1000;
 
 impl Manager {
@@ -30,7 +30,7 @@ impl Manager {
         self.catalog.names()
     }
 
-    /// Loads a model by order of a client. Returns when it serves or has failed.
+    /// Loads a model on a client's order. Returns when it serves or has failed.
     pub(crate) fn load(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
         self.check_mode()?;
         check_name(name)?;
@@ -50,8 +50,8 @@ impl Manager {
         }
         let failure = |id: &ModelName| match plan.status(id) {
             LifecycleStatus::Serving | LifecycleStatus::InProgress => None,
-            // In Triton the unload would wait for the load, so the response is that of a load that
-            // an unload follows.
+            // In Triton the unload would wait for the load, so the response is the same as for a
+            // load followed by an unload.
             LifecycleStatus::Failed if plan.is_overtaken(id) => None,
             LifecycleStatus::Failed | LifecycleStatus::Blocked(_) | LifecycleStatus::Absent => {
                 let error = plan.error(id).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Manager {
         }
         if brings_files {
             let dropped = self.driver.step(plan, |plan, step| plan.drop_failed_files(&named, step));
-            // Their files are removed outside the lock.
+            // The files are removed outside the lock.
             drop(dropped);
         }
         Err(Status::invalid_argument(failures))
@@ -84,18 +84,18 @@ impl Manager {
         )))
     }
 
-    /// Unloads a model by order of a client. Returns when it is out of service. The models that
-    /// need it go out of service with it.
+    /// Unloads a model on a client's order. Returns when it is out of service. The models that need
+    /// it go out of service with it.
     pub(crate) fn unload(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.check_mode()?;
         let name: ModelName = name.into();
         let _order = OrderInProgress::begin_unload(&self.driver, &name)?;
-        // The lock is kept, so that no load begins before the models have been removed.
+        // The lock stays held, so no load begins before the models have been removed.
         let plan = self.driver.wait_without_loads(&name, |plan| {
             plan.ids_of(&name).iter().all(|id| plan.is_at_rest(id))
         })?;
         let mut ids = plan.ids_of(&name);
-        // With namespaces, a model whose order failed at the start is known by the bare name.
+        // With namespaces, a model whose order failed at startup is known by its bare name.
         if !ids.contains(&name) {
             ids.push(name);
         }
@@ -129,7 +129,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Removes a repository, but none of the models that were loaded from it.
+    /// Removes a repository, but none of the models loaded from it.
     pub(crate) fn unregister(&self, path: &str) -> Result<(), Status> {
         self.check_registration("unregistration")?;
         self.catalog.unregister(path)?;
@@ -147,7 +147,7 @@ impl Manager {
         )))
     }
 
-    /// Loads models by their names. Returns true if all of them serve.
+    /// Loads models by name. Returns true if all of them serve.
     pub(crate) fn load_named(&self, names: &[String]) -> bool {
         let mut all_found = true;
         for name in names {
@@ -157,7 +157,7 @@ impl Manager {
         self.wait_for_all() && all_found
     }
 
-    /// Loads models outside the catalog. Returns the failures.
+    /// Loads models that are not in the catalog. Returns the failures.
     pub(crate) fn load_definitions(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
         let candidates = definitions.into_iter().map(|definition| {
             let (id, name) = (definition.id(), definition.name.clone());
@@ -174,14 +174,14 @@ impl Manager {
         failures
     }
 
-    /// Waits until nothing is left to do. Returns true if every desired model serves.
+    /// Waits until no work is left. Returns true if every desired model serves.
     pub(super) fn wait_for_all(&self) -> bool {
         let Ok(plan) = self.driver.wait_until(Plan::is_settled) else { return false };
         plan.desired().all(|id| plan.status(id) == LifecycleStatus::Serving)
     }
 }
 
-/// The error for an ordered model that can't be read. The log has the reason.
+/// The error for an ordered model that can't be read. The reason is in the log.
 fn not_polled(name: &str) -> Status {
     not_loaded(name, "failed to poll from model repository")
 }
@@ -190,7 +190,7 @@ fn not_loaded(name: &str, reason: &str) -> Status {
     Status::internal(format!("failed to load '{name}', {reason}"))
 }
 
-/// Checks a name from a client. The texts are Triton's.
+/// Checks a name from a client. The messages are Triton's.
 fn check_name(name: &str) -> Result<(), Status> {
     let trimmed = name.trim();
     if trimmed.is_empty() {
@@ -210,7 +210,7 @@ fn check_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// A client's order for a name. There is one at a time.
+/// A client's order for a name. Each name has at most one at a time.
 struct OrderInProgress {
     driver: Arc<Driver>,
     name: ModelName,
@@ -221,8 +221,8 @@ impl OrderInProgress {
         Ok(Self::begun(driver, name, driver.wait_until(|plan| !plan.is_ordered(name))?))
     }
 
-    /// Loads of the model that warm up, or wait for a thread, would delay the unload, so they are
-    /// stopped, except for those on behalf of a model that needs it.
+    /// Begins an unload. Loads of the model that are warming up or waiting for a thread would delay
+    /// it, so they are stopped, except for loads on behalf of a model that needs this one.
     fn begin_unload(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
         let plan = driver.wait_without_loads(name, |plan| !plan.is_ordered(name))?;
         Ok(Self::begun(driver, name, plan))

@@ -1,4 +1,4 @@
-//! Polling of the repositories: exactly their models shall serve.
+//! Repository polling, which makes exactly the repositories' models serve.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use super::effect::StepEffects;
 use super::plan::{Plan, UnusedModels};
 use crate::catalog::CatalogModel;
 
-/// The parts that a scan found but could not read.
+/// The items that a scan found but could not read.
 #[derive(Default)]
 struct ScanFailures {
-    /// Invalid models by id, with the reasons.
+    /// The invalid models by id, with the reasons.
     invalid: Vec<(String, String)>,
-    /// True if several repositories have models with the same name.
+    /// True if several repositories contain models with the same name.
     has_duplicates: bool,
-    /// True if a repository could not be listed, so that missing models may exist.
+    /// True if a repository could not be listed, in which case unlisted models may still exist.
     is_partial: bool,
 }
 
 impl Manager {
-    /// Makes the models of the repositories serve. Returns true if all of them do.
+    /// Makes the repositories' models serve. Returns true if all of them do.
     pub(crate) fn poll(&self) -> bool {
         let scanning = self.scanning.lock("scan the repositories");
         let is_complete = self.follow(self.catalog.scan());
@@ -32,13 +32,13 @@ impl Manager {
         self.wait_for_all() && is_complete
     }
 
-    /// The problems of the latest scan for which the index has no reasons.
+    /// The problems from the latest scan that are not explained in the index.
     pub(crate) fn unread(&self) -> Vec<ScanProblem> {
         self.unread.lock("tell what a scan could not read").clone()
     }
 
-    /// Adapts the plan to the results of a scan. Returns true if everything could be read. Problems
-    /// that the previous scan had too are already in the log.
+    /// Updates the plan with the results of a scan. Returns true if everything could be read.
+    /// Problems also found by the previous scan are already in the log.
     fn follow(&self, scan: Scan<CatalogModel>) -> bool {
         let logged = self.unread();
         let is_elsewhere = |problem: &&ScanProblem| !matches!(problem, ScanProblem::Model { .. });
@@ -90,7 +90,7 @@ impl Manager {
         failures
     }
 
-    /// Makes models desired. Returns their ids, and adds those that can't be defined to
+    /// Makes models desired. Returns their ids, and adds the models that can't be defined to
     /// `invalid`.
     fn set_desired(
         &self,
@@ -100,7 +100,7 @@ impl Manager {
         let mut present: BTreeSet<ModelName> = BTreeSet::new();
         let mut candidates: Vec<CandidateModel> = Vec::new();
         let mut pending = models;
-        // Loads of the previous scan may end in the meantime. Failed models are defined again.
+        // Loads from the previous scan may end in the meantime. Failed models are defined again.
         loop {
             for found in std::mem::take(&mut pending) {
                 let id = model_id(found.namespace.as_deref(), &found.name);
@@ -124,7 +124,7 @@ impl Manager {
     }
 }
 
-/// Removes the desired models, and those that had no version, if the scan did not find them.
+/// Removes desired models, and models without a version, that the scan did not find.
 fn remove_absent<'a>(
     present: &BTreeSet<ModelName>,
     untried: impl Iterator<Item = &'a ModelName>,

@@ -1,4 +1,4 @@
-//! The threads that load models.
+//! The thread pool that loads models.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,23 +8,22 @@ use std::time::{Duration, Instant};
 use galatea_policy::ModelName;
 use galatea_stdx::{Condvar, Lock};
 
-/// The work of a job.
+/// A job's work.
 pub(super) type Work = Box<dyn FnOnce() + Send>;
 
-/// Work for a thread of the pool, and the model that it is for.
+/// Work for a pool thread, and the model that it concerns.
 struct Job {
     id: ModelName,
     work: Work,
 }
 
-/// Called by the last thread that ends.
+/// Called by the last thread to end.
 pub(super) type OnIdle = Box<dyn Fn() + Send + Sync>;
 
-/// Threads that start on demand, up to a maximum number, and end when no job is left: an idle
+/// Threads that start on demand, up to a maximum number, and end when no job is left, so an idle
 /// server spends no memory on them.
 ///
-/// The queue needs no bound: a model has one load at a time, with at most one job for each
-/// of its versions.
+/// The queue needs no limit: a model has one load at a time, with at most one job per version.
 pub(super) struct Pool {
     shared: Arc<PoolShared>,
     threads_max: usize,
@@ -40,7 +39,7 @@ struct PoolShared {
 struct PoolState {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// The number of threads that are executing a job.
+    /// The number of threads executing a job.
     busy: usize,
     is_stopped: bool,
 }
@@ -51,8 +50,8 @@ impl Pool {
         Self { shared: Arc::new(shared), threads_max: threads_max.max(1) }
     }
 
-    /// Executes a job on a thread, or on this one if no thread can be started. A stopped pool drops
-    /// the job.
+    /// Executes a job on a pool thread, or on the calling thread if none can be started. A stopped
+    /// pool drops the job.
     pub(super) fn submit(&self, id: ModelName, work: Work) {
         let job = Job { id, work };
         let mut state = self.shared.state.lock("add a job");
@@ -86,7 +85,7 @@ impl Pool {
         }
     }
 
-    /// Takes out the waiting jobs of these models, for the caller to execute.
+    /// Removes the waiting jobs of these models and returns them for the caller to execute.
     pub(super) fn withdraw(&self, ids: &[ModelName]) -> Vec<Work> {
         if ids.is_empty() {
             return Vec::new();
@@ -101,7 +100,7 @@ impl Pool {
         withdrawn.into_iter().map(|job| job.work).collect()
     }
 
-    /// Waits until no job is left, for at most `timeout`. Returns the number of remaining jobs.
+    /// Waits up to `timeout` until no job is left. Returns the number of remaining jobs.
     pub(super) fn wait_idle(&self, timeout: Duration) -> usize {
         let start = Instant::now();
         let mut state = self.shared.state.lock("wait until no job is left");
@@ -115,7 +114,8 @@ impl Pool {
         state.busy + state.jobs.len()
     }
 
-    /// Drops the waiting jobs, and lets each thread end after its job, without waiting for it.
+    /// Drops the waiting jobs, and lets each thread end after its current job without waiting for
+    /// it.
     pub(super) fn stop(&self) {
         let mut state = self.shared.state.lock("stop");
         state.is_stopped = true;
@@ -131,8 +131,8 @@ impl PoolShared {
         let is_last = loop {
             match self.next() {
                 NextJob::Job(job) => {
-                    // A job reports its own failures. A panic is a bug, which must not end
-                    // the thread.
+                    // A job reports its own failures. A panic is a bug, and must not end the
+                    // thread.
                     let _ = catch_unwind(AssertUnwindSafe(job.work));
                     self.state.lock("end a job").busy -= 1;
                     self.changed.notify_all();

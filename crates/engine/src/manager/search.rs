@@ -1,4 +1,4 @@
-//! The search for the models with a name, and for the models that they need.
+//! The search for the models with a name and the models that they need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use crate::catalog::{Catalog, CatalogModel};
 pub(super) struct OrderedModels {
     /// The models with the ordered name.
     pub(super) named: Vec<ModelName>,
-    /// These models, and those that they need; with namespaces, all models with the needed names.
+    /// The models with the ordered name and those that they need; with namespaces, all models with
+    /// the needed names.
     pub(super) all: Vec<ModelName>,
     /// True if all of them could be read.
     pub(super) is_complete: bool,
 }
 
-/// An error: no model with the ordered name could be read. The log has the reason.
+/// An error: no model with the ordered name could be read. The reason is in the log.
 pub(super) struct UnreadableModel;
 
 /// A search in progress.
@@ -31,9 +32,9 @@ struct Search {
     name: String,
     /// The parameters for the models with the ordered name.
     parameters: LoadParameters,
-    /// The names to look up.
+    /// The names still to be looked up.
     pending: Vec<String>,
-    /// The names to look up, and those that have been looked up.
+    /// The names already looked up, and those still to be looked up.
     known: BTreeSet<String>,
     candidates: Vec<CandidateModel>,
     is_complete: bool,
@@ -46,7 +47,7 @@ impl Search {
         Self { name, parameters, pending, known, candidates: Vec::new(), is_complete: true }
     }
 
-    /// Adds a candidate. The models that it needs are looked up too.
+    /// Adds a candidate, and schedules lookups of the models that it needs.
     fn add(&mut self, candidate: CandidateModel) {
         let known = &mut self.known;
         let needed = candidate.dependencies.iter().filter(|name| known.insert((*name).clone()));
@@ -55,14 +56,14 @@ impl Search {
     }
 }
 
-/// Looks up models in a catalog, for the plan of a driver.
+/// Looks up models in a catalog for a driver's plan.
 pub(super) struct Searcher<'d> {
     pub(super) catalog: &'d dyn Catalog,
     pub(super) driver: &'d Arc<Driver>,
 }
 
 impl Searcher<'_> {
-    /// Makes the models with a name desired, and the models that they need.
+    /// Makes the models with a name, and the models that they need, desired.
     pub(super) fn load(
         &self,
         name: &str,
@@ -81,7 +82,8 @@ impl Searcher<'_> {
                 plan.note_ordered_load(name);
                 Ok(())
             });
-            // Each round defines models that others unloaded in the meantime, so the loop ends.
+            // Each round defines models that others unloaded in the meantime, so the loop
+            // terminates.
             match outdated {
                 Ok(()) => {
                     return Ok(OrderedModels { named, all, is_complete: search.is_complete });
@@ -92,7 +94,7 @@ impl Searcher<'_> {
     }
 
     /// Looks up the pending names. As in Triton, readable models are loaded even if others can't be
-    /// read, but the ordered one must be among them.
+    /// read, but the ordered model must be readable.
     fn look_up_pending(&self, search: &mut Search) -> Result<(), UnreadableModel> {
         while let Some(name) = search.pending.pop() {
             let is_ordered = name == search.name;
@@ -144,7 +146,7 @@ impl Searcher<'_> {
         }
     }
 
-    /// Defines the models of which the plan has a different revision by now.
+    /// Defines the models that have a different revision in the plan by now.
     fn define_outdated(
         &self,
         candidates: Vec<CandidateModel>,

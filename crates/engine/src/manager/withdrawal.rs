@@ -1,8 +1,8 @@
 //! The withdrawal of all models when a server stops.
 //!
-//! Repository agents are told before their models go out of service, as in Triton. They are foreign
-//! code, which may never return, so a thread tells them, and shutdown waits for it for a limited
-//! time. Models without agents don't wait for other models' agents.
+//! Repository agents are notified before their models go out of service, as in Triton. Agents are
+//! foreign code that may never return, so a thread notifies them, and shutdown waits for that
+//! thread only for a limited time. Models without agents don't wait for other models' agents.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use galatea_stdx::{Condvar, Lock};
 
 use super::driver::Driver;
 
-/// The withdrawals of a manager, one at a time.
+/// A manager's withdrawals, one at a time.
 #[derive(Default)]
 pub(super) struct AgentWithdrawals {
-    /// True while a thread tells agents.
+    /// True while a thread is notifying agents.
     is_running: Lock<bool>,
     ended: Condvar,
 }
 
 impl AgentWithdrawals {
-    /// Takes every model out of service, and waits for at most `timeout` for their agents.
+    /// Takes every model out of service, and waits up to `timeout` for the models' agents.
     pub(super) fn run(self: &Arc<Self>, driver: &Arc<Driver>, timeout: Duration) {
         driver.worker.withdraw_without_agents();
         if driver.worker.has_withdrawn_all() {
@@ -43,12 +43,12 @@ impl AgentWithdrawals {
         }
     }
 
-    /// Returns true while a thread tells agents.
+    /// Returns true while a thread is notifying agents.
     pub(super) fn is_running(&self) -> bool {
         *self.is_running.lock("look for a withdrawal")
     }
 
-    /// Withdraws the models on a thread, or on this one if none can be started.
+    /// Withdraws the models on a new thread, or on the calling thread if none can be started.
     fn start(self: &Arc<Self>, driver: &Arc<Driver>) {
         let (this, driver) = (self.clone(), driver.clone());
         let withdraw = move || {

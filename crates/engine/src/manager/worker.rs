@@ -1,7 +1,7 @@
 //! The work of loads, outside the manager's lock.
 //!
-//! Each function performs one effect and returns the event that ends it. Nothing here knows the
-//! plan.
+//! Each function performs one effect and returns the event that ends the effect. Nothing here knows
+//! the plan.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::registry::{Registry, Snapshot};
 /// The models that a load pins, and the work on each version.
 type PreparedVersions = (Option<Arc<PinnedModels>>, Vec<PreparedVersion>);
 
-/// The resources that all loads of a server use.
+/// The resources that all of a server's loads use.
 pub(super) struct LoadWorker {
     pub(super) registry: Arc<Registry>,
     pub(super) loader: Loader,
@@ -33,10 +33,10 @@ pub(super) struct LoadWorker {
 }
 
 impl LoadWorker {
-    /// Determines the work of a load. A version whose files and configuration have not changed
-    /// stays, possibly with a change of instances.
+    /// Determines a load's work. A version with unchanged files and configuration stays, possibly
+    /// with a change to its instances.
     ///
-    /// A panic counts as a refusal, because an order waits for this load.
+    /// A panic is treated as a refusal, because an order is waiting for this load.
     pub(super) fn prepare(&self, order: &LoadOrder) -> Result<LoadPreparation, LoadRefusal> {
         let lease = claim_agents(order)?;
         let prepared = catch_unwind(AssertUnwindSafe(|| self.prepare_versions(order)));
@@ -92,8 +92,8 @@ impl LoadWorker {
             .map_err(|status| refusal(LoadOutcome::Incompatible, status))
     }
 
-    /// Returns true if a ready version can stay, possibly with a change of instances. A version
-    /// whose files repository agents may have changed can't.
+    /// Returns true if a ready version can stay, possibly with a change to its instances. A version
+    /// whose files may have been changed by repository agents can't.
     fn may_stay(&self, order: &LoadOrder, version: i64, snapshot: &Snapshot) -> bool {
         let Some(serving) = &order.serving else { return false };
         let (old, new) = (&serving.definition, &order.model.definition);
@@ -118,7 +118,7 @@ impl LoadWorker {
         {
             return PreparedVersion::Keep(model.version(), Some((model.clone(), change)));
         }
-        // Adding instances takes time, or fails.
+        // Adding instances may take time or fail.
         PreparedVersion::AddInstances(model.clone())
     }
 
@@ -154,8 +154,8 @@ impl LoadWorker {
         }
     }
 
-    /// Applies changes of instances. Tells the agents of the present model that it goes out of
-    /// service, and those of the new one that it enters service.
+    /// Applies instance changes. Notifies the current model's agents that it is going out of
+    /// service, and the new model's agents that it is entering service.
     pub(super) fn commit(
         &self,
         order: &LoadOrder,
@@ -168,7 +168,7 @@ impl LoadWorker {
         ManagerEvent::Committed { id: order.id.clone(), ready: self.ready_versions(&order.id) }
     }
 
-    /// Undoes changes of instances, and notifies the agents of the load.
+    /// Undoes instance changes, and notifies the load's agents.
     pub(super) fn abandon(
         &self,
         order: &LoadOrder,
@@ -186,8 +186,8 @@ impl LoadWorker {
         ManagerEvent::Abandoned { id: order.id.clone(), ready: self.ready_versions(&order.id) }
     }
 
-    /// Tells the repository agents of a model's ready versions that these go out of service,
-    /// unless the agents stay with the model.
+    /// Notifies the repository agents of a model's ready versions that these are going out of
+    /// service, unless the agents stay with the model.
     pub(super) fn announce_unload(&self, id: &str, staying: Option<&Arc<AgentLease>>) {
         let snapshot = self.registry.snapshot();
         let leases = snapshot.ready_of(id).filter_map(|model| model.lease());
@@ -211,7 +211,7 @@ impl LoadWorker {
         snapshot.ids().all(|id| snapshot.ready_of(id).next().is_none())
     }
 
-    /// Takes every model out of service, each once its repository agents have been told.
+    /// Takes every model out of service, each after its repository agents have been notified.
     pub(super) fn withdraw_all(&self) {
         let ids: Vec<ModelName> = self.registry.snapshot().ids().cloned().collect();
         for id in ids {
@@ -226,7 +226,7 @@ impl LoadWorker {
     }
 }
 
-/// Calls repository agents, which are foreign code: a panic does not affect the model.
+/// Calls repository agents. They are foreign code, so a panic does not affect the model.
 fn notify(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
 }

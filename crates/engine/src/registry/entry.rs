@@ -1,4 +1,4 @@
-//! The registry's facts about one model and about each of its versions.
+//! Registry entries for models and their versions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -8,15 +8,15 @@ use galatea_dispatch::LoadedModel;
 
 use crate::handle::ModelHandle;
 
-/// The reason for a version that has been taken out of service, in Triton's words. Such a version
-/// doesn't count for the server's readiness.
+/// The reason shown for a version taken out of service, in Triton's words. Such a version doesn't
+/// affect the server's readiness.
 pub(super) const UNLOADED: &str = "unloaded";
 
-/// A model that has been loaded at some time. If it has no versions, there were none to load, and
-/// it is not ready, as in Triton.
+/// A model that was loaded at some point. If it has no versions, it had none to load and isn't
+/// ready, as in Triton.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModelEntry {
-    /// Every version that has ever been tried, by number.
+    /// All versions ever tried, by number.
     pub(super) versions: BTreeMap<i64, VersionEntry>,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct VersionEntry {
     pub(super) reason: String,
     /// The loaded version, while it is ready.
     pub(super) model: Option<Arc<ModelHandle>>,
-    /// The version out of service, while its last requests run.
+    /// The version that is out of service but still running its last requests.
     pub(super) draining: Option<Weak<LoadedModel>>,
 }
 
 impl ModelEntry {
-    /// Begins the load of versions. Ready versions stay ready until they are replaced.
+    /// Begins loading versions. Ready versions stay ready until they are replaced.
     pub(super) fn begin_load(&mut self, versions: &[i64]) {
         for version in versions {
             let entry = self.versions.entry(*version).or_insert_with(VersionEntry::loading);
@@ -42,8 +42,8 @@ impl ModelEntry {
         }
     }
 
-    /// Puts the loaded versions into service, together with those in `kept`. Others go out of
-    /// service.
+    /// Puts the loaded versions into service, together with the versions in `kept`. All others go
+    /// out of service.
     pub(super) fn publish(&mut self, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
         let is_new = |version: &i64| loaded.iter().any(|model| model.version() == *version);
         for (version, entry) in &mut self.versions {
@@ -56,8 +56,8 @@ impl ModelEntry {
         }
     }
 
-    /// Aborts a load: no loaded version serves. `reasons` has the reasons for the failed versions;
-    /// the others were loaded in vain.
+    /// Aborts a load: none of the loaded versions serve. `reasons` contains the reasons for the
+    /// failed versions; the others were loaded in vain.
     pub(super) fn abort_load(&mut self, reasons: Vec<(i64, Option<String>)>) {
         for (version, reason) in reasons {
             let entry = self.versions.entry(version).or_insert_with(VersionEntry::loading);
@@ -79,25 +79,25 @@ impl ModelEntry {
         idle.for_each(VersionEntry::withdraw);
     }
 
-    /// Forgets a version that went out of service and has served its last request.
+    /// Forgets a version that is out of service and has served its last request.
     pub(super) fn forget_drained(&mut self, version: i64) {
         self.versions.insert(version, VersionEntry::unavailable(String::from(UNLOADED)));
     }
 
-    /// Returns true if this version is the draining one. The number may already serve again, as
-    /// another version.
+    /// Returns true if this version is the draining one. Its number may already be serving again,
+    /// as another version.
     pub(super) fn is_draining(&self, version: i64, model: &Weak<LoadedModel>) -> bool {
         let draining = self.versions.get(&version).and_then(|entry| entry.draining.as_ref());
         draining.is_some_and(|draining| draining.ptr_eq(model))
     }
 
-    /// The ready versions, ascending.
+    /// The ready versions, in ascending order.
     pub(super) fn ready(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
         self.versions.values().filter_map(|entry| entry.model.as_ref())
     }
 
-    /// Returns true if the model counts as ready: it has versions, and every version is ready
-    /// unless it was taken out of service.
+    /// Returns true if the model is considered ready: it has versions, and each version is ready or
+    /// was taken out of service.
     pub(super) fn is_ready(&self) -> bool {
         let is_fine = |entry: &VersionEntry| entry.model.is_some() || entry.reason == UNLOADED;
         !self.versions.is_empty() && self.versions.values().all(is_fine)

@@ -1,11 +1,11 @@
 //! The registry: the models in service, as snapshots that requests read without a lock.
 //!
-//! A model is identified here by its id, which is its name unless namespaces are on. Readers take a
-//! [`Snapshot`]. Writers replace it, one at a time: [`Registry::apply`] makes all changes of a step
-//! of the plan visible at once, so no reader sees half a reload.
+//! The registry identifies a model by its id, which equals its name unless namespaces are on.
+//! Readers take a [`Snapshot`]. Writers replace the snapshot, one at a time: [`Registry::apply`]
+//! makes all changes of a plan step visible at once, so no reader sees a half-finished reload.
 //!
-//! With namespaces a name means the desired models that have it, and no others, so each
-//! step of the plan also tells the registry which models are desired.
+//! With namespaces, a name refers only to the desired models with that name, so each plan step also
+//! informs the registry which models are desired.
 
 mod entry;
 mod names;
@@ -23,28 +23,29 @@ use self::names::{Models, NameTable};
 pub(crate) use self::snapshot::Snapshot;
 use crate::handle::ModelHandle;
 
-/// The models of a server.
+/// A server's models.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     snapshot: ArcSwap<Snapshot>,
     writer: Lock<()>,
 }
 
-/// A change of the registry's knowledge about a model.
+/// A change to what the registry knows about a model.
 #[derive(Debug)]
 pub(crate) enum RegistryChange {
     /// These versions are being loaded. Ready versions stay ready until they are replaced.
     BeginLoad(ModelName, Vec<i64>),
-    /// The loaded versions serve now, together with the kept ones. Others go out of service.
+    /// The loaded versions serve from now on, together with the kept ones. All others go out of
+    /// service.
     Publish { id: ModelName, loaded: Vec<Arc<ModelHandle>>, kept: Vec<i64> },
-    /// No loaded version serves. The reasons are those of the failed versions; the others were
-    /// loaded in vain. Versions in service keep serving.
+    /// None of the loaded versions serve. The reasons belong to the failed versions; the others
+    /// were loaded in vain. Versions in service keep serving.
     AbortLoad(ModelName, Vec<(i64, Option<String>)>),
     /// The model has no version to load. Versions in service keep serving.
     NoVersion(ModelName),
     /// The model goes out of service.
     Withdraw(ModelName),
-    /// The failure of a model that is no longer desired is forgotten. Versions in service are not
+    /// Forget the failure of a model that is no longer desired. Versions in service are not
     /// affected: [`RegistryChange::Withdraw`] takes them out of service.
     ForgetFailure(ModelName),
     /// Every model goes out of service.
@@ -52,7 +53,7 @@ pub(crate) enum RegistryChange {
 }
 
 impl Registry {
-    /// A registry in which several models may have the same name in different namespaces.
+    /// A registry in which models in different namespaces may have the same name.
     pub(crate) fn with_namespaces() -> Self {
         let first = Snapshot { names: Some(NameTable::default()), ..Snapshot::default() };
         Self { snapshot: ArcSwap::from_pointee(first), writer: Lock::default() }
@@ -62,7 +63,7 @@ impl Registry {
         self.snapshot.load()
     }
 
-    /// Makes changes, all at once. `desired` are the ids of the desired models.
+    /// Applies changes, all at once. `desired` contains the ids of the desired models.
     pub(crate) fn apply<'a>(
         &self,
         desired: impl Iterator<Item = &'a ModelName>,
@@ -96,7 +97,7 @@ impl Registry {
         self.replace(|next| RegistryChange::WithdrawAll.apply(&mut next.models));
     }
 
-    /// Notes that a version out of service has served its last request.
+    /// Records that a version out of service has served its last request.
     pub(crate) fn version_destroyed(&self, id: &str, version: i64, model: &Weak<LoadedModel>) {
         self.replace(|next| {
             if let Some(entry) = next.models.get_mut(id)
@@ -115,7 +116,7 @@ impl Registry {
         names.iter_mut().for_each(|names| names.update(models));
         let previous = self.snapshot.swap(Arc::new(next));
         drop(writer);
-        // It may hold the last handle of a version, which is then retired.
+        // The previous snapshot may hold the last handle of a version, which is retired here.
         drop(previous);
     }
 }
@@ -155,7 +156,7 @@ fn entry(models: &mut Models, id: ModelName) -> &mut entry::ModelEntry {
 
 fn forget_failure(models: &mut Models, id: &ModelName) {
     let Some(entry) = models.get_mut(id) else { return };
-    // A model that was never tried counts as if it had never been ordered.
+    // A model that was never tried is treated as if it had never been ordered.
     if entry.versions.is_empty() {
         models.remove(id);
         return;

@@ -1,4 +1,4 @@
-//! The meanings of names that several models may share.
+//! Resolution of names that several models may share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use super::entry::ModelEntry;
 /// The models by id. Copies share the unchanged entries.
 pub(super) type Models = BTreeMap<Arc<str>, Arc<ModelEntry>>;
 
-/// The meaning of each name. It is recomputed with each change of the registry, so that a request
-/// looks up its model once, as without namespaces.
+/// The meaning of each name. The table is recomputed with each registry change, so a request looks
+/// up its model only once, just as without namespaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NameTable {
-    /// The ids of the desired models. Names refer to no others.
+    /// The ids of the desired models. Names refer only to these.
     desired: Arc<BTreeSet<ModelName>>,
     meanings: BTreeMap<Arc<str>, NameMeaning>,
 }
 
-/// The meaning of one name.
+/// The meaning of a name.
 #[derive(Clone, Debug)]
 pub(super) enum NameMeaning {
     /// One model, by its id. It has no entry while it waits for other models.
     One(Arc<str>, Option<Arc<ModelEntry>>),
-    /// The number of models with this name, so that it means none of them.
+    /// Several models, so the name resolves to none of them; this is their number.
     Several(usize),
-    /// No model any longer.
+    /// No model any more.
     None,
 }
 
@@ -43,7 +43,7 @@ impl NameTable {
         self.desired = Arc::new(ids);
     }
 
-    /// Recomputes the meanings. Models without any version that was ever tried don't count.
+    /// Recomputes the meanings. Models without any version that was ever tried are ignored.
     pub(super) fn update(&mut self, models: &Models) {
         let mut meanings: BTreeMap<Arc<str>, NameMeaning> = BTreeMap::new();
         let tried = models.iter().filter(|(_, entry)| !entry.versions.is_empty());

@@ -1,4 +1,4 @@
-//! The models at one point in time, as requests read them.
+//! The models at one point in time, as requests see them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use super::entry::{ModelEntry, VersionEntry};
 use super::names::{Models, NameMeaning, NameTable};
 use crate::handle::ModelHandle;
 
-/// The reason why a model that several repositories have isn't ready.
+/// The reason why a model that is in several repositories isn't ready.
 const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// Every model by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(super) models: Models,
-    /// The meanings of names; `Some` with namespaces.
+    /// The name table; `Some` with namespaces.
     pub(super) names: Option<NameTable>,
 }
 
 impl Snapshot {
-    /// Finds the requested version, or the newest ready one.
+    /// Finds the requested version, or the newest ready one if none is requested.
     ///
     /// # Errors
     ///
-    /// `NotFound` for an unknown name or version, or if no version is ready; `Unavailable`
-    /// for a version that isn't ready.
+    /// `NotFound` if the name or version is unknown or no version is ready; `Unavailable` if the
+    /// requested version isn't ready.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -53,8 +53,8 @@ impl Snapshot {
         })
     }
 
-    /// The model that a name in a request refers to, and its name in messages. The texts and codes
-    /// are Triton's.
+    /// The model that a request's name refers to, and the model's name for messages. The messages
+    /// and codes are Triton's.
     fn entry<'s: 't, 'n: 't, 't>(
         &'s self,
         name: &'n str,
@@ -85,7 +85,7 @@ impl Snapshot {
         self.models.get(id)?.versions.get(&version)?.model.as_ref()
     }
 
-    /// The ready versions, ascending, of the model that a name in a request refers to.
+    /// The ready versions, in ascending order, of the model that a request's name refers to.
     pub(crate) fn ready_of_named(&self, name: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
         let entry = match &self.names {
             None => self.models.get(name),
@@ -97,12 +97,12 @@ impl Snapshot {
         entry.into_iter().flat_map(|entry| entry.ready())
     }
 
-    /// The ready versions, ascending, of the model with this id.
+    /// The ready versions, in ascending order, of the model with this id.
     pub(crate) fn ready_of(&self, id: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
         self.models.get(id).into_iter().flat_map(|entry| entry.ready())
     }
 
-    /// The numbers of the ready versions of the model with this id.
+    /// The ready version numbers of the model with this id.
     pub(crate) fn ready_versions(&self, id: &str) -> Vec<i64> {
         self.ready_of(id).map(|model| model.version()).collect()
     }
@@ -112,27 +112,27 @@ impl Snapshot {
         self.models.keys()
     }
 
-    /// The ids of models without any version that was ever tried.
+    /// The ids of models that have no version that was ever tried.
     pub(crate) fn untried_ids(&self) -> impl Iterator<Item = &Arc<str>> {
         self.models.iter().filter(|(_, model)| model.versions.is_empty()).map(|(id, _)| id)
     }
 
-    /// The number of models that failed to load and prevent the server from being ready.
+    /// The number of models whose load failure prevents the server from being ready.
     pub(crate) fn failed_count(&self) -> usize {
         self.models.values().filter(|model| !model.is_ready()).count()
     }
 
-    /// Returns true if a model with this id has been ordered at some time.
+    /// Returns true if a model with this id was ever ordered.
     pub(crate) fn has_model(&self, id: &str) -> bool {
         self.models.contains_key(id)
     }
 
-    /// Every ready version of every model.
+    /// All ready versions of all models.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
         self.versions().filter_map(|entry| entry.model.as_ref())
     }
 
-    /// Every version that is out of service and still has requests.
+    /// All versions that are out of service and still have requests.
     pub(crate) fn draining(&self) -> impl Iterator<Item = Arc<LoadedModel>> {
         self.versions().filter_map(|entry| entry.draining.as_ref()?.upgrade())
     }
@@ -146,8 +146,8 @@ impl Snapshot {
         self.models.values().all(|model| model.is_ready())
     }
 
-    /// The repository index: the models that the repositories list, and unlisted ones that serve or
-    /// have failed.
+    /// The repository index: the models listed by the repositories, and unlisted models that serve
+    /// or have failed.
     pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
         let shown = |id| if self.names.is_some() { name_in_id(id) } else { id };
         let mut models: BTreeMap<ModelName, (&str, bool)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The doors' access to the server for everything but inference.
+//! The interface through which doors access everything in the server but inference.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use galatea_infer::{Code, Pass, Status, api};
 use super::Server;
 use crate::handle::ModelHandle;
 
-/// The protocol extensions that the server supports, in the order in which Triton lists
-/// them.
+/// The protocol extensions that the server supports, in Triton's order.
 const EXTENSIONS: [&str; 13] = [
     "classification",
     "sequence",
@@ -41,12 +40,13 @@ impl Server {
         found.map_err(|status| self.check_initialized().err().unwrap_or(status))
     }
 
-    /// Like Triton, a server that could not be initialized reports nothing else.
+    /// Fails if the server could not be initialized. As in Triton, such a server reports nothing
+    /// else.
     pub(super) fn check_initialized(&self) -> Result<(), Status> {
         if self.is_failed() { Err(Status::unavailable("Server not ready")) } else { Ok(()) }
     }
 
-    /// Returns true if the model itself reports that it is ready.
+    /// Returns true if the model itself reports readiness.
     fn can_serve(&self, model: &LoadedModel) -> bool {
         let Err(status) = model.check_ready() else { return true };
         self.options.log.write(
@@ -174,7 +174,7 @@ impl ServerControl for Server {
         let Some(name) = name else {
             let mut all: Vec<ModelStatistics> =
                 snapshot.ready().map(|model| model.statistics()).collect();
-            // Requests that drain at exit are measured too.
+            // Requests drained at exit are measured too.
             if self.is_exiting() {
                 all.extend(snapshot.draining().map(|model| model.statistics()));
             }

@@ -1,4 +1,4 @@
-//! The server: all models, and the entry point of all requests.
+//! The server, which owns all models and is the entry point for all requests.
 
 mod control;
 #[cfg(test)]
@@ -30,53 +30,51 @@ use crate::manager::{ControlMode, Manager, ManagerOptions, Namespaces};
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 
-/// The options of a server.
+/// The server options.
 pub struct ServerOptions {
-    /// The server's name in its metadata.
+    /// The server name in the metadata.
     pub name: String,
-    /// The server's version in its metadata.
+    /// The server version in the metadata.
     pub version: String,
-    /// True if the server is ready only if all of its models are.
+    /// True if the server is ready only when all of its models are.
     pub strict_readiness: bool,
-    /// The number of waiting requests until which schedulers hold back; 0 means off. Makes batches
-    /// predictable in tests.
+    /// The number of requests that must be queued before schedulers proceed; 0 means off. Makes
+    /// batches predictable in tests.
     pub hold_until_queued: u32,
-    /// The additional number of requests in the backlog of sequence batchers until which they hold
-    /// back.
+    /// The additional number of backlogged requests that sequence batchers wait for.
     pub hold_until_backlogged: u32,
-    /// True if instances of a model are created in parallel, regardless of its backend's
+    /// True if a model's instances are created in parallel, false if not; overrides the backend's
     /// declaration.
     pub parallel_creation: Option<bool>,
-    /// Checks the memory of a GPU after an instance has been created on it.
+    /// Checks a GPU's memory after an instance has been created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
-    /// The catalog of the models.
+    /// The model catalog.
     pub catalog: Arc<dyn Catalog>,
-    /// The source of loads and unloads.
+    /// The source of load and unload decisions.
     pub control: ControlMode,
-    /// The use of names: unique, or shared by several models.
+    /// The meaning of model names: unique, or shared by several models.
     pub namespaces: Namespaces,
     /// The number of threads that load models.
     pub load_threads: usize,
     /// The number of times that a failed version is retried.
     pub load_retries: u32,
-    /// The cache for models whose configuration asks for one.
+    /// The cache for models whose configuration enables caching.
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The processors on which instances run.
     pub host_policies: HostPolicies,
     /// The way in which instances of all models share resources.
     pub rate_limit: RateLimit,
-    /// The measurements of requests beyond the statistics.
+    /// The request measurements beyond the statistics.
     pub measurements: MeasurementOptions,
-    /// Names the main cause of the durations of a model's requests in its status; if `None`, the
-    /// status has none.
+    /// Names the main cause of request latency in a model's status; if `None`, the status has none.
     pub main_cause_text: Option<MainCauseFinder>,
-    /// Counts the memory of padded batches, as well as that of requests and responses.
+    /// Counts the memory of padded batches as well as of requests and responses.
     pub ledger: Arc<Ledger>,
     /// The log.
     pub log: LogSink,
 }
 
-/// A server with its models.
+/// A server and its models.
 pub struct Server {
     pub(crate) options: ServerOptions,
     pub(crate) registry: Arc<Registry>,
@@ -84,12 +82,12 @@ pub struct Server {
     reaper: Reaper,
     /// Set once, when the server begins to stop.
     exiting: AtomicBool,
-    /// Set at most once, before any request, if there is nothing to serve from.
+    /// Set at most once, before any request, if the server has nothing to serve from.
     failed: AtomicBool,
     /// True if executions are recorded for watchers.
     is_recording: Arc<AtomicBool>,
     gpu_losses: Arc<GpuLosses>,
-    /// The number of traffic recordings.
+    /// The number of traffic recordings in progress.
     traffic_recordings: Arc<AtomicUsize>,
 }
 
@@ -148,52 +146,53 @@ impl Server {
         })
     }
 
-    /// The function to call when a GPU has failed for good, with its number and the reason. Every
-    /// model's instances on it fail their requests and go out of service; others are unaffected.
-    /// The function returns at once, on any thread, and may be called several times.
+    /// The function to call when a GPU has failed permanently, with its number and the reason. All
+    /// models' instances on that GPU fail their requests and go out of service; others are
+    /// unaffected. The function can be called on any thread, returns immediately, and may be called
+    /// several times.
     pub fn gpu_loss_handler(&self) -> impl Fn(u32, &str) + Send + Sync + use<> {
         let losses = self.gpu_losses.clone();
         move |gpu, reason| losses.report(gpu, reason)
     }
 
-    /// The counters of the response cache, if there is one.
+    /// The response cache's counters, if the server has a cache.
     #[must_use]
     pub fn cache_statistics(&self) -> Option<CacheStatistics> {
         self.options.cache.as_ref()?.statistics()
     }
 
-    /// Loads models outside the repositories. Returns the failures.
+    /// Loads models that are not in the repositories. Returns the failures.
     pub fn load(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
         self.manager.load_definitions(definitions)
     }
 
-    /// Makes exactly the models of the repositories serve: loads new and changed models and unloads
-    /// removed ones. Returns when that is done; true if every model of the repositories serves.
+    /// Makes exactly the repositories' models serve: loads new and changed models and unloads
+    /// removed ones. Returns when that is done; true if all repository models serve.
     pub fn follow_repositories(&self) -> bool {
         self.manager.poll()
     }
 
     /// The problems that the last [`Server::follow_repositories`] found: directories and
-    /// configurations that could not be read. The index has no reasons for them.
+    /// configurations that could not be read. The index doesn't report these reasons.
     #[must_use]
     pub fn unread(&self) -> Vec<ScanProblem> {
         self.manager.unread()
     }
 
-    /// Loads models by name, with the models that they need. Returns when that is done; true if all
-    /// of them serve.
+    /// Loads models by name, along with the models that they need. Returns when that is done; true
+    /// if all of them serve.
     pub fn load_named(&self, names: &[String]) -> bool {
         self.manager.load_named(names)
     }
 
-    /// Begins to stop: from now on the server isn't ready and refuses new requests. Requests in
+    /// Begins to stop. From now on the server isn't ready and refuses new requests, but requests in
     /// progress continue.
     pub fn begin_exit(&self) {
         self.exiting.store(true, Ordering::Release);
     }
 
-    /// Marks the server as not initialized. It is neither live nor ready from now on, and only
-    /// serves its own metadata.
+    /// Marks the server as not initialized. From now on it is neither live nor ready, and serves
+    /// only its own metadata.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
@@ -208,15 +207,15 @@ impl Server {
         self.exiting.load(Ordering::Acquire)
     }
 
-    /// Takes every model out of service, executes every queued request and destroys the models.
-    /// Returns the number of model versions that remain after `timeout`, including those that are
+    /// Takes every model out of service, executes all queued requests and destroys the models.
+    /// Returns the number of model versions that remain after `timeout`, including those still
     /// being loaded.
     pub fn unload_all(&self, timeout: Duration) -> usize {
         let RemainingUnloads { loads, versions } = self.unload(timeout);
         loads + versions
     }
 
-    /// Like [`Self::unload_all`], with separate counts of the remaining work.
+    /// Like [`Self::unload_all`], but returns separate counts of the remaining work.
     pub fn unload(&self, timeout: Duration) -> RemainingUnloads {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -228,23 +227,23 @@ impl Server {
         RemainingUnloads { loads, versions: self.reaper.wait_idle(left()) }
     }
 
-    /// Begins no more loads, and fails the orders that wait for one because the server exits.
+    /// Begins no more loads, and fails orders waiting for a load because the server is exiting.
     /// Models keep serving.
     pub fn give_up_loads(&self) {
         self.manager.give_up_loads();
     }
 }
 
-/// The remaining work of a server that unloads its models.
+/// The work remaining in a server that is unloading its models.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemainingUnloads {
-    /// Work on versions that are being loaded, whose results no client awaits.
+    /// Versions still being loaded, whose results no client is waiting for.
     pub loads: usize,
-    /// Versions that have requests, or are being destroyed.
+    /// Versions that have requests or are being destroyed.
     pub versions: usize,
 }
 
-/// The time that models without requests have for ending before they count as busy.
+/// The time that models without requests get to end before they count as busy.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 impl InferenceService for Server {

@@ -1,4 +1,4 @@
-//! Recording of a model's traffic for clients.
+//! Traffic recordings of a model, for clients.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::handle::ModelHandle;
 use crate::registry::Registry;
 
 /// The maximum number of model versions whose traffic is recorded at a time, each for one client.
-/// Each takes up to 8 MiB in addition to its queue.
+/// Each recording takes up to 8 MiB in addition to its queue.
 const TRAFFIC_RECORDINGS_MAX: usize = 8;
 
 impl TrafficRecordingControl for Server {
@@ -44,7 +44,7 @@ impl TrafficRecordingControl for Server {
     }
 }
 
-/// The right to one of the recordings.
+/// A permit for one recording.
 struct RecordingPermit(Arc<AtomicUsize>);
 
 impl RecordingPermit {
@@ -65,9 +65,9 @@ impl Drop for RecordingPermit {
     }
 }
 
-/// Reads the recording of a version in service, and ends it when dropped. It does not keep the
-/// version alive: a draining version is not read, because the reaper must hold the only share of
-/// it.
+/// Reads the recording of a version in service, and ends the recording on drop. It does not keep
+/// the version alive. A draining version is not read, because the reaper must hold the only
+/// reference to it.
 struct ModelRecording {
     registry: Arc<Registry>,
     model: Weak<ModelHandle>,

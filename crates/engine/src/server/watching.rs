@@ -1,4 +1,4 @@
-//! The server as watchers see it.
+//! The server's state as watchers see it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use super::Server;
 use crate::manager::ControlMode;
 use crate::registry::Registry;
 
-/// The maximum number of instances whose executions are recorded for watchers. Each takes 64 KiB as
-/// long as there are watchers.
+/// The maximum number of instances whose executions are recorded for watchers. Each takes 64 KiB
+/// while there are watchers.
 const WATCHED_INSTANCES_MAX: usize = 256;
 
 impl Watch for Server {
@@ -42,10 +42,10 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Reads the recordings of the versions in service, and ends them when dropped.
+/// Reads the recordings of the versions in service, and ends them on drop.
 ///
-/// A draining version is not read: the reaper destroys it, and must hold the only share of it. Its
-/// recording ends with it.
+/// A draining version is not read: the reaper will destroy it, and must hold the only reference to
+/// it. Its recording ends with it.
 struct ServerRecording {
     registry: Arc<Registry>,
     start: Instant,

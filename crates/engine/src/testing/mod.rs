@@ -1,4 +1,4 @@
-//! Servers with backends under the test's control.
+//! Servers whose backends are controlled by the test.
 
 mod trusted_control;
 
@@ -41,7 +41,7 @@ impl Catalog for SingleModelCatalog {
     }
 }
 
-/// The options of a server with one model.
+/// The options for a server with one model.
 pub(crate) struct ServerSetup {
     config_text: String,
     backend: Arc<dyn Backend>,
@@ -81,7 +81,7 @@ impl ServerSetup {
         self
     }
 
-    /// Starts the server and loads its one model.
+    /// Starts the server and loads its only model.
     pub(crate) fn load(self) -> (Arc<Server>, Vec<LoadFailure>) {
         let draft = draft(&self.config_text);
         let options = ServerOptions {
@@ -124,7 +124,7 @@ impl ServerSetup {
         (Arc::new(server), failures)
     }
 
-    /// Starts the server with its one model. Loading must succeed.
+    /// Starts the server with its only model. Loading must succeed.
     pub(crate) fn serve(self) -> Arc<Server> {
         let (server, failures) = self.load();
         assert!(failures.is_empty(), "{failures:?}");
@@ -162,7 +162,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
     loader.unwrap().load(&definition, &files, None).unwrap()
 }
 
-/// A server with one model in these versions.
+/// A server with these versions of one model.
 pub(crate) fn serve(
     config_text: &str,
     backend: FakeBackend,
@@ -173,7 +173,7 @@ pub(crate) fn serve(
     ServerSetup { versions: versions.to_vec(), hold_until_queued, ..setup }.load()
 }
 
-/// Sends a request and returns the inbox of its reply.
+/// Sends a request, and returns the inbox that receives its reply.
 pub(crate) fn send(server: &Server, request: InferenceRequest) -> Inbox {
     send_to(server, request)
 }

@@ -1,4 +1,4 @@
-//! A server's control interface for the tests, which are trusted callers.
+//! A server's control interface for tests, which are trusted callers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The desired models, and the meanings of their names.
+//! The desired models, and how their names are resolved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(in crate::manager) enum UnusedModels {
     Remove,
 }
 
-/// The ids of the models that a model needs, by name.
+/// The ids, by name, of the models that a model needs.
 fn resolve_dependencies(
     model: &DefinedModel,
     names: Option<&ModelNames>,
@@ -45,8 +45,8 @@ impl Plan {
         let planned = self.models.get(id)?;
         let (_, model) = planned.desired.as_ref()?;
         let is_kept = match model.overrides {
-            // As in Triton, a configuration that came with a load stays until the repository's
-            // model changes or the model is unloaded.
+            // As in Triton, a configuration that came with a load stays in effect until the
+            // repository's model changes or the model is unloaded.
             LoadOverride::None | LoadOverride::Configuration => true,
             LoadOverride::Files => false,
         };
@@ -56,8 +56,8 @@ impl Plan {
         is_current.then(|| planned.dependencies.keys().cloned().collect())
     }
 
-    /// Makes candidates desired: all of them or, if the plan has changed since one was looked up,
-    /// none. In that case they are returned.
+    /// Makes all candidates desired, unless the plan has changed since one was looked up. In that
+    /// case none becomes desired, and the candidates are returned.
     pub(in crate::manager) fn set_desired(
         &mut self,
         candidates: Vec<CandidateModel>,
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Makes dependencies desired first, so that none is ever reported as missing.
+    /// Makes dependencies desired first, so that they are never reported as missing.
     fn insert_dependencies_first(
         &mut self,
         mut candidates: Vec<CandidateModel>,
@@ -98,7 +98,7 @@ impl Plan {
             };
             let (mut next, mut rest): (Vec<CandidateModel>, Vec<CandidateModel>) =
                 candidates.into_iter().partition(is_next);
-            // The models need each other in a cycle, which the lifecycle reports.
+            // The models form a dependency cycle, which the lifecycle reports.
             if next.is_empty() {
                 std::mem::swap(&mut next, &mut rest);
             }
@@ -125,8 +125,8 @@ impl Plan {
         self.step_lifecycle(LifecycleEvent::SetDesired(id.clone(), desired), step);
     }
 
-    /// Resolves the names of needed models again. If a name now means another model, the model that
-    /// uses the name gets a new revision.
+    /// Resolves dependency names again. If a name now refers to another model, the model that uses
+    /// the name gets a new revision.
     fn resolve_names(&mut self, step: &mut StepEffects) {
         let Some(names) = &self.names else { return };
         let desired: BTreeSet<&ModelName> = self.lifecycle.desired().collect();
@@ -141,14 +141,14 @@ impl Plan {
                 changed.push(id.clone());
             }
         }
-        // A desired model keeps its reason.
+        // A model that is already desired keeps its reason.
         changed.iter().for_each(|id| self.update_desired(id, LoadReason::Dependency, step));
     }
 
-    /// Removes models from the desired ones, along with the reasons for their failures. `unused`
-    /// decides about models that only they need. Models that can use others of the same name are
-    /// first resolved to these, so that they keep serving. Returns the models that are no longer
-    /// desired.
+    /// Removes models from the desired models, together with the reasons for their failures.
+    /// `unused` decides what happens to models that only the removed ones need. Models that can use
+    /// another model of the same name are first resolved to it, so that they keep serving. Returns
+    /// the models that are no longer desired.
     pub(in crate::manager) fn remove_desired(
         &mut self,
         ids: &[ModelName],
@@ -171,7 +171,7 @@ impl Plan {
         }
         let mut removed = self.remove_undesired_names(&before, step);
         for id in namesakes {
-            // Another model may need it now.
+            // Another model may need it by now.
             if self.lifecycle.is_unused(&id) {
                 self.step_lifecycle(LifecycleEvent::RemoveDesiredAndUnused(id), step);
             }
@@ -183,9 +183,9 @@ impl Plan {
         removed
     }
 
-    /// Gives up failed models whose files came with an order, so that their files can be removed.
-    /// Their failures are remembered until they are unloaded. Returns the definitions, which own
-    /// the files.
+    /// Gives up failed models whose files came with an order, so that the files can be removed.
+    /// Their failures are remembered until the models are unloaded. Returns the definitions, which
+    /// own the files.
     pub(in crate::manager) fn drop_failed_files(
         &mut self,
         ids: &[ModelName],
@@ -211,7 +211,7 @@ impl Plan {
         dropped
     }
 
-    /// Removes the names that belong to undesired models; returns the models.
+    /// Removes the names that belong to undesired models, and returns the models.
     fn remove_undesired_names(
         &mut self,
         ids: &BTreeSet<ModelName>,
@@ -224,8 +224,8 @@ impl Plan {
         removed
     }
 
-    /// All models with the names that these need, directly or indirectly. An order loads all of
-    /// them, because only then can their names be resolved.
+    /// All models whose names these models use, directly or indirectly. An order loads all of them,
+    /// because names can only be resolved after that.
     fn namesakes_of_dependencies(&self, ids: &[ModelName]) -> Vec<ModelName> {
         let Some(names) = &self.names else { return Vec::new() };
         let mut found: Vec<ModelName> = Vec::new();
@@ -242,7 +242,7 @@ impl Plan {
         found
     }
 
-    /// Forgets the reason for a model's failure, unless it is desired.
+    /// Forgets the reason for a model's failure, unless the model is desired.
     pub(super) fn forget_failure(&self, id: &ModelName, step: &mut StepEffects) {
         if !self.is_desired(id) {
             step.changes.push(RegistryChange::ForgetFailure(id.clone()));

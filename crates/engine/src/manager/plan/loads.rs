@@ -23,7 +23,7 @@ pub(super) struct ActiveLoad {
     order: Arc<LoadOrder>,
     resources: LoadResources,
     load: Load<Arc<ModelHandle>, ChangedVersion>,
-    /// The reason why it can't begin.
+    /// The reason why the load can't begin.
     refusal: Option<(LoadOutcome, Status)>,
     failures: Vec<LoadFailure>,
 }
@@ -39,21 +39,21 @@ impl ActiveLoad {
         self.order.model.definition.stop.cancel();
     }
 
-    /// Abandons the load: nothing of it shall serve.
+    /// Abandons the load: none of its versions should serve.
     fn abandon(&mut self, notice: AbandonNotice) -> Effect {
         let changes = self.load.abandon();
         let (order, lease) = (self.order.clone(), self.resources.lease.clone());
         Effect::Abandon { order, lease, changes, notice }
     }
 
-    /// Commits the load: all versions are ready and shall serve.
+    /// Commits the load: all versions are ready and should serve.
     fn commit(&mut self) -> Effect {
         let changes = self.load.commit();
         let (order, lease) = (self.order.clone(), self.resources.lease.clone());
         Effect::Commit { order, lease, changes }
     }
 
-    /// A text for clients, in Triton's words. `ready` are the versions in service.
+    /// A description for clients, in Triton's words. `ready` lists the versions in service.
     fn describe(&self, ready: &[i64]) -> String {
         let describe = |failure: &LoadFailure| {
             let LoadFailure { version, status, .. } = failure;
@@ -96,7 +96,7 @@ impl Plan {
         step.effects.push(Effect::Prepare(order));
     }
 
-    /// Takes in the result of an effect.
+    /// Handles the result of an effect.
     pub(in crate::manager) fn handle(&mut self, event: ManagerEvent, step: &mut StepEffects) {
         match event {
             ManagerEvent::Prepared(id, Ok(preparation)) => self.start_load(&id, preparation, step),
@@ -129,7 +129,7 @@ impl Plan {
         self.loads.remove(id).unwrap_or_else(|| panic!("{id} is not being loaded"))
     }
 
-    /// Returns true if loaded versions of the model shall serve.
+    /// Returns true if loaded versions of the model should serve.
     fn may_serve(&self, id: &str) -> bool {
         !self.is_closed && self.is_desired(id)
     }
@@ -216,7 +216,7 @@ impl Plan {
         }
     }
 
-    /// Returns true if a poll tried the same files as the previous load, with the same failure.
+    /// Returns true if a poll tried the same files as the previous load and failed the same way.
     fn is_repeated(&self, id: &ModelName, failure: &LoadFailure) -> bool {
         let (Some(planned), Some(active)) = (self.models.get(id), self.loads.get(id)) else {
             return false;
@@ -226,8 +226,8 @@ impl Plan {
             && planned.logged.failures.contains(failure)
     }
 
-    /// Concludes a load once no version is being worked on: all of them shall serve, unless one has
-    /// failed or the model is no longer desired.
+    /// Concludes a load once no version is being worked on: all versions should serve, unless one
+    /// has failed or the model is no longer desired.
     fn conclude_if_complete(&mut self, id: &ModelName, step: &mut StepEffects) {
         let may_serve = self.may_serve(id);
         let active = self.load_mut(id);
@@ -248,7 +248,7 @@ impl Plan {
         step.effects.push(effect);
     }
 
-    /// Puts the versions of a load into service, all at once. `ready` are those in service.
+    /// Puts a load's versions into service, all at once. `ready` lists those already in service.
     fn publish(&mut self, id: &ModelName, ready: &[i64], step: &mut StepEffects) {
         if !self.may_serve(id) {
             let active = self.load_mut(id);
@@ -273,7 +273,7 @@ impl Plan {
         self.step_lifecycle(LifecycleEvent::Loaded(id.clone(), outcome), step);
     }
 
-    /// Ends a load without success. `ready` are the versions in service.
+    /// Ends a load without success. `ready` lists the versions in service.
     fn end_abandoned(&mut self, id: &ModelName, ready: &[i64], step: &mut StepEffects) {
         let active = self.take_load(id);
         let error = active.describe(ready);
@@ -298,8 +298,8 @@ impl Plan {
         self.forget_failure(id, step);
     }
 
-    /// The outcome of an abandoned load: failures or, if there are none, the fact that the model is
-    /// no longer desired.
+    /// The outcome of an abandoned load: its failures or, if it has none, the fact that the model
+    /// is no longer desired.
     fn outcome_of(&self, active: &ActiveLoad) -> LoadOutcome {
         if let Some((outcome, _)) = &active.refusal {
             return *outcome;

@@ -1,17 +1,19 @@
-//! The plan: the models that shall serve, and the loads that bring them into service.
+//! The plan: the models that should serve, and the loads that bring them into service.
 //!
-//! The pure [`Lifecycle`] takes the models that shall serve, their revisions and their reasons, and
-//! issues loads and unloads, one at a time per model. Start, reload, poll, order and failure are
-//! one case. The plan adds the models behind the names and revisions of the lifecycle, and the
-//! state of each load in progress. It is stepped by orders ([`Plan::set_desired`],
-//! [`Plan::remove_desired`]) and by the results of effects ([`Plan::handle`]), and puts the
-//! consequences into a [`StepEffects`]. It calls nothing.
+//! The pure [`Lifecycle`] takes the models that should serve, their revisions and their reasons,
+//! and issues loads and unloads, one at a time per model. Startup, reload, poll, order and failure
+//! are all handled the same way. The plan adds the models behind the lifecycle's names and
+//! revisions, and the state of each load in progress. It is stepped by orders
+//! ([`Plan::set_desired`], [`Plan::remove_desired`]) and by the results of effects
+//! ([`Plan::handle`]), and puts the consequences into a [`StepEffects`]. The plan makes no external
+//! calls.
 //!
 //! # Names
 //!
-//! Repositories may hold models of the same name: then the plan knows models by ids of namespace
-//! and name. The meaning of a name in an ensemble is part of the plan: when it changes, the
-//! ensemble becomes desired in another revision before the model that the name meant is removed.
+//! Several repositories may contain models with the same name. In that case the plan identifies
+//! models by ids, which consist of a namespace and a name. The meaning of a name in an ensemble is
+//! part of the plan: when it changes, the ensemble becomes desired in another revision before the
+//! model that the name referred to is removed.
 
 mod desired;
 mod loads;
@@ -37,11 +39,11 @@ use crate::agent_lease::AgentLease;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum OrderPhase {
     Begun,
-    /// The models that the order loads are desired.
+    /// The models that the order loads are now desired.
     Loads,
 }
 
-/// The state that the manager's lock guards. Models are identified here by their ids.
+/// The state guarded by the manager's lock. Models are identified here by their ids.
 pub(super) struct Plan {
     mode: ControlMode,
     lifecycle: Lifecycle,
@@ -52,26 +54,26 @@ pub(super) struct Plan {
     revision_count: u64,
     /// The maximum number of attempts to load a version.
     attempts_max: u32,
-    /// Models that an order is changing.
+    /// The models that an order is changing.
     ordered: BTreeMap<ModelName, OrderPhase>,
     /// The number of effects in progress, by model.
     effects: BTreeMap<ModelName, usize>,
-    /// Set once loading has ended for good.
+    /// Set once loading has ended permanently.
     pub(super) is_closed: bool,
 }
 
 #[derive(Default)]
 struct PlannedModel {
-    /// The model that shall serve. The revision changes with the model, and with the models that it
-    /// needs.
+    /// The model that should serve. The revision changes with the model, and with the models that
+    /// it needs.
     desired: Option<(Revision, Arc<DefinedModel>)>,
-    /// The ids of the models that it needs, by the names that it uses for them.
+    /// The ids of the models that it needs, keyed by the names that it uses for them.
     dependencies: BTreeMap<String, ModelName>,
     serving: Option<Arc<DefinedModel>>,
     /// The failures of the last load.
     failures: Vec<LoadFailure>,
     logged: LoggedFailures,
-    /// The failures as a text for clients.
+    /// The failures, as a message for clients.
     error: Option<String>,
     /// True if the last load failed because the models that it needs don't fit together.
     is_misfit: bool,
@@ -79,7 +81,7 @@ struct PlannedModel {
     is_overtaken: bool,
 }
 
-/// The last logged failures of a model that does not serve. A poll does not repeat them.
+/// The last logged failures of a model that isn't serving. A poll does not log them again.
 #[derive(Default)]
 struct LoggedFailures {
     /// The state of the files at the last load.
@@ -130,14 +132,14 @@ impl Plan {
     }
 
     fn begin_unload(&mut self, id: ModelName, step: &mut StepEffects) {
-        // A load that is ordered before the agents are told must ask new agents.
+        // A load ordered before the agents are notified must ask new agents.
         let planned = self.models.get(&id);
         let serving = planned.and_then(|planned| planned.serving.as_ref());
         serving.iter().for_each(|model| model.agents.expire());
         step.effects.push(Effect::AnnounceUnload(id));
     }
 
-    /// Forgets models of which nothing is left, and definitions that no longer serve: these may own
+    /// Forgets models that have nothing left, and definitions that no longer serve and may own
     /// files.
     fn forget_absent_models(&mut self) {
         let lifecycle = &self.lifecycle;
@@ -151,9 +153,9 @@ impl Plan {
     }
 }
 
-/// Facts about models.
+/// Queries about models.
 impl Plan {
-    /// The models that a name in an order means.
+    /// The models that a name in an order refers to.
     pub(super) fn ids_of(&self, name: &str) -> Vec<ModelName> {
         match &self.names {
             Some(names) => names.ids_of(name).cloned().collect(),
@@ -184,9 +186,9 @@ impl Plan {
         self.lifecycle.is_loading(id)
     }
 
-    /// Returns true if neither the model nor one that needs it is being loaded or unloaded, and no
-    /// order to load one that needs it is pending. As in Triton, an unload of a model comes after
-    /// an ensemble's load that has begun.
+    /// Returns true if neither the model nor any model that needs it is being loaded or unloaded,
+    /// and no order to load a model that needs it is pending. As in Triton, a model's unload waits
+    /// for an ensemble load that has begun.
     pub(super) fn is_at_rest(&self, id: &str) -> bool {
         let (mut dependents, mut unvisited) = (BTreeSet::new(), vec![id]);
         while let Some(id) = unvisited.pop() {
@@ -198,8 +200,8 @@ impl Plan {
         self.lifecycle.is_settled_with_related(id) && !loaded.any(|id| dependents.contains(&*id))
     }
 
-    /// Returns true if a removed model is out of service, with the models that need it. If it is
-    /// desired again, it suffices that its earlier versions are out of service.
+    /// Returns true if a removed model is out of service, along with the models that need it. If it
+    /// is desired again, only its earlier versions have to be out of service.
     pub(super) fn is_out_of_service(&self, id: &str) -> bool {
         if self.is_desired(id) {
             return !self.lifecycle.is_unloading(id);
@@ -207,8 +209,8 @@ impl Plan {
         self.is_settled_with_related(id)
     }
 
-    /// Returns true if no work is left for the model, the models that it needs and those that need
-    /// it.
+    /// Returns true if no work is left for the model, the models that it needs, and the models that
+    /// need it.
     pub(super) fn is_settled_with_related(&self, id: &str) -> bool {
         let is_idle = |id: &ModelName| !self.effects.contains_key(id);
         self.lifecycle.is_settled_with_related(id)
@@ -229,7 +231,7 @@ impl Plan {
         self.models.get(id).is_some_and(|planned| planned.is_overtaken)
     }
 
-    /// All failures in the last loads of all models.
+    /// All failures of the last loads of all models.
     pub(super) fn failures(&self) -> Vec<LoadFailure> {
         self.models.values().flat_map(|planned| planned.failures.clone()).collect()
     }
@@ -240,8 +242,8 @@ impl Plan {
         desired.filter_map(|(_, model)| model.agents.take_unclaimed()).collect()
     }
 
-    /// Stops the loads in progress for a name, unless a model that needs it has begun to load: an
-    /// unload comes after that. Returns their ids.
+    /// Stops the loads in progress for a name, unless a model that needs it has begun to load, in
+    /// which case the unload must come after that load. Returns the ids of the stopped loads.
     pub(super) fn stop_independent_loads(&self, name: &str) -> Vec<ModelName> {
         let mut ids = self.ids_of(name);
         ids.retain(|id| {
@@ -263,7 +265,7 @@ impl Plan {
         assert!(other.is_none(), "another order is changing '{name}'");
     }
 
-    /// Notes that the order for this name, if any, has made its models desired.
+    /// Records that the order for this name, if any, has made its models desired.
     pub(super) fn note_ordered_load(&mut self, name: &str) {
         self.ordered.entry(name.into()).and_modify(|phase| *phase = OrderPhase::Loads);
     }

@@ -42,7 +42,8 @@ impl Plan {
     }
 
     fn cycle_text(&self, id: &ModelName) -> String {
-        // The text names the last model of the cycle: the model needs it, and is needed by it.
+        // The message names the last model in the cycle: it needs this model, and this model needs
+        // it.
         let mut pending: Vec<ModelName> = vec![id.clone()];
         let mut seen: BTreeSet<ModelName> = BTreeSet::new();
         while let Some(one) = pending.pop() {

@@ -4,7 +4,7 @@ use galatea_backend::ModelAgents;
 
 use super::*;
 
-/// A notice that agents must never get.
+/// A notice that agents must never receive.
 pub(super) const LOADED_TOO_LATE: &str = "loaded after unloading";
 
 /// Agents of one definition that record their notices.
@@ -14,7 +14,7 @@ pub(super) struct AgentRecorder {
 }
 
 impl AgentRecorder {
-    /// The agents, if the configuration names some.
+    /// The agents, if the configuration specifies any.
     pub(super) fn of(
         draft: &ConfigDraft,
         controls: &Arc<Controls>,
@@ -28,7 +28,7 @@ impl AgentRecorder {
         Some(Box::new(recorder))
     }
 
-    /// Records a notice. A repeated one is not recorded.
+    /// Records a notice. Repeats are not recorded.
     fn write(&self, what: &str) {
         let mut told = self.controls.notices.lock().unwrap();
         let line = format!("{} {what}", self.number);
@@ -67,7 +67,7 @@ pub(super) fn take_notices(world: &World) -> Vec<String> {
     std::mem::take(&mut *world.controls.notices.lock().unwrap())
 }
 
-/// Checks the notices since the last check, once all expected ones have arrived.
+/// Waits for all expected notices, then checks the notices received since the last check.
 #[track_caller]
 fn check(world: &World, expected: &[&str]) {
     until(|| world.controls.notices.lock().unwrap().len() >= expected.len());
@@ -164,7 +164,7 @@ fn an_ensemble_keeps_its_agents_while_its_models_change() {
     world.load("m").unwrap();
     assert_eq!(world.tag("e"), "two");
     until(|| world.instances() == 2);
-    // The ensemble was reloaded, and its agents got no other notice.
+    // The ensemble was reloaded, and its agents received no other notice.
     let told = take_notices(&world);
     assert!(told.iter().all(|line| line == "1 loaded"), "{told:?}");
     world.unload("e");
@@ -179,7 +179,7 @@ fn agents_that_were_told_of_the_unload_take_no_other_load() {
     world.load("e").unwrap();
     world.load("m").unwrap();
     check(&world, &["1 asked", "1 loaded"]);
-    // A snapshot keeps the lease of the ensemble.
+    // A snapshot keeps the ensemble's lease.
     let snapshot = world.server.registry.snapshot();
     world.unload("m");
     check(&world, &["1 unloading"]);
@@ -204,7 +204,7 @@ fn agents_take_no_other_load_once_the_unload_was_ordered() {
     std::thread::scope(|scope| {
         let unload = scope.spawn(|| world.server.unload_model("a", true));
         world.controls.unloading.wait_for(1);
-        // The agents of a are being told; those of b are next.
+        // The agents of a are being notified; those of b are next.
         let load = scope.spawn(|| world.load("b"));
         let deadline = std::time::Instant::now() + LONG;
         let asked = String::from("3 asked");
@@ -231,7 +231,7 @@ fn agents_of_an_incompatible_ensemble_are_asked_again() {
     world.put_text("e", &with_agents(&misfit), &[1]);
     for number in 1..=3 {
         if number == 3 {
-            // Now the ensemble is blocked by a missing model, and has not failed itself.
+            // Now the ensemble is blocked by a missing model, but has not failed itself.
             world.unload("m");
             until(|| world.instances() == 0);
         }

@@ -1,4 +1,4 @@
-//! Loads, reloads, unloads and polls of single models.
+//! Loads, reloads, unloads and polls of individual models.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_batch_strategy_ends_with_its_model_although_a_timer_has_the_dispatcher() {
     assert_eq!(world.tag("m"), "one");
     assert_eq!(world.controls.rules.load(Ordering::SeqCst), 1);
     let snapshot = world.server.registry.snapshot();
-    // Such a reference may be held by an alarm of the timer, or by a request that is cancelled.
+    // Such a reference may be held by a timer alarm or by a request that is being cancelled.
     let model = snapshot.find("m", None).unwrap().downgrade().upgrade();
     drop(snapshot);
     world.unload("m");
@@ -222,7 +222,7 @@ fn no_request_is_lost_while_a_model_is_reloaded_again_and_again() {
             })
         });
         for number in 1..=RELOADS {
-            // However late a client's thread comes, it asks between any two of them.
+            // However late a client's thread starts, it sends requests between any two of them.
             let before = answers.each_ref().map(|answers| answers.load(Ordering::SeqCst));
             let both = answers.iter().zip(before);
             let have_asked = || both.clone().all(|(now, old)| now.load(Ordering::SeqCst) > old);
@@ -287,7 +287,7 @@ fn polls_log_a_failure_once_until_it_changes() {
     assert_eq!(first[1], failed);
     assert!(first[2].starts_with("failed to load 'e': "), "{first:?}");
     assert_eq!((poll(), poll(), world.loads()), (vec![], vec![], 3));
-    // The same mistake recurs in other files.
+    // The same mistake recurs in different files.
     world.put("b", "corrupt", &[1]);
     assert_eq!(poll(), [failed]);
     world.put_text("c", "flavour: 1", &[1]);

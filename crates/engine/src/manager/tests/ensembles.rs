@@ -1,4 +1,4 @@
-//! Ensembles, and the models that they need.
+//! Ensembles and the models that they need.
 
 use super::*;
 
@@ -100,7 +100,7 @@ fn invalid_ensembles_fail_with_the_texts_of_triton() {
     world.put_text("o", &ensemble_of("e"), &[1]);
     let outer = "ensemble 'o' depends on 'e' which is not valid. Model 'e' failed with error: ";
     check("o", &format!("{outer}{}", misfit("e")));
-    // A misfit is reported before a missing version.
+    // A mismatch is reported before a missing version.
     world.put_text("n", &ensemble_of("m"), &[]);
     check("n", &misfit("n"));
     world.unload("o");
@@ -122,7 +122,7 @@ fn an_ensemble_that_does_not_fit_any_more_is_unloaded() {
     world.put_text("m", &config("two", 1).replace("TYPE_FP32", "TYPE_INT32"), &[1]);
     world.load("m").unwrap();
     until(|| world.index().len() == 2 && world.instances() == 1);
-    // As in Triton, only the log has the reason.
+    // As in Triton, the reason appears only in the log.
     world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 READY"]);
     assert_eq!(world.server.ready(), Ok(true));
     world.put("m", "three", &[1]);
@@ -130,7 +130,7 @@ fn an_ensemble_that_does_not_fit_any_more_is_unloaded() {
     world.check_index(&["e 1 READY", "m 1 READY"]);
     assert_eq!(world.server.ready(), Ok(true));
 
-    // The unload of a model unloads the ensemble too.
+    // Unloading a model unloads the ensemble too.
     world.unload("m");
     world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 UNAVAILABLE: unloaded"]);
     assert_eq!(world.server.ready(), Ok(true));
@@ -166,7 +166,7 @@ fn an_override_survives_the_load_of_another_model() {
     world.put("m", "two", &[1]);
     world.load("e").unwrap();
     assert_eq!(world.tag("e"), "two", "it changed");
-    // Files of the load are not files of the repository.
+    // Files that came with the load are not repository files.
     world.server.load_model("m", mine(vec![(String::from("1/x"), Vec::new())])).unwrap();
     world.load("e").unwrap();
     assert_eq!(world.tag("e"), "two");

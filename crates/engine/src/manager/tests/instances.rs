@@ -1,4 +1,4 @@
-//! Instances that are added and removed while their model serves.
+//! Instances added and removed while their model serves.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn a_removed_instance_finishes_its_batch_and_others_take_over() {
     assert_eq!(world.tag("m"), "one");
 }
 
-/// The number of threads at the gate, once it is `count` or the time is up.
+/// The number of threads waiting at the gate, once it reaches `count` or time runs out.
 fn waiting(gate: &Gate, count: usize) -> usize {
     let deadline = std::time::Instant::now() + LONG;
     let now = || gate.waiting.load(Ordering::SeqCst);

@@ -1,5 +1,4 @@
-//! Models that are loaded and unloaded while requests flow, with a catalog and a backend
-//! under the test's control.
+//! Models loaded and unloaded under traffic, with a catalog and a backend controlled by the test.
 
 mod agents;
 mod changes;
@@ -35,10 +34,10 @@ pub(super) use crate::testing::TrustedControl;
 use crate::testing::{ECHO, Files, LONG, request, send};
 use crate::{Catalog, CatalogModel, ControlMode, LoadOverride, Namespaces, Server, ServerOptions};
 
-/// The configuration of a model that several repositories hold.
+/// The configuration of a model that appears in several repositories.
 const DUPLICATED: &str = "twice";
 
-/// A gate at which threads wait until the test opens it. It is initially open.
+/// A gate at which threads wait until the test opens it. It starts open.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -80,7 +79,7 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Sets a flag when it is dropped, even if the test fails.
+/// Sets a flag on drop, even if the test fails.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -89,7 +88,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// The test's controls of the catalog, the backend and the repository agents, and its counters.
+/// The test's controls for the catalog, the backend and the repository agents, and its counters.
 #[derive(Default)]
 struct Controls {
     loading: Gate,
@@ -102,31 +101,31 @@ struct Controls {
     creating: Gate,
     creation_panics: AtomicBool,
     refuses_instances: AtomicBool,
-    /// Blocks the question to a model if it is ready.
+    /// Blocks the check whether a model is ready.
     asking: Gate,
-    /// Blocks the end of a model.
+    /// Blocks a model from ending.
     ending: Gate,
-    /// True if the files of versions panic on the threads that load.
+    /// True if version files panic on the loading threads.
     files_panic: AtomicBool,
-    /// The version that refuses more instances; 0 means none.
+    /// The version that refuses additional instances; 0 means none.
     full_version: AtomicI64,
     /// Blocks lookups of the model `m`, and scans.
     finding: Gate,
     scanning: Gate,
     scans: AtomicUsize,
-    /// Blocks agents that are told of an unload, or makes them panic.
+    /// Blocks agents that are being notified of an unload, or makes them panic.
     unloading: Gate,
     agents_panic: AtomicBool,
     /// The number of definitions with repository agents.
     agent_count: AtomicUsize,
-    /// The messages to the agents.
+    /// The notices to the agents.
     notices: Mutex<Vec<String>>,
     /// The errors in the log.
     errors: Mutex<Vec<String>>,
 }
 
-/// A backend whose models respond with the parameter `tag` of their configuration. A model with the
-/// tag `corrupt` fails to load, one with `panic` panics.
+/// A backend whose models respond with the `tag` parameter of their configuration. A model tagged
+/// `corrupt` fails to load, and one tagged `panic` panics.
 struct TagBackend(Arc<Controls>);
 
 impl Backend for TagBackend {
@@ -249,7 +248,7 @@ impl Instance for TagInstance {
     }
 }
 
-/// Makes the model `m` complete a request.
+/// Has the model `m` complete a request.
 fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     let inputs = pending.request().inputs.clone();
     let asked = InferenceRequest { model_name: "m".into(), inputs, ..InferenceRequest::default() };
@@ -266,7 +265,7 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     models.infer(Pass::in_process(), Box::new(asked), sender);
 }
 
-/// Files that panic if the test says so.
+/// Files that panic on the test's demand.
 struct TestFiles {
     files: Files,
     controls: Arc<Controls>,
@@ -318,13 +317,13 @@ struct CatalogEntry {
     modified: ModificationTimes,
 }
 
-/// A catalog of models by their ids.
+/// A catalog that stores models by id.
 struct FakeCatalog {
     controls: Arc<Controls>,
     models: Mutex<BTreeMap<String, CatalogEntry>>,
 }
 
-/// The namespace and the name in an id.
+/// The namespace and name in an id.
 fn parts(id: &str) -> (Option<Arc<str>>, String) {
     match id.rsplit_once("::") {
         Some((namespace, name)) => (Some(namespace.into()), name.to_owned()),
@@ -409,7 +408,7 @@ impl Catalog for FakeCatalog {
     }
 }
 
-/// A server with its catalog and its controls.
+/// A server, with its catalog and controls.
 struct World {
     server: Arc<Server>,
     catalog: Arc<FakeCatalog>,
@@ -461,7 +460,7 @@ impl World {
         Self { server: Arc::new(server), catalog, controls, clock: AtomicUsize::new(1) }
     }
 
-    /// Puts a model with this tag into the repository, or changes it.
+    /// Adds or changes a repository model with this tag.
     fn put(&self, name: &str, tag: &str, versions: &[i64]) {
         self.put_text(name, &config(tag, 1), versions);
     }
@@ -479,7 +478,7 @@ impl World {
         self.catalog.models.lock().unwrap().insert(name.to_owned(), entry);
     }
 
-    /// Changes a model's configuration, but none of its files.
+    /// Changes a model's configuration but not its files.
     fn put_config(&self, name: &str, text: &str, versions: &[i64]) {
         let now = i64::try_from(self.clock.fetch_add(1, Ordering::SeqCst)).unwrap();
         let mut models = self.catalog.models.lock().unwrap();
@@ -492,7 +491,7 @@ impl World {
         }
     }
 
-    /// Replaces a model by one in another directory, whose files are not newer.
+    /// Replaces a model with one in another directory whose files are not newer.
     fn move_model(&self, name: &str, text: &str) {
         let mut models = self.catalog.models.lock().unwrap();
         let entry = models.get_mut(name).unwrap();
@@ -508,7 +507,7 @@ impl World {
         self.server.unload_model(name, false).unwrap();
     }
 
-    /// The version and the tag of the response.
+    /// The version and tag in the response.
     fn ask(&self, name: &str, version: Option<i64>) -> Result<(i64, String), Status> {
         let asked = InferenceRequest {
             model_name: name.into(),
@@ -523,7 +522,7 @@ impl World {
         self.ask(name, None).unwrap().1
     }
 
-    /// The lines of the repository index.
+    /// The lines in the repository index.
     fn index(&self) -> Vec<String> {
         let entries = self.server.repository_index(false).into_iter();
         let line = |entry: galatea_control::RepositoryEntry| {
@@ -563,7 +562,7 @@ fn config(tag: &str, instances: u32) -> String {
     )
 }
 
-/// An ensemble with a single step, which is this model.
+/// An ensemble with this model as its only step.
 fn ensemble_of(model: &str) -> String {
     format!(
         r#"platform: "ensemble" max_batch_size: 8

@@ -1,4 +1,4 @@
-//! Models of the same name in several repositories.
+//! Models with the same name in several repositories.
 
 use super::*;
 
@@ -6,7 +6,8 @@ fn world(control: ControlMode) -> World {
     World::made(control, 2, Namespaces::Repositories)
 }
 
-/// `m` in `/a` and `/b`, and ensembles of it: `ea` in `/a`, `eb` in `/b`, `ec` in `/c`.
+/// The model `m` in `/a` and `/b`, and ensembles that use it: `ea` in `/a`, `eb` in `/b`, `ec` in
+/// `/c`.
 fn with_ensembles(control: ControlMode) -> World {
     let world = world(control);
     for (id, tag) in [("/a::m", "a"), ("/b::m", "b")] {
@@ -87,7 +88,7 @@ fn the_only_model_of_a_name_is_found_by_it_and_shown_by_its_id() {
     let error = "load failed for model '/b::m': version 1 is at UNAVAILABLE state: Internal: it is \
                  corrupt;\n";
     assert_eq!(world.load("m").unwrap_err().message(), error);
-    // The model is desired, so the name doesn't mean only the other one.
+    // The model is desired, so the name doesn't refer only to the other one.
     refused(&world, "m", Code::InvalidArgument, AMBIGUOUS);
     assert_eq!(world.tag("ea"), "a");
     until(|| world.ask("ec", None).is_err());

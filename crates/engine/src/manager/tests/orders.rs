@@ -23,7 +23,7 @@ fn ends_before(gate: &Gate, action: impl FnOnce() + Send) {
     });
 }
 
-/// The ensemble `z` of the model `m`, with agents.
+/// The ensemble `z`, which uses the model `m` and has agents.
 fn with_slow_ensemble() -> World {
     let world = World::new();
     world.put("m", "one", &[1]);
@@ -91,7 +91,7 @@ fn an_unload_comes_after_the_load_of_an_ensemble_that_has_begun() {
         let load = scope.spawn(|| world.load("e"));
         world.controls.loading.wait_for(1);
         let unload = scope.spawn(|| world.server.unload_model("m", false));
-        // The unload's order has begun when no other one for m is admitted.
+        // The unload order has begun once no other order for m is admitted.
         until(|| world.server.manager.is_ordered("m"));
         world.controls.loading.open();
         load.join().unwrap().unwrap();
@@ -134,7 +134,7 @@ fn an_unload_does_not_wait_for_a_thread_on_behalf_of_a_load() {
         let waiting = scope.spawn(|| world.load("waiting"));
         until(|| world.server.manager.is_ordered("waiting"));
         ends_before(&world.controls.loading, || world.unload("waiting"));
-        // As in Triton, where the unload would come after the load.
+        // This matches Triton, where the unload would come after the load.
         waiting.join().unwrap().unwrap();
         slow.join().unwrap().unwrap();
     });
@@ -154,7 +154,7 @@ fn an_unload_leaves_a_load_on_behalf_of_an_ensemble_its_thread() {
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| world.load("slow"));
         world.controls.loading.wait_for(1);
-        // The load of m waits for the only thread.
+        // The load of m is waiting for the only thread.
         let load = scope.spawn(|| world.load("e"));
         until(|| world.server.manager.wants("m"));
         let unload = scope.spawn(|| world.server.unload_model("m", false));
@@ -319,7 +319,7 @@ fn a_model_without_a_version_fails_to_load_and_what_serves_goes_on() {
     assert_eq!(world.tag("m"), "one");
     world.put("n", "one", &[]);
     check("n");
-    // As in Triton, the index omits it, because it is known and has no version.
+    // As in Triton, the index omits it because it is known and has no version.
     world.check_index(&["m 1 READY"]);
     assert_eq!(world.server.ready(), Ok(false));
     let unknown = world.ask("n", None).unwrap_err();
@@ -394,7 +394,7 @@ fn a_version_whose_responses_are_still_to_come_is_not_unloaded() {
     world.unload("m");
     world.controls.ending.wait_for(1);
     assert_eq!(world.index(), ["m 1 UNLOADING", "other 1 READY"]);
-    // Another version does not wait for that one's end.
+    // Another version does not wait for that one to end.
     world.unload("other");
     world.controls.ending.wait_for(2);
     assert_eq!(world.server.unload(Duration::ZERO).versions, 2);

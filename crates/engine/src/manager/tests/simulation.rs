@@ -1,9 +1,9 @@
 //! The plan under random orders, results and interleavings.
 //!
-//! One thread steps the plan and performs its effects with the real worker, but in any order, while
-//! orders to load, unload and poll come in between and loads fail. After each step the registry
-//! must agree with the plan; in the end each order must have had one reply, and nothing may be
-//! left.
+//! A single thread steps the plan and performs its effects with the real worker, but in any order.
+//! Meanwhile, orders to load, unload and poll arrive, and loads fail. After each step the registry
+//! must agree with the plan. At the end, each order must have received one reply, and no work may
+//! be left.
 
 use std::sync::Mutex;
 
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// An order, and its next action.
+/// An order and its next action.
 enum SimulatedOrder {
     Load { name: String, phase: LoadPhase },
     Unload { name: String, with_unused: bool, phase: UnloadPhase },
@@ -72,7 +72,7 @@ struct Simulation {
     worker: LoadWorker,
     world: World,
     has_namespaces: bool,
-    /// The percentage of polls among the orders.
+    /// The percentage of orders that are polls.
     polls: usize,
     effects: Vec<Effect>,
     orders: Vec<(usize, SimulatedOrder)>,
@@ -130,7 +130,7 @@ impl Simulation {
         simulation
     }
 
-    /// Changes a model in the repository, or removes it.
+    /// Changes or removes a model in the repository.
     fn change_repository(&mut self, name: &str) {
         let id = match (self.has_namespaces, self.random.below(2)) {
             (true, 0) => format!("/r::{name}"),
@@ -172,8 +172,8 @@ impl Simulation {
         result
     }
 
-    /// Checks that the registry knows of ready versions exactly where the plan knows that a model
-    /// serves.
+    /// Checks that the registry has ready versions of exactly the models that serve according to
+    /// the plan.
     fn check_agreement(&self) {
         let snapshot = self.registry.snapshot();
         for id in snapshot.ids().chain(self.plan.desired()) {
@@ -293,7 +293,7 @@ impl Simulation {
         }
     }
 
-    /// Advances an order; returns it unless it is done.
+    /// Advances an order, and returns it unless it is done.
     fn advance(&mut self, order: SimulatedOrder) -> Option<SimulatedOrder> {
         match order {
             SimulatedOrder::Load { name, phase } => {
@@ -473,7 +473,8 @@ impl Simulation {
 
 const NAMES: [&str; 4] = ["m", "n", "e", "f"];
 
-/// Checks that consulted agents are dropped once, and told of the end of loaded models.
+/// Checks that every agent asked was dropped once, and that the agents of loaded models were
+/// notified of the end.
 fn check_agents(told: &Mutex<Vec<String>>) {
     let told = told.lock().unwrap();
     let lines_of = |number: &str| {
@@ -503,7 +504,7 @@ fn random_interleavings_keep_plan_and_registry_in_agreement() {
     }
 }
 
-/// Random orders on threads of the manager and of its clients, whose interleaving no seed decides.
+/// Runs random orders on manager and client threads, so no seed determines the interleaving.
 #[test]
 fn random_orders_of_several_threads_all_return() {
     const THREADS: u64 = 4;

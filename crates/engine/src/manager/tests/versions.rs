@@ -1,4 +1,4 @@
-//! Versions of a single model, which load at the same time.
+//! Versions of a single model that load concurrently.
 
 use super::*;
 
@@ -93,11 +93,11 @@ fn a_model_of_another_directory_is_another_model() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.load("m").unwrap();
-    // The times of the model's files don't reveal the change.
+    // The modification times of the model's files don't reveal the change.
     world.move_model("m", &config("two", 1));
     world.load("m").unwrap();
     assert_eq!((world.tag("m"), world.loads()), (String::from("two"), 2));
-    // The configuration doesn't reveal it either: only instances differ.
+    // The configuration doesn't reveal the change either: only instances differ.
     world.put("n", "one", &[1]);
     world.load("n").unwrap();
     world.move_model("n", &config("one", 2));

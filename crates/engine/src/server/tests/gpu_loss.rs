@@ -1,4 +1,4 @@
-//! A GPU that is reported as lost while an instance on it executes.
+//! A GPU reported as lost while an instance on it executes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,7 +27,7 @@ fn a_gpu_is_lost_while_an_instance_executes() {
     let first = send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(first.message(), "the execution failed");
     let lost = "GPU 0, which executed requests to model 'echo', is lost: an illegal address";
-    // The lane learns of it before its next batch.
+    // The lane finds out before its next batch.
     for _ in 0..3 {
         let refused = send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
         assert_eq!(refused.message(), lost);

@@ -9,7 +9,7 @@ use galatea_infer::{InferenceRequest, Status};
 
 use crate::testing::{ECHO, FakeBackend, LONG, LogLines, ServerSetup, request, send};
 
-/// A backend that fails to load a number of times.
+/// A backend that fails to load a given number of times.
 struct Flaky {
     backend: FakeBackend,
     failures: Arc<AtomicU32>,

@@ -1,4 +1,4 @@
-//! Tests of the whole engine: requests and replies, with a fake backend.
+//! Tests of the whole engine with requests, replies and a fake backend.
 
 mod gpu_loss;
 mod loading;
@@ -92,7 +92,8 @@ fn a_request_goes_to_the_version_that_its_door_found() {
     let control: &dyn galatea_control::ServerControl = &*server;
     let find = || control.model_for_inference(Pass::in_process(), "echo", Some(1));
     let found = find().unwrap();
-    // The name and version are not asked again, nor does the version end before the request.
+    // The name and version are not looked up again, and the version does not end before the
+    // request.
     assert_eq!(server.unload_all(Duration::ZERO), 1);
     assert!(find().is_err());
     let asked = InferenceRequest {

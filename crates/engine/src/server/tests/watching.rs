@@ -1,4 +1,4 @@
-//! Views of a server by its watchers.
+//! A server's state as its watchers see it.
 
 use galatea_backend::ExecutionPolicy::Inline;
 use galatea_control::{CloseReasons, Watch};
