@@ -1,8 +1,8 @@
-//! Checking of a request against its model's configuration, and normalization.
+//! Validation of requests against their model's configuration, and normalization.
 //!
-//! Code behind admission relies on this: the inputs are those of the configuration, in its
-//! order, with the right types and shapes, and each holds exactly the bytes that its shape
-//! needs.
+//! Code after admission relies on the following: the inputs are those of the configuration, in the
+//! same order, with valid types and shapes, and each contains exactly the number of bytes that its
+//! shape requires.
 
 mod malformed;
 
@@ -22,7 +22,7 @@ use crate::deadlines::ModelDeadlines;
 use crate::padding::{PaddedLength, PaddingPlan};
 use crate::reshape::fill_variable_dims;
 
-/// Checks the requests for one model version.
+/// Checks the requests to one model version.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) deadlines: ModelDeadlines,
@@ -31,12 +31,12 @@ pub(crate) struct Admission {
     inputs: Vec<InputRule>,
     output_names: Vec<String>,
     required_inputs: usize,
-    /// True if two requests of this model can have different shape classes.
+    /// True if two requests to this model can have different shape classes.
     has_shape_classes: bool,
     sequences: Option<SequenceRule>,
-    /// True if every instance is passive, so that a request would wait forever.
+    /// True if all instances are passive, so a request would wait forever.
     is_passive: bool,
-    /// The memory in which the backend gets inputs.
+    /// The memory in which the backend receives inputs.
     memory: InputMemory,
     /// True if only the backend reads tensors.
     backend_alone: bool,
@@ -44,12 +44,12 @@ pub(crate) struct Admission {
     padding: Option<PaddingPlan>,
 }
 
-/// The form that a sequence batcher expects of requests.
+/// The form in which a sequence batcher expects requests.
 #[derive(Debug)]
 struct SequenceRule {
     /// The control input for the correlation ID, and its type.
     correlation_id: Option<(String, DataType)>,
-    /// The correlation ID of the next request without one, for iterative sequences.
+    /// The correlation ID assigned to the next request without one, for iterative sequences.
     next_id: Option<AtomicU64>,
 }
 
@@ -63,7 +63,7 @@ impl SequenceRule {
         })
     }
 
-    /// Checks that the correlation ID has the type of the control that passes it to the model.
+    /// Checks that the correlation ID has the type of the control that passes the ID to the model.
     fn check_correlation_id(&self, id: &CorrelationId, model_name: &str) -> Result<(), String> {
         let Some((control, expected)) = &self.correlation_id else { return Ok(()) };
         let got = match id {
@@ -86,24 +86,25 @@ impl SequenceRule {
     }
 }
 
-/// The rules of the configuration for one input.
+/// The configuration's rules for one input.
 #[derive(Debug)]
 struct InputRule {
     spec: InputSpec,
-    /// True if its shape, without the batch dimension, is part of the shape class.
+    /// True if the input's shape, without the batch dimension, is part of the shape class.
     is_variable: bool,
-    /// True if it is padded, so that its length is not part of the shape class.
+    /// True if the input is padded, in which case its length is not part of the shape class.
     is_padded: bool,
 }
 
 /// The reason why a request is refused.
 #[derive(Debug)]
 enum AdmissionRefusal {
-    /// An unknown input or output, or a tensor without a size. The error has no request identifier.
+    /// An unknown input or output, or a tensor without a size. The error does not include the
+    /// request identifier.
     WithoutId(String),
-    /// A client's shared memory can't be copied.
+    /// A tensor in a client's shared memory can't be copied.
     NoCopy(ForeignError),
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
@@ -129,16 +130,16 @@ impl AdmissionRefusal {
 #[derive(Debug)]
 pub(crate) struct NormalizedRequest {
     pub(crate) request: Box<InferenceRequest>,
-    /// The number of its batch elements; 1 for a model without batching.
+    /// The number of batch elements; 1 for a model without batching.
     pub(crate) batch_size: u32,
-    /// `None` if any two requests of the model may share a batch.
+    /// `None` if all requests to the model may share a batch.
     pub(crate) shape_class: Option<ShapeClass>,
-    /// The length on which padded batches depend; 0 for a model without padding.
+    /// The length used for padding batches; 0 for a model without padding.
     pub(crate) length: u32,
 }
 
 impl Admission {
-    /// The checks for a model with this configuration.
+    /// Creates the checks for a model with this configuration.
     #[must_use]
     pub(crate) fn new(spec: &ModelSpec) -> Self {
         let inputs: Vec<InputRule> = spec
@@ -156,7 +157,7 @@ impl Admission {
             max_batch_size: spec.max_batch_size,
             output_names: spec.outputs.iter().map(|output| output.name.clone()).collect(),
             required_inputs: inputs.iter().filter(|rule| !rule.spec.optional).count(),
-            // Without a batcher no request shares a batch.
+            // Without a batcher, requests never share a batch.
             has_shape_classes: spec.scheduling != SchedulingChoice::Default
                 && spec.max_batch_size > 1
                 && inputs.iter().any(|rule| {
@@ -173,8 +174,8 @@ impl Admission {
         admission.padded_by(PaddingPlan::new(spec))
     }
 
-    /// Adapts the checks to a model whose requests are padded: they share batches regardless of
-    /// their lengths, and may omit the mask that the server can make.
+    /// Adapts the checks to a model with padded requests: requests share batches regardless of
+    /// their lengths, and may omit the mask if the server can create it.
     fn padded_by(mut self, padding: Option<PaddingPlan>) -> Self {
         let Some(plan) = padding else { return self };
         for rule in &mut self.inputs {
@@ -193,7 +194,8 @@ impl Admission {
     }
 
     /// Adapts the checks to a backend that takes inputs in this memory, provided that nothing else
-    /// reads them: neither the cache nor padding, nor a sequence whose states may include an input.
+    /// reads the inputs: neither the cache, nor padding, nor a sequence whose states may include an
+    /// input.
     pub(crate) fn with_memory(self, memory: InputMemory, is_cached: bool) -> Self {
         let backend_alone = !is_cached && self.padding.is_none();
         let memory = match memory {
@@ -208,9 +210,9 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`. The message begins with the request's identifier, except for an unknown
-    /// name and for a batch that is sent to a sequence batcher. If there are several mistakes, it
-    /// names the same one as Triton.
+    /// `InvalidArgument`. The message begins with the request identifier, except for an unknown
+    /// name and for a batch sent to a sequence batcher. If the request contains several mistakes,
+    /// the message reports the same one as Triton.
     pub(crate) fn admit(
         &self,
         request: impl Into<Box<InferenceRequest>>,
@@ -221,7 +223,7 @@ impl Admission {
             request.device_outputs = DeviceOutputs::None;
         }
         if let Some(rule) = &self.sequences {
-            // As in Triton, without the identifier.
+            // As in Triton, the message has no identifier.
             if batch_size > 1 {
                 return Err(Status::invalid_argument(format!(
                     "inference request to model '{}' must specify batch-size 1 due to requirements \
@@ -248,7 +250,7 @@ impl Admission {
         Ok(NormalizedRequest { request, batch_size, shape_class, length })
     }
 
-    /// Makes the mask if it is missing, and determines the length.
+    /// Creates the mask if it is missing, and determines the length.
     fn prepare_padding(
         &self,
         plan: &PaddingPlan,
@@ -262,15 +264,15 @@ impl Admission {
         Ok(plan.length(request))
     }
 
-    /// Sorts inputs into the configuration's order.
+    /// Sorts inputs into the order of the configuration.
     fn sort(&self, inputs: &mut [InputTensor]) {
         inputs.sort_by_key(|input| self.inputs.iter().position(|r| r.spec.name == input.name));
     }
 
-    /// Checks the request, and sorts its inputs into the configuration's order.
+    /// Checks the request, and sorts its inputs into the order of the configuration.
     ///
-    /// Triton keeps the inputs in a hash table, which it reads from the last to the first unless
-    /// names collide. The checks here do the same, so that of several mistakes they name the same
+    /// Triton keeps the inputs in a hash table, which it reads from last to first unless names
+    /// collide. The checks here use the same order, so among several mistakes they report the same
     /// one.
     fn check(&self, request: &mut InferenceRequest) -> Result<u32, AdmissionRefusal> {
         self.check_outputs(&request.outputs)?;
@@ -285,7 +287,7 @@ impl Admission {
             }
         }
         let first = self.batch_size(inputs, malformed)?;
-        // It is negative only for malformed inputs.
+        // The size is negative only for malformed inputs.
         let batch_size = u32::try_from(first).unwrap_or(0);
         for input in inputs.iter_mut().rev() {
             let rule = self.rule(&input.name)?;
@@ -302,7 +304,7 @@ impl Admission {
             rule.check_correlation_id(&request.correlation_id, &self.model_name)?;
         }
         if batch_size == 0 {
-            // Triton executes it, with inputs that lack the batch dimension.
+            // Triton executes such requests, with inputs that lack the batch dimension.
             let model = &self.model_name;
             let text = format!("inference request batch-size must be >= 1 for '{model}'");
             return Err(text.into());
@@ -339,7 +341,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Refuses a request without a required input.
+    /// Refuses a request that lacks a required input.
     fn check_presence(&self, inputs: &[InputTensor]) -> Result<(), String> {
         let mut required = self.inputs.iter().filter(|rule| !rule.spec.optional);
         if required.all(|rule| inputs.iter().any(|input| input.name == rule.spec.name)) {
@@ -378,9 +380,9 @@ impl Admission {
         })
     }
 
-    /// The first dimension of the inputs of a model with batches.
+    /// The first dimension of the inputs, for a model with batching.
     ///
-    /// As in Triton, a 0 is replaced by the next input's size.
+    /// As in Triton, a size of 0 is replaced by the next input's size.
     fn batch_size(
         &self,
         inputs: &[InputTensor],
@@ -420,13 +422,12 @@ impl Admission {
         Ok(batch_size)
     }
 
-    /// Returns true if an input has no batch dimension, because its values describe the whole
-    /// batch.
+    /// Returns true if an input has no batch dimension because its values describe the whole batch.
     fn is_shape_tensor(&self, name: &str) -> bool {
         self.inputs.iter().any(|rule| rule.spec.is_shape_tensor && rule.spec.name == name)
     }
 
-    /// Checks an input, and gives it the shape that the backend sees.
+    /// Checks an input, and converts its shape to the one that the backend sees.
     fn check_input(
         &self,
         rule: &InputRule,
@@ -454,8 +455,8 @@ impl Admission {
         Ok(self.check_bytes(input)?)
     }
 
-    /// Replaces a client's shared memory by a copy, unless nothing reads it. All later checks see
-    /// the same content.
+    /// Replaces an input in a client's shared memory with a copy, unless nothing reads the input.
+    /// As a result, all later checks see the same content.
     fn own_content(
         &self,
         spec: &InputSpec,
@@ -464,7 +465,7 @@ impl Admission {
         let Some(region) = input.data.foreign() else { return Ok(()) };
         let expected = input.shape.byte_size(input.datatype);
         if input.datatype != DataType::Bytes && expected != u64::try_from(region.byte_size).ok() {
-            // It is refused without being read.
+            // The input is refused without being read.
             return Ok(());
         }
         let is_read =
@@ -518,7 +519,7 @@ impl Admission {
     }
 
     /// Checks the number of bytes. Data for host policies has the same shape, so the same checks
-    /// apply to it.
+    /// apply.
     fn check_bytes(&self, input: &InputTensor) -> Result<(), String> {
         self.check_data(input, &input.data)?;
         for (policy, data) in input.data.host_policies() {
@@ -550,14 +551,14 @@ impl Admission {
     }
 
     /// Checks booleans. Backends read a boolean as C++ does, where values other than 0 and 1 are
-    /// undefined behaviour. A backend that counts true elements may add up the bytes, and return
-    /// memory that was never written.
+    /// undefined behaviour. For example, a backend that counts true elements may sum the bytes, and
+    /// return memory that was never written.
     fn check_booleans(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
         if input.datatype != DataType::Bool {
             return Ok(());
         }
         let bytes = data.host().map_or(&[][..], |bytes| &bytes[..]);
-        // Without a branch for each byte, compilers generate vector instructions.
+        // Without a branch for each byte, the compiler can vectorize the loop.
         if bytes.iter().fold(0, |all, byte| all | byte) <= 1 {
             return Ok(());
         }
@@ -590,8 +591,8 @@ impl Admission {
         Ok(())
     }
 
-    /// The shape class: the presence of inputs, and the relevant shapes and contents. Lengths are
-    /// relevant if padding would not make them equal.
+    /// Computes the shape class: the presence of inputs, and the relevant shapes and contents.
+    /// Lengths are relevant unless padding would make them equal.
     fn shape_class(&self, request: &InferenceRequest, is_mixed: bool) -> ShapeClass {
         let mut class = ShapeClass::default();
         for rule in &self.inputs {
@@ -604,7 +605,7 @@ impl Admission {
                 class.push_dims(dims);
                 match input.data.host() {
                     Some(bytes) => class.push_contents(bytes),
-                    // Device memory isn't read here: it equals only itself.
+                    // Device memory isn't read here: a region equals only itself.
                     None => class.push_device(input.data.device()),
                 }
             } else if rule.is_variable && (is_mixed || !rule.is_padded) {
@@ -617,8 +618,9 @@ impl Admission {
     }
 }
 
-/// The shape that the backend sees: the batch size and the reshaped dimensions. If this input's
-/// size is 0, the batch size comes from another input; if all are 0, there is no batch dimension.
+/// The shape that the backend sees: the batch size followed by the reshaped dimensions. If this
+/// input's size is 0, the batch size comes from another input; if all sizes are 0, the shape has no
+/// batch dimension.
 fn backend_shape(spec: &InputSpec, batch_size: Option<u32>, dims: &[i64]) -> Result<Shape, String> {
     let batch = batch_size.filter(|&size| size > 0).map(i64::from);
     let mut shape: Vec<i64> = batch.into_iter().collect();

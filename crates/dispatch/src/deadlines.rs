@@ -1,17 +1,17 @@
-//! The deadlines of a model's requests.
+//! Request deadlines.
 
 use std::time::{Duration, Instant};
 
 use galatea_config::ModelSpec;
 use galatea_infer::{Deadline, InferenceRequest, Status, TimeoutHeaders};
 
-/// The configuration of deadlines for a model.
+/// A model's deadline configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelDeadlines {
-    /// The maximum time for responses.
+    /// The maximum response time.
     objective: Option<Duration>,
-    /// True if the configuration enables deadlines. Other models ignore them, except that they pass
-    /// them on to the requests that they make.
+    /// True if the configuration enables deadlines. Other models ignore deadlines, but pass them on
+    /// to the requests that they make.
     matter: bool,
 }
 
@@ -24,7 +24,7 @@ impl ModelDeadlines {
         }
     }
 
-    /// The earliest deadline of a request that arrived at this time.
+    /// The earliest deadline for a request that arrived at this time.
     pub(crate) fn earliest_deadline(
         &self,
         request: &InferenceRequest,
@@ -41,11 +41,11 @@ impl ModelDeadlines {
         deadline
     }
 
-    /// Checks that the request's headers can be read.
+    /// Checks that the request's headers can be parsed.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`, which names the header.
+    /// `InvalidArgument`, with a message that names the header.
     pub(crate) fn check(&self, request: &InferenceRequest) -> Result<(), Status> {
         match request.deadline {
             Deadline::Unreadable(name) if self.matter => {

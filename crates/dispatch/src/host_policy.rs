@@ -1,8 +1,8 @@
-//! Host policies: the processors for the threads of a model's instances, and the location of their
-//! memory.
+//! Host policies, which set the processors for the threads of a model's instances and the location
+//! of the threads' memory.
 //!
-//! Threads that a bound thread starts inherit its binding. So lanes, and a backend's own threads,
-//! are bound because they are started through [`run_bound`].
+//! Threads started by a bound thread inherit its binding. Lanes and a backend's own threads are
+//! therefore bound by starting them through [`run_bound`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,12 +17,12 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 pub(crate) struct CpuCores(Vec<usize>);
 
 impl CpuCores {
-    /// Reads ranges such as `0-3,8-11`, as Triton does: characters after the digits of a number are
+    /// Parses ranges such as `0-3,8-11` the way Triton does: characters after a number's digits are
     /// ignored, and a range may end before it begins.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with Triton's text.
+    /// `InvalidArgument` with Triton's message.
     fn parse(text: &str) -> Result<Self, Status> {
         let mut cores = BTreeSet::new();
         let mut rest = text;
@@ -56,12 +56,12 @@ impl CpuCores {
     }
 }
 
-/// A core's number, if a set of cores can represent it.
+/// A core number, if a set of cores can represent it.
 fn known_core(number: i32) -> Option<usize> {
     usize::try_from(number).ok().filter(|core| *core < CpuSet::MAX_CPU)
 }
 
-/// The number at the start of a setting's value, as C++'s `stoi` reads it.
+/// The number at the start of a setting's value, as parsed by C++'s `stoi`.
 fn leading_integer(setting: &str, text: &str) -> Result<i32, Status> {
     let unsigned = text.trim_ascii_start();
     let (sign, digits) = match unsigned.strip_prefix('-') {
@@ -83,17 +83,17 @@ impl fmt::Display for CpuCores {
     }
 }
 
-/// The processors and memory to which a thread is bound.
+/// The processors and memory that a thread is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadBinding {
     /// The processors; `None` means any.
     cores: Option<CpuCores>,
-    /// The NUMA nodes of its memory; empty means any.
+    /// The NUMA nodes for its memory; empty means any.
     nodes: BTreeSet<Node>,
 }
 
 impl ThreadBinding {
-    /// The union of both: any processor, or any memory, if one of them may use any.
+    /// The union of both bindings: any processor, or any memory, if either binding allows any.
     fn union(self, other: &Self) -> Self {
         let cores = self.cores.zip(other.cores.as_ref()).map(|(own, others)| {
             let all: BTreeSet<usize> = own.0.into_iter().chain(others.0.iter().copied()).collect();
@@ -122,13 +122,13 @@ impl ThreadBinding {
     }
 }
 
-/// The host policies of the server, by name.
+/// The server's host policies, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPolicies(BTreeMap<String, HostPolicy>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostPolicy {
-    /// The binding, or the fault in the settings, which keeps models that use the policy from
+    /// The binding, or an error in the settings, which prevents models that use the policy from
     /// loading.
     binding: Result<ThreadBinding, Status>,
     /// The settings as written, for backends.
@@ -138,14 +138,14 @@ struct HostPolicy {
 /// A setting of a host policy.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum HostPolicySetting {
-    /// The processors, in ranges such as `0-3,8-11`.
+    /// The processors, as ranges such as `0-3,8-11`.
     CpuCores,
-    /// The number of the NUMA node of the memory.
+    /// The NUMA node number for memory.
     NumaNode,
 }
 
 impl HostPolicySetting {
-    /// Finds a setting by its name.
+    /// Finds a setting by name.
     pub fn by_name(name: &str) -> Option<Self> {
         [Self::CpuCores, Self::NumaNode].into_iter().find(|setting| setting.name() == name)
     }
@@ -158,7 +158,7 @@ impl HostPolicySetting {
     }
 }
 
-/// The binding that a policy's settings request; the processors are read first, as in Triton.
+/// The binding requested by a policy's settings; the processors are read first, as in Triton.
 fn binding_of(settings: &BTreeMap<String, String>) -> Result<ThreadBinding, Status> {
     let value = |setting: HostPolicySetting| settings.get(setting.name());
     let cores = value(HostPolicySetting::CpuCores).map(|text| CpuCores::parse(text)).transpose()?;
@@ -176,8 +176,8 @@ fn node_of(text: &str) -> Result<Node, Status> {
 }
 
 impl HostPolicies {
-    /// Sets a setting of a policy. As in Triton, an invalid value is an error of each model that
-    /// uses the policy.
+    /// Sets one of a policy's settings. As in Triton, an invalid value is reported as an error of
+    /// each model that uses the policy.
     pub fn set(&mut self, name: &str, setting: HostPolicySetting, value: &str) {
         let settings = self.0.get(name).map(|policy| policy.settings.clone());
         let mut settings = settings.unwrap_or_default();
@@ -191,7 +191,7 @@ impl HostPolicies {
         self.0.contains_key(name)
     }
 
-    /// The binding of a group's instances on a device.
+    /// The binding for a group's instances on a device.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ impl HostPolicies {
         binding.transpose().map_err(Clone::clone)
     }
 
-    /// The settings of the policy for a group's instances on a device.
+    /// The policy settings for a group's instances on a device.
     pub(crate) fn settings(
         &self,
         group: &InstanceGroup,
@@ -218,7 +218,7 @@ impl HostPolicies {
         if !group.host_policy.is_empty() {
             return self.0.get(&group.host_policy);
         }
-        // The default names are those of Triton.
+        // The default names are Triton's.
         match (group.kind, gpu) {
             (InstanceKind::Gpu, Some(gpu)) => self.0.get(&format!("gpu_{gpu}")),
             (InstanceKind::Gpu, None) => None,
@@ -227,7 +227,7 @@ impl HostPolicies {
         }
     }
 
-    /// The binding for anything that all instances of a model share; `None` if an instance may run
+    /// The binding for anything shared by all of a model's instances; `None` if an instance may run
     /// anywhere.
     ///
     /// # Errors
@@ -251,11 +251,11 @@ impl HostPolicies {
     }
 }
 
-/// Calls `act` on a thread with this binding; without a binding, on this thread.
+/// Calls `act` on a thread with this binding; without a binding, on the current thread.
 ///
 /// # Errors
 ///
-/// `Internal` if a processor doesn't exist, or the system refuses the binding or a thread.
+/// `Internal` if a processor doesn't exist, or if the system refuses the binding or a thread.
 pub(crate) fn run_bound<T: Send>(
     binding: Option<&ThreadBinding>,
     act: impl FnOnce() -> T + Send,
@@ -308,7 +308,7 @@ mod tests {
         check("0-0", Ok("0"));
         check("0-2,5-6", Ok("0,1,2,5,6"));
         check("4-5,1-4", Ok("1,4,5").map(|_| "1,2,3,4,5"));
-        // Triton accepts these values, however odd.
+        // Triton accepts these values, odd as they are.
         check(" 1x-3y", Ok("1,2,3"));
         check("1,2-3", Ok("1,2,3"));
         check("2-1", Ok(""));

@@ -1,11 +1,11 @@
-//! One loaded version of a model: its queue, its batches and its instances.
+//! A loaded model version: its queue, its batches and its instances.
 //!
-//! A [`Loader`] turns a [`ModelDefinition`] and the files of a version into a [`LoadedModel`],
-//! which accepts requests until it is drained. The scheduler in `galatea-policy` is a pure state
-//! machine that makes every decision about queues and batches; this crate drives it. It owns the
-//! clock, the locks and the threads, and has no rules for when a batch is due.
+//! A [`Loader`] turns a [`ModelDefinition`] and a version's files into a [`LoadedModel`], which
+//! accepts requests until it is drained. The scheduler in `galatea-policy` is a pure state machine
+//! that makes all decisions about queues and batches; this crate drives it. It owns the clock, the
+//! locks and the threads, and has no rules about when a batch is due.
 //!
-//! The path of a request, in the order of the files:
+//! The path of a request, in file order:
 //!
 //! | step | module |
 //! |---|---|
@@ -49,9 +49,9 @@
 //! }
 //! ```
 //!
-//! This crate sees no bytes of a protocol, reads no files by itself, knows no backend by name, and
-//! doesn't know the other models of the server. A version that executes others as its steps gets
-//! them as [`ComposingVersions`].
+//! This crate sees no protocol bytes, reads no files by itself, knows no backend by name, and
+//! doesn't know the server's other models. A version that executes other versions as its steps
+//! receives them as [`ComposingVersions`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

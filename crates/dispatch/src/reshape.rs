@@ -1,5 +1,4 @@
-//! `reshape` of inputs and outputs: the shapes that the backend uses, where they differ
-//! from those that clients use.
+//! `reshape` of inputs and outputs, for models whose backend uses different shapes than clients.
 
 use std::sync::Arc;
 
@@ -7,7 +6,7 @@ use galatea_config::{ModelSpec, OutputSpec};
 use galatea_infer::{InferenceResponse, Reply, ResponseSender, ResponseSink, Status};
 use galatea_tensor::Shape;
 
-/// Gives reshaped outputs the shapes that clients expect.
+/// Converts reshaped outputs to the shapes that clients expect.
 #[derive(Debug)]
 pub(crate) struct OutputReshape {
     batch_dims: usize,
@@ -15,7 +14,7 @@ pub(crate) struct OutputReshape {
 }
 
 impl OutputReshape {
-    /// The reshaping; `None` if no output of the model is reshaped.
+    /// Creates the reshaping; `None` if no output of the model is reshaped.
     pub(crate) fn new(spec: &ModelSpec) -> Option<Arc<Self>> {
         let reshaped = spec.outputs.iter().filter(|output| output.reshape.is_some());
         let outputs: Vec<OutputSpec> = reshaped.cloned().collect();
@@ -23,7 +22,7 @@ impl OutputReshape {
         (!outputs.is_empty()).then(|| Arc::new(Self { batch_dims, outputs }))
     }
 
-    /// Wraps a sender so that the responses that pass through it are reshaped.
+    /// Wraps a sender so that the responses passing through it are reshaped.
     pub(crate) fn wrap(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
         let this = self.clone();
         sender.wrap(move |inner| Box::new(ReshapingSink { reshape: this, inner }))
@@ -48,8 +47,8 @@ impl OutputReshape {
     }
 }
 
-/// Translates the variable sizes of a shape: `dims` fits `pattern`, and the sizes at its variable
-/// positions go to the variable positions of `target`, in order.
+/// Translates the variable dimensions of a shape. `dims` fits `pattern`; its sizes at the variable
+/// positions are moved to the variable positions of `target`, in order.
 pub(crate) fn fill_variable_dims(target: &[i64], pattern: &[i64], dims: &[i64]) -> Vec<i64> {
     let mut sizes = pattern.iter().zip(dims).filter(|(want, _)| **want == -1).map(|(_, got)| *got);
     target.iter().map(|&dim| if dim == -1 { sizes.next().unwrap_or(1) } else { dim }).collect()

@@ -1,4 +1,4 @@
-//! The scheduler's settings, from a model configuration.
+//! The scheduler settings, derived from a model configuration.
 
 use galatea_config::{
     DynamicBatching, ModelSpec, Padding, QueuePolicy as ConfigPolicy, SchedulingChoice,
@@ -13,19 +13,19 @@ use crate::dispatcher::ReplyOrdering;
 
 const NS_PER_US: u64 = 1_000;
 
-/// For tests: nothing is dispatched until this many requests wait; 0 means off.
+/// Test-only thresholds: nothing is dispatched until this many requests wait; 0 means off.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct HoldThresholds {
     pub(crate) until_queued: u32,
     pub(crate) until_backlogged: u32,
 }
 
-/// The scheduler's settings for a model, as its dispatcher has them.
+/// The scheduler settings for a model, as its dispatcher uses them.
 pub fn scheduling(spec: &ModelSpec) -> SchedulingSpec {
     scheduling_spec(spec, HoldThresholds::default())
 }
 
-/// The scheduler's settings for this model.
+/// The scheduler settings for this model.
 pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: HoldThresholds) -> SchedulingSpec {
     let mode = match &spec.scheduling {
         SchedulingChoice::Default | SchedulingChoice::Ensemble(_) => SchedulingMode::Default,
@@ -44,7 +44,7 @@ pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: HoldThresholds) -> Schedu
     }
 }
 
-/// The order of replies that the configuration promises.
+/// The reply order that the configuration promises.
 pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
     let preserved = match &spec.scheduling {
         SchedulingChoice::Default | SchedulingChoice::Ensemble(_) => false,
@@ -116,15 +116,15 @@ fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceSp
 
 /// The smallest number of ready slots that reaches the utilization; 0 if no utilization is set.
 ///
-/// As in Triton, the quotient is compared in single precision: 0.3 of 10 slots are 3, although 10
-/// times 0.3 is a little more.
+/// As in Triton, the quotient is compared in single precision: 0.3 of 10 slots is 3, although 10
+/// times 0.3 is slightly more.
 fn ready_slots(minimum_utilization: f32, max_batch_size: u32) -> u32 {
     if minimum_utilization <= 0.0 {
         return 0;
     }
     let slots = max_batch_size.max(1);
     let reaches = |ready: u32| ready as f32 / slots as f32 >= minimum_utilization;
-    // A binary search, because the batch size may be huge.
+    // This is a binary search, because the batch size may be huge.
     let (mut too_few, mut enough) = (0, slots);
     while enough - too_few > 1 {
         let middle = too_few + (enough - too_few) / 2;

@@ -1,17 +1,17 @@
-//! The contents of tensors that a model's configuration specifies: warmup samples, and
-//! the initial states of sequences.
+//! The contents of tensors specified in a model's configuration: warmup samples and initial
+//! sequence states.
 
 use galatea_tensor::elements::count_bytes_elements;
 use galatea_tensor::{DataType, Shape};
 
-/// The maximum size of a tensor that a configuration describes, for a warmup sample or
-/// an initial state, and of all tensors of the samples together, in bytes. No request
-/// over gRPC can be longer.
+/// The maximum size in bytes of a tensor described in a configuration, for a warmup sample or an
+/// initial state. It also limits the total size of all sample tensors. No gRPC request can be
+/// longer.
 pub(crate) const CONFIG_TENSOR_BYTES_MAX: u64 = 1 << 31;
-/// The maximum size of a file of strings for such a tensor, in bytes.
+/// The maximum size, in bytes, of a file of strings for such a tensor.
 pub(crate) const STRING_FILE_BYTES_MAX: u64 = 1 << 26;
 
-/// The size of an empty string of a BYTES tensor: its length field.
+/// The size of an empty string in a BYTES tensor: its length field.
 const EMPTY_STRING_BYTES: u64 = 4;
 
 /// Zeros for a tensor of this shape; for BYTES, empty strings.
@@ -31,8 +31,8 @@ pub(crate) fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String
     Ok(vec![0; byte_size])
 }
 
-/// Checks that a file holds one string for each element of a BYTES tensor. The error describes its
-/// actual content.
+/// Checks that a file contains one string for each element of a BYTES tensor. The error describes
+/// the file's actual content.
 pub(crate) fn check_strings(bytes: &[u8], shape: &Shape) -> Result<(), String> {
     let expected = shape.element_count();
     let found = count_bytes_elements(bytes).map_err(|error| format!("has {error}"))?;

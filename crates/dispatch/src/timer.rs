@@ -1,7 +1,8 @@
-//! The single thread that waits for the deadlines of all models.
+//! The single thread that waits for all models' deadlines.
 //!
-//! A scheduler never reads a clock: its next deadline follows from its state. Its dispatcher
-//! asks the timer for one alarm at that time, and steps the scheduler when the alarm fires.
+//! A scheduler never reads a clock: its next deadline follows from its state. The scheduler's
+//! dispatcher requests one alarm for that time from the timer, and steps the scheduler when the
+//! alarm fires.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use galatea_stdx::{Condvar, Lock};
 
-/// The owner of an alarm: a dispatcher, or an executing lane.
+/// The owner of an alarm: a dispatcher or an executing lane.
 pub(crate) trait AlarmHandler: Send + Sync {
     /// Called when the alarm fires.
     fn alarm_fired(&self);
@@ -22,7 +23,7 @@ pub(crate) trait AlarmHandler: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct Timer {
     shared: Arc<TimerShared>,
-    /// The thread, which is stopped when its last reference is dropped.
+    /// The thread, which is stopped when the last reference to it is dropped.
     _thread: Arc<TimerThread>,
 }
 
@@ -78,9 +79,9 @@ impl Timer {
     /// Calls the handler at `at`, unless it has been dropped by then or sets another alarm in the
     /// meantime.
     ///
-    /// A handler's earlier alarm is removed: it would fire, find nothing to do, and be set again,
-    /// so that the number of alarms would grow while requests wait. There is at most one alarm per
-    /// loaded model, and one per executing instance, so a scan of all alarms is cheap.
+    /// A handler's earlier alarm is removed. Otherwise it would fire, find nothing to do, and be
+    /// set again, so the number of alarms would grow while requests wait. There is at most one
+    /// alarm per loaded model and one per executing instance, so scanning all alarms is cheap.
     pub(crate) fn set(&self, at: Instant, handler: Weak<dyn AlarmHandler>) {
         let mut state = self.shared.state.lock("set an alarm");
         state.alarms.retain(|Reverse(alarm)| !alarm.handler.ptr_eq(&handler));
@@ -97,7 +98,7 @@ impl TimerShared {
     fn run(&self) {
         while let Some(handler) = self.next_due() {
             if let Some(handler) = handler.upgrade() {
-                // A model whose scheduler fails must not stop the clock of all others.
+                // A model whose scheduler fails must not stop the clock for all others.
                 let _ = catch_unwind(AssertUnwindSafe(|| handler.alarm_fired()));
             }
         }
@@ -130,8 +131,8 @@ impl Drop for TimerThread {
     fn drop(&mut self) {
         self.shared.state.lock("stop the timer").is_stopping = true;
         self.shared.changed.notify_one();
-        // The timer's own thread may drop the last dispatcher and with it the last handle. A
-        // thread can't wait for itself.
+        // The timer's own thread may drop the last dispatcher and with it the last handle. A thread
+        // can't wait for itself.
         if let Some(handle) = self.handle.take()
             && handle.thread().id() != std::thread::current().id()
         {

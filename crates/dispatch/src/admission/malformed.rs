@@ -1,7 +1,7 @@
-//! The refusal of inputs with an invalid type or shape.
+//! Errors for inputs with an invalid type or shape.
 //!
 //! Triton keeps the client's description until it compares the input with the model's
-//! configuration, so that its texts depend on the configuration.
+//! configuration, so its messages depend on the configuration.
 
 use galatea_config::InputSpec;
 use galatea_infer::{InputTensor, MalformedInput};
@@ -46,7 +46,7 @@ impl Admission {
         self.without_size(spec, input, &whole)
     }
 
-    /// The refusal of an input with these dimensions, whose size can't be computed.
+    /// The error for an input with these dimensions, whose size can't be computed.
     fn without_size(
         &self,
         spec: &InputSpec,
@@ -77,8 +77,8 @@ impl Admission {
     }
 }
 
-/// The number of bytes of a tensor, or of the elements of a BYTES tensor; -1 if a dimension is -1.
-/// As in Triton, the first invalid dimension counts.
+/// The number of bytes in a tensor, or of elements in a BYTES tensor; -1 if a dimension is -1. As
+/// in Triton, the first invalid dimension determines the error.
 fn size(name: &str, datatype: DataType, dims: &[i64]) -> Result<i64, String> {
     let too_large = |what: &str| {
         Err(format!("{what} for tensor '{name}' exceeds maximum size of {}", i64::MAX))
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// The error of a request with such an input of eight zero bytes.
+    /// The error for a request with such an input of eight zero bytes.
     fn refused(model: &str, datatype: Option<DataType>, dims: &[i64]) -> String {
         let text = format!("name: 'm' backend: 'b' {model}");
         let draft = read_config("config.pbtxt", &text).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of inputs in clients' shared memory.
+//! Tests with inputs in clients' shared memory.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use galatea_tensor::{Buffer, DataType, ForeignError, ForeignMemory, ForeignRegio
 
 use super::Admission;
 
-/// Memory that counts its copies. Each copy has different content.
+/// Memory that counts how often it is copied. Each copy has different content.
 #[derive(Default)]
 struct Counted(AtomicUsize, Option<u64>);
 
@@ -50,7 +50,7 @@ fn admission(kind: &str, extra: &str) -> Admission {
     Admission::new(&draft.finish(&SupportedFeatures::default()).unwrap())
 }
 
-/// A request whose only input, of four elements, is in shared memory.
+/// A request whose only input, with four elements, is in shared memory.
 fn request(
     memory: &Arc<Counted>,
     datatype: DataType,

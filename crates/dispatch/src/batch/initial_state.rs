@@ -1,4 +1,4 @@
-//! The states for the first request of a sequence.
+//! The states for a sequence's first request.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::tensor_contents::{STRING_FILE_BYTES_MAX, check_strings, zeros};
 
-/// The initial states of a sequence, in the configuration's order. All sequences share
-/// their buffers.
+/// Creates a sequence's initial states, in the configuration's order. All sequences share their
+/// buffers.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` or `NotFound` with a message that names the state, and the
-/// file if it comes from one.
+/// `InvalidArgument` or `NotFound`, with a message that names the state, and the file if the state
+/// comes from one.
 pub(crate) fn initial_states(
     spec: &ModelSpec,
     files: &dyn ModelFiles,
@@ -36,7 +36,7 @@ fn initial_state(
         ))
     };
     let dims = match &state.initial {
-        // As in Triton, a variable size counts as 1.
+        // As in Triton, a variable dimension is treated as 1.
         InitialState::Unspecified => {
             state.dims.iter().map(|&dim| if dim == -1 { 1 } else { dim }).collect()
         }
@@ -46,8 +46,8 @@ fn initial_state(
     let dims: Vec<i64> = batch.into_iter().chain(dims).collect();
     let shape = Shape::new(&dims).map_err(|error| refuse(&error))?;
     let data = match &state.initial {
-        // Unspecified contents are zeros as well: uninitialized memory would reveal its previous
-        // contents.
+        // Unspecified contents are zeroed as well, because uninitialized memory would reveal its
+        // previous contents.
         InitialState::Unspecified | InitialState::Zero { .. } => {
             zeros(&shape, state.datatype).map_err(|reason| refuse(&reason))?
         }
@@ -88,7 +88,7 @@ fn read(
     Ok(bytes)
 }
 
-/// Checks the length of a file. As in Triton, it may be longer than the state.
+/// Checks the length of a file. As in Triton, the file may be longer than the state.
 fn check_length(
     bytes: &[u8],
     shape: &Shape,
@@ -97,7 +97,7 @@ fn check_length(
 ) -> Result<(), Status> {
     let found = len64(bytes.len());
     match shape.byte_size(datatype) {
-        // The text is Triton's.
+        // The message is Triton's.
         Some(expected) if found < expected => Err(Status::invalid_argument(format!(
             "initial_state setting expects {expected} bytes, but the data provided from \
              {file_name}only has {found} bytes."

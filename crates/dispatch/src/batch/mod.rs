@@ -1,14 +1,14 @@
-//! A batch between the scheduler, which knows requests by their keys, and a backend,
-//! which gets requests.
+//! A batch on its way from the scheduler, which knows requests by their keys, to a backend, which
+//! receives the requests themselves.
 //!
-//! **Shape classes.** Requests share a batch only if their shape classes are equal.
-//! [`ShapeClass`] describes what must be equal; [`ShapeClasses`] turns it into the small
-//! integers that the scheduler compares.
+//! **Shape classes.** Requests share a batch only if their shape classes are equal. [`ShapeClass`]
+//! describes what must be equal; [`ShapeClasses`] maps each class to a small integer that the
+//! scheduler compares.
 //!
-//! **Sequences.** The scheduler closes a batch of a sequence model as rows. To a backend, controls
-//! and states are inputs like any other, so the [`SequenceAssembler`] adds them to each row's
-//! request on the thread that executes the batch. The backend reports new states on the request. A
-//! row without a request is padding, for which nothing waits.
+//! **Sequences.** The scheduler closes a sequence model's batch as rows. To a backend, controls and
+//! states are inputs like any other, so the [`SequenceAssembler`] adds them to each row's request,
+//! on the thread that executes the batch. The backend reports new states on the request. A row
+//! without a request is padding, and nothing waits for its result.
 
 mod initial_state;
 mod sequence_assembler;
@@ -30,7 +30,7 @@ pub(crate) enum ClosedBatch {
 }
 
 impl ClosedBatch {
-    /// The size of its inputs, excluding those that the sequence assembler adds.
+    /// The total size of the inputs, excluding those that the sequence assembler adds.
     pub(crate) fn input_byte_size(&self) -> usize {
         let size = |request: &PendingRequest| -> usize {
             request.request().inputs.iter().map(|input| input.data.len()).sum()
@@ -47,9 +47,9 @@ impl ClosedBatch {
 pub(crate) struct SequenceRow {
     pub(crate) request: PendingRequest,
     pub(crate) key: RequestKey,
-    /// The flags that tell if the sequence begins or ends with this request.
+    /// The flags that mark this request as the sequence's first or last.
     pub(crate) flags: SequenceFlags,
-    /// The states that the sequence's previous request left. Unused if the sequence begins with
-    /// this request.
+    /// The states left by the sequence's previous request. Unused if this request begins the
+    /// sequence.
     pub(crate) states: Vec<StateTensor>,
 }

@@ -1,7 +1,7 @@
-//! The addition of a sequence's controls and states to the inputs of its requests, as the last step
+//! The addition of a sequence's controls and states to its requests' inputs, which is the last step
 //! before a backend.
 //!
-//! It runs on the thread that executes the batch, without the dispatcher's lock.
+//! This code runs on the thread that executes the batch, without holding the dispatcher's lock.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use super::SequenceRow;
 use super::initial_state::initial_states;
 
-/// Turns the rows of one model's sequence batches into requests for its backend.
+/// Turns the rows of a model's sequence batches into requests for its backend.
 #[derive(Debug)]
 pub(crate) struct SequenceAssembler {
     controls: Vec<ControlInput>,
-    /// The shape of controls: `[1,1]` in models with batches, `[1]` in others.
+    /// The shape of controls: `[1,1]` in models with batching, `[1]` in others.
     control_shape: Shape,
     /// The states for a new sequence.
     initial: Vec<StateTensor>,
     is_iterative: bool,
 }
 
-/// A control input of the configuration.
+/// A control input from the configuration.
 #[derive(Debug)]
 struct ControlInput {
     name: String,
@@ -44,7 +44,7 @@ enum ControlContent {
     CorrelationId,
 }
 
-/// The two contents of a flag control, allocated once.
+/// The two possible contents of a flag control, allocated once.
 #[derive(Debug)]
 struct FlagBuffers {
     when_false: Buffer,
@@ -65,11 +65,11 @@ impl FlagBuffers {
 }
 
 impl SequenceAssembler {
-    /// An assembler; `None` for a model without a sequence batcher.
+    /// Creates an assembler; `None` for a model without a sequence batcher.
     ///
     /// # Errors
     ///
-    /// If a file with an initial state can't be used.
+    /// If an initial-state file can't be used.
     pub(crate) fn new(spec: &ModelSpec, files: &dyn ModelFiles) -> Result<Option<Self>, Status> {
         match &spec.scheduling {
             SchedulingChoice::Default
@@ -107,12 +107,12 @@ impl SequenceAssembler {
         })
     }
 
-    /// The number of inputs that a request gets in addition to its own.
+    /// The number of inputs added to each request.
     pub(crate) fn added_input_count(&self) -> usize {
         self.controls.len() + self.initial.len()
     }
 
-    /// Turns rows into requests, in the same order. `owner` gets each request back.
+    /// Turns rows into requests, in the same order. Each request is returned to `owner`.
     pub(crate) fn assemble(
         &self,
         rows: Vec<Option<SequenceRow>>,
@@ -126,11 +126,11 @@ impl SequenceAssembler {
             .collect()
     }
 
-    /// Makes the request a step of its sequence.
+    /// Turns the request into a step of its sequence.
     fn begin_step(&self, row: SequenceRow, owner: &Arc<dyn SequenceOwner>) -> PendingRequest {
         let SequenceRow { mut request, key, flags, mut states } = row;
-        // A continuing sequence has its states. If they are missing, the initial states are better
-        // than missing inputs.
+        // A continuing sequence has states. If they are missing, initial states are better than
+        // missing inputs.
         if flags.start || states.len() != self.initial.len() {
             states.clone_from(&self.initial);
         }
@@ -150,8 +150,8 @@ impl SequenceAssembler {
         request
     }
 
-    /// The request for padding rows; `None` if there are none. It has the inputs of the first real
-    /// row, which have the right types and shapes.
+    /// The request used for padding rows; `None` if there are none. It has the inputs of the first
+    /// real row, which have valid types and shapes.
     fn padding(&self, rows: &[Option<PendingRequest>]) -> Option<InferenceRequest> {
         if rows.iter().all(Option::is_some) {
             return None;
@@ -162,8 +162,8 @@ impl SequenceAssembler {
         let mut inputs: Vec<InputTensor> =
             request.inputs.iter().take(own_inputs).cloned().collect();
         inputs.extend(self.control_inputs(None));
-        // The initial states are used if they fit, and another sequence's states only if nothing
-        // else has the right shape.
+        // The initial states are used if they fit. Another sequence's states are used only if
+        // nothing else has the right shape.
         let states = states(template);
         let fits =
             states.iter().zip(&self.initial).all(|(own, initial)| own.shape == initial.shape);
@@ -177,7 +177,7 @@ impl SequenceAssembler {
         })
     }
 
-    /// The control inputs of a row; if there is no step, those of padding.
+    /// A row's control inputs; without a step, the control inputs for padding.
     fn control_inputs<'a>(
         &'a self,
         step: Option<(&'a CorrelationId, SequenceFlags)>,
@@ -212,7 +212,7 @@ fn state_input(state: &StateTensor) -> InputTensor {
     }
 }
 
-/// The states that the request gets as inputs.
+/// The states that the request receives as inputs.
 fn states(request: &PendingRequest) -> &[StateTensor] {
     request.sequence().map_or(&[], |step| &step.states)
 }
@@ -230,7 +230,7 @@ fn correlation_id_element(id: &CorrelationId, datatype: DataType) -> Vec<u8> {
     }
     let text = match id {
         CorrelationId::None => String::new(),
-        // This is only an iterative sequence, whose number the server assigned.
+        // This is always an iterative sequence, whose number was assigned by the server.
         CorrelationId::Number(number) => number.to_string(),
         CorrelationId::Text(text) => text.clone(),
     };

@@ -7,19 +7,20 @@ use galatea_tensor::DeviceRegion;
 use slab::Slab;
 use smallvec::SmallVec;
 
-/// The facts that must be equal for two requests of a model to share a batch: the inputs that are
-/// present, the shapes of inputs with variable dimensions, and the contents of shape tensors. They
-/// are encoded as one list of numbers.
+/// The facts that must be equal for two of a model's requests to share a batch: the inputs present,
+/// the shapes of inputs with variable dimensions, and the contents of shape tensors. They are
+/// encoded as a single list of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ShapeClass {
     words: SmallVec<[i64; WORDS_INLINE]>,
 }
 
-/// The words of a class that need no allocation: a few dimensions of one or two inputs.
+/// The number of words stored without an allocation: enough for a few dimensions of one or two
+/// inputs.
 const WORDS_INLINE: usize = 6;
 
 impl ShapeClass {
-    /// Notes that the next input is absent.
+    /// Records that the next input is absent.
     pub(crate) fn push_absent(&mut self) {
         self.words.push(-1);
     }
@@ -45,13 +46,14 @@ impl ShapeClass {
 }
 
 /// The shape classes of queued requests. Equal classes have equal IDs. A class is kept only while a
-/// queued request has it, so that clients with ever new shapes can't make the table grow. A short
-/// class stays until the next one is added, because usually the next request has it too.
+/// queued request uses it, so clients that keep sending new shapes can't make the table grow. A
+/// short class stays until the next class is added, because the next request usually has the same
+/// class.
 #[derive(Debug, Default)]
 pub(crate) struct ShapeClasses {
     by_class: HashMap<ShapeClass, usize>,
     used: Slab<ShapeClassUse>,
-    /// The last acquired class, unless it has been removed.
+    /// The most recently acquired class, unless it has been removed.
     last: Option<usize>,
 }
 
@@ -63,7 +65,7 @@ struct ShapeClassUse {
 
 #[expect(clippy::indexing_slicing, reason = "a class that is in use is in the slab")]
 impl ShapeClasses {
-    /// The ID of `class`, which gets one more use. Requests without a class have ID 0.
+    /// Returns the ID of `class` and counts one more use of it. Requests without a class have ID 0.
     pub(crate) fn acquire(&mut self, class: Option<ShapeClass>) -> ShapeClassId {
         let Some(class) = class else { return ShapeClassId(0) };
         let index = match self.last {

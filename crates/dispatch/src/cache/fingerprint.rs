@@ -1,4 +1,4 @@
-//! Fingerprints, which distinguish the responses of one model version from those of others.
+//! Fingerprints, which distinguish one model version's responses from those of others.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,13 +11,13 @@ use galatea_stdx::Lock;
 
 use super::hashing::{add_bytes, add_count, add_text};
 
-/// A hash of everything except the request on which a version's responses depend: its model's id,
-/// its number, configuration and files, its backend, the versions that it executes as its steps,
-/// and the number of times that the server has loaded it. A model that calls other models while it
-/// executes depends on those too, but the server can't know them.
+/// A hash of everything except the request that affects a version's responses: its model's id, its
+/// number, configuration and files, its backend, the versions that it executes as steps, and the
+/// number of times that the server has loaded it. A model that calls other models during execution
+/// depends on those too, but the server can't know them.
 ///
-/// If all of these are the same in the next run of the server, so is the hash, because a cache may
-/// outlive a run. Within a run, a reloaded version gets a different hash.
+/// A cache may outlive the server process, so the hash stays the same across runs if all of these
+/// facts stay the same. Within a run, a reloaded version gets a different hash.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VersionFingerprint(pub(super) [u8; 32]);
 
@@ -34,7 +34,7 @@ impl FilesFingerprint {
     }
 }
 
-/// The facts from which a version's fingerprint is computed.
+/// The facts used to compute a version's fingerprint.
 pub(crate) struct FingerprintInputs<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) files: FilesFingerprint,
@@ -44,7 +44,7 @@ pub(crate) struct FingerprintInputs<'a> {
     pub(crate) composing: Vec<Option<VersionFingerprint>>,
 }
 
-/// Computes fingerprints, and counts the loads of each version for this purpose.
+/// Computes fingerprints, and counts the loads of each version for that purpose.
 #[derive(Debug, Default)]
 pub(crate) struct VersionFingerprints {
     load_counts: Lock<BTreeMap<(String, i64), u64>>,
@@ -104,8 +104,8 @@ fn add_files(hasher: &mut Hasher, files: &[FileFingerprint]) {
     }
 }
 
-/// Adds unique bytes. The seeds of hash tables are the only system randomness that the standard
-/// library offers.
+/// Adds unique bytes. Hash-table seeds are the only system randomness that the standard library
+/// provides.
 fn add_unique(hasher: &mut Hasher) {
     hasher.update(&RandomState::new().hash_one("origin").to_le_bytes());
 }

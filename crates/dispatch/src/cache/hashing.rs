@@ -1,6 +1,6 @@
-//! Hashes of the parts of a key or fingerprint.
+//! Hashing of the parts of a key or fingerprint.
 //!
-//! Every part begins with its length, so that different lists of parts have different bytes.
+//! Each part is prefixed with its length, so different lists of parts hash different bytes.
 
 use blake3::Hasher;
 use galatea_stdx::len64;

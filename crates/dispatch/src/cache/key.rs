@@ -7,11 +7,11 @@ use galatea_infer::{InferenceRequest, InputTensor, Parameter, ParameterValue};
 use super::fingerprint::VersionFingerprint;
 use super::hashing::{add_bytes, add_count, add_text};
 
-/// The key of a request; `None` if an input is not in CPU memory.
+/// The key for a request; `None` if an input is not in CPU memory.
 ///
 /// The request has been admitted: its inputs are in the configuration's order, and its outputs are
-/// distinct outputs of the model, which has `output_count` of them. Requesting all of them is the
-/// same as requesting none by name.
+/// distinct outputs of the model, which has `output_count` outputs. Requesting all outputs is
+/// equivalent to naming none.
 pub(crate) fn key_of(
     request: &InferenceRequest,
     output_count: usize,

@@ -8,7 +8,7 @@ use galatea_stdx::{Lock, len64};
 use galatea_tensor::Buffer;
 use lru::LruCache;
 
-/// The size of an entry in addition to its response: key, list links, table slot.
+/// The size of an entry's overhead: key, list links and table slot.
 const ENTRY_OVERHEAD_BYTES: usize = 128;
 
 /// Keeps the most recently used responses, up to a maximum number of bytes.
@@ -28,14 +28,14 @@ struct CacheState {
 }
 
 struct LocalEntry {
-    /// The response without a request identifier. It has memory of its own, so that it keeps no
+    /// The response without its request identifier. It has its own memory, so it does not keep a
     /// batch's tensor alive.
     response: InferenceResponse,
     byte_size: usize,
 }
 
 impl LocalCache {
-    /// A cache of at most this many bytes.
+    /// A cache that stores at most this many bytes.
     #[must_use]
     pub fn new(byte_size_max: usize) -> Self {
         let state = CacheState {
@@ -50,7 +50,7 @@ impl LocalCache {
         Self { byte_size_max, state: Lock::new(state) }
     }
 
-    /// Inserts an entry, and returns the entries that it displaces.
+    /// Inserts an entry, and returns the entries that it evicts.
     fn put(&self, state: &mut CacheState, key: CacheKey, entry: LocalEntry) -> Vec<LocalEntry> {
         let mut displaced = Vec::new();
         state.byte_size += entry.byte_size;
@@ -88,7 +88,7 @@ impl ResponseCache for LocalCache {
         let displaced =
             entry.map(|response| self.put(&mut state, *key, LocalEntry { response, byte_size }));
         state.insertion += start.elapsed();
-        // Dropped outside the lock: freeing large responses takes time.
+        // The entries are dropped outside the lock, because freeing large responses takes time.
         drop(state);
         drop(displaced);
     }
@@ -109,7 +109,7 @@ impl ResponseCache for LocalCache {
     }
 }
 
-/// The size of a response as an entry.
+/// The size of a response as a cache entry.
 fn byte_size(response: &InferenceResponse) -> usize {
     let tensor = |output: &OutputTensor| {
         let dims = output.shape.rank() * size_of::<i64>();
@@ -127,7 +127,7 @@ fn byte_size(response: &InferenceResponse) -> usize {
     all.fold(size_of::<LocalEntry>() + ENTRY_OVERHEAD_BYTES, usize::saturating_add)
 }
 
-/// A copy with memory of its own; `None` if the response is not in CPU memory.
+/// A copy with its own memory; `None` if the response is not in CPU memory.
 fn copy(response: &InferenceResponse) -> Option<InferenceResponse> {
     // The data may be a slice of a whole batch's tensor, which must not be kept alive.
     let copy_output = |output: &OutputTensor| {

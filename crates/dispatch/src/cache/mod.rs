@@ -1,16 +1,15 @@
-//! The response cache: a request that is equal to an earlier one gets its response
-//! without an execution.
+//! The response cache, which answers a repeated request without an execution.
 //!
-//! The cache is a layer before a model's scheduler, for models whose configuration asks for it. A
-//! request that the cache can answer never reaches the scheduler. Any other request gets a sender
-//! that stores the response as it passes.
+//! The cache is a layer in front of a model's scheduler, for models whose configuration enables it.
+//! A request found in the cache never reaches the scheduler. Any other request gets a sender that
+//! stores the response as it passes through.
 //!
-//! The key is a cryptographic hash of everything on which, to the server's knowledge, a response
-//! depends: the version as it was loaded ([`VersionFingerprint`]), each input's name, datatype,
-//! shape and contents, the requested outputs, and the request's parameters. No client can construct
-//! a request that gets the response of a different one.
+//! The key is a cryptographic hash of everything that the response depends on, as far as the server
+//! knows: the loaded version ([`VersionFingerprint`]), each input's name, datatype, shape and
+//! contents, the requested outputs, and the request parameters. No client can construct a request
+//! that gets the response to a different one.
 //!
-//! The store of responses is a [`ResponseCache`]: the built-in [`LocalCache`], or a plug-in.
+//! Responses are stored in a [`ResponseCache`]: the built-in [`LocalCache`] or a plug-in.
 
 mod fingerprint;
 mod hashing;
@@ -34,7 +33,7 @@ use self::key::key_of;
 pub use self::local::LocalCache;
 use crate::statistics::Statistics;
 
-/// A model version's use of the cache.
+/// A model version's connection to the cache.
 pub(crate) struct CacheLayer {
     cache: Arc<dyn ResponseCache>,
     statistics: Arc<Statistics>,
@@ -48,7 +47,7 @@ pub(crate) enum CacheLookup {
     Miss(Option<CacheMiss>),
 }
 
-/// The key and the times needed to store the response of a request that was not found.
+/// The key and the times needed to store the response after a miss.
 pub(crate) struct CacheMiss {
     key: CacheKey,
     lookup: Duration,
@@ -86,7 +85,7 @@ impl CacheLayer {
         }
     }
 
-    /// Wraps a sender so that the response that passes through it is stored.
+    /// Wraps a sender so that the response is stored as it passes through.
     pub(crate) fn store_response(&self, miss: CacheMiss, sender: ResponseSender) -> ResponseSender {
         let (cache, statistics) = (self.cache.clone(), self.statistics.clone());
         let miss = Some(miss);
@@ -113,8 +112,8 @@ impl CachingSink {
 
 impl ResponseSink for CachingSink {
     fn deliver(&mut self, reply: Reply) {
-        // Stored before it is delivered, so that a client that repeats its request gets a
-        // hit.
+        // The response is stored before it is delivered, so a client that repeats its request gets
+        // a hit.
         if let Reply::Response {
             result: Ok(response),
             finality: Finality::Final | Finality::EndApart,

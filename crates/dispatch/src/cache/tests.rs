@@ -41,7 +41,7 @@ fn an_equal_request_gets_the_cached_response() {
     assert_eq!((stages.success.count, inferences, executions), (2, 2, 1));
     assert_eq!((stages.cache_hit.count, stages.cache_miss.count), (1, 1));
     assert_eq!(stages.compute_infer.count, 1);
-    // The same bytes in another shape are a different request.
+    // The same bytes in a different shape are a different request.
     send(&server, request(&[3, 2])).recv().unwrap().unwrap();
     assert_eq!(*batches.lock().unwrap(), [2, 3]);
 }

@@ -1,8 +1,8 @@
-//! The labels of a model's outputs, for clients that request classes.
+//! The labels of a model's outputs, for clients that request classification.
 //!
-//! A door turns an output into classes; scheduler, cache and backend don't know of it. The door
-//! needs the labels of the version that executed the request. So the request carries an empty cell,
-//! which the version fills when it gets the request.
+//! Only the door turns outputs into classes; the scheduler, the cache and the backend don't know
+//! about them. The door needs the labels of the version that executed the request, so the request
+//! carries an empty cell, which the version fills on receiving the request.
 
 #[cfg(test)]
 mod tests;
@@ -16,12 +16,12 @@ use galatea_infer::{ClassLabels, ModelClasses, Status};
 
 use crate::version::ComposingVersions;
 
-/// Reads the label files of a configuration. An output of an ensemble without a label file
-/// inherits the labels of the step's output that produces it.
+/// Reads a configuration's label files. An ensemble output without a label file inherits the labels
+/// of the step output that produces it.
 ///
 /// # Errors
 ///
-/// The error of a file that can't be read, with the name of its output.
+/// The error for a file that can't be read, including the name of its output.
 pub(crate) fn read_classes(
     spec: &ModelSpec,
     files: &dyn ModelFiles,
@@ -49,7 +49,7 @@ fn read(output: &OutputSpec, files: &dyn ModelFiles) -> Result<ClassLabels, Stat
         .ok_or_else(|| Status::invalid_argument(format!("'{}' is too long", output.label_filename)))
 }
 
-/// Inherits labels. Each tensor of an ensemble is the output of exactly one step.
+/// Inherits labels. Each tensor in an ensemble is the output of exactly one step.
 fn inherit(
     labels: &mut BTreeMap<String, Arc<ClassLabels>>,
     spec: &ModelSpec,

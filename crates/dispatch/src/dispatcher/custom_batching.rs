@@ -1,8 +1,8 @@
-//! Custom batching: a model's own rule for the choice of requests that share a batch.
+//! Custom batching: a model's own rule for which requests share a batch.
 //!
-//! The scheduler knows requests only by their keys, but the rule needs to see them. So the queued
-//! requests are mirrored here, and the scheduler's [`BatchStrategy`] passes them to the rule. It is
-//! called under the dispatcher's lock.
+//! The scheduler knows requests only by their keys, but the rule needs to see the requests. The
+//! queued requests are therefore mirrored here, and the scheduler's [`BatchStrategy`] passes them
+//! to the rule. The strategy is called under the dispatcher's lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use galatea_stdx::Lock;
 
 use crate::LogSink;
 
-/// The queued requests, for the rule. Its lock is only taken under the dispatcher's, so it is
-/// always free.
+/// The queued requests, as seen by the rule. The lock is only taken under the dispatcher's lock, so
+/// it is always free.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMirror(Arc<Lock<BTreeMap<RequestKey, MirroredRequest>>>);
 
-/// A copy of a queued request, and its batch size. The tensors' memory is shared.
+/// A copy of a queued request, and its batch size. The tensor memory is shared.
 type MirroredRequest = (InferenceRequest, u32);
 
 impl QueueMirror {
-    /// Adds a request that is queued.
+    /// Adds a queued request.
     pub(super) fn add(&self, key: RequestKey, request: &PendingRequest) {
         let copy = (request.request().clone(), request.batch_size());
         self.0.lock("add a request").insert(key, copy);
     }
 
-    /// Removes a request that leaves the queue. The caller still holds the request, so nothing that
-    /// it owns is dropped with the copy.
+    /// Removes a request that leaves the queue. The caller still holds the original, so dropping
+    /// the copy frees nothing.
     pub(super) fn remove(&self, key: RequestKey) {
         self.0.lock("remove a request").remove(&key);
     }
@@ -41,13 +41,13 @@ impl QueueMirror {
     }
 }
 
-/// The rule, which can be removed while the dispatcher is still referenced. Its lock is only taken
-/// under the dispatcher's.
+/// The rule, which can be removed while the dispatcher is still referenced. The lock is only taken
+/// under the dispatcher's lock.
 #[derive(Clone)]
 pub(super) struct SharedRule(Arc<Lock<Option<Box<dyn BatchRule>>>>);
 
 impl SharedRule {
-    /// Removes the rule. Dropping it may take long.
+    /// Removes the rule. Dropping the rule may take a long time.
     pub(super) fn remove_rule(&self) -> Option<Box<dyn BatchRule>> {
         self.0.lock("take the rule").take()
     }
@@ -65,8 +65,8 @@ impl std::fmt::Debug for SharedRule {
     }
 }
 
-/// The scheduler's view of the rule. A failure of the rule is logged, and the batch continues
-/// without it.
+/// The scheduler's view of the rule. If the rule fails, the failure is logged, and the batch
+/// continues without the rule.
 pub(crate) struct CustomBatching {
     rule: SharedRule,
     mirror: QueueMirror,
@@ -82,7 +82,7 @@ impl CustomBatching {
         Self { rule, mirror: QueueMirror::default(), is_open: false, log, model }
     }
 
-    /// The rule, so that it can be removed.
+    /// The rule, for later removal.
     pub(super) fn rule(&self) -> SharedRule {
         self.rule.clone()
     }
@@ -193,7 +193,7 @@ mod tests {
         batching.open();
         let included = [1, 2].map(|key| batching.include(RequestKey(key)));
         batching.close();
-        // Nothing is left to close.
+        // No open batch is left to close.
         batching.close();
         mirror.clear();
         let calls = calls.lock().unwrap().clone();

@@ -1,4 +1,4 @@
-//! Effects of a step: the work that must be done after the dispatcher's lock is released.
+//! A step's effects: work to be done after the dispatcher's lock is released.
 
 use galatea_infer::{PendingRequest, StateTensor};
 use galatea_policy::{FailReason, InstanceId};
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::batch::ClosedBatch;
 use crate::rate_limiter::GrantedPermits;
 
-/// An action to perform without the lock.
+/// An effect that is performed without the lock.
 #[derive(Debug)]
 pub(super) enum Effect {
     Execute {
@@ -18,9 +18,9 @@ pub(super) enum Effect {
         request: Box<PendingRequest>,
         reason: FailReason,
     },
-    /// Drops requests of a broken scheduler, which replies to them.
+    /// Drops a broken scheduler's requests, which replies to them.
     DropRequests(Vec<PendingRequest>),
-    /// Drops states of sequences that have ended.
+    /// Drops the states of sequences that have ended.
     DropStates(Vec<StateTensor>),
     StopLane(InstanceId),
     /// Delivers permits to instances of any model.
@@ -30,5 +30,5 @@ pub(super) enum Effect {
     Log(String),
 }
 
-/// The effects of a step. Nearly every step has at most one.
+/// A step's effects. Nearly every step has at most one.
 pub(super) type Effects = SmallVec<[Effect; 1]>;

@@ -1,15 +1,16 @@
-//! The performance of effects, and the choice of the thread that executes a batch.
+//! Performing effects, and choosing the thread that executes a batch.
 //!
-//! - A lane with a thread gets the batch, unless this thread may execute it inline (see
+//! - A lane with a thread receives the batch, unless the current thread may execute it inline (see
 //!   [`lane`](crate::lane)).
 //! - A batch for a lane without a thread is executed by the thread that formed it. The end of a
 //!   batch makes the next one possible. A thread that continued until the queue is empty might
-//!   never return while other threads keep filling it, and it may be an I/O thread with connections
-//!   to serve. So it executes a limited number of batches and *parks* the next. The thread that
-//!   queues the next request takes over; if none comes, the timer's thread does.
-//! - A release may make a batch possible while another batch is executed. That batch is always
-//!   parked: the releasing thread may be in the middle of the instance's work, or belong to the
-//!   backend.
+//!   never return while other threads keep filling the queue, and it may be an I/O thread with
+//!   connections to serve. A thread therefore executes a limited number of batches and *parks* the
+//!   next. The thread that queues the next request takes over; if none comes, the timer's thread
+//!   does.
+//! - A release may make a batch possible while another batch is executing. Such a batch is always
+//!   parked, because the releasing thread may be in the middle of the instance's work, or belong to
+//!   the backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,16 +27,16 @@ use crate::log::request_log;
 /// The maximum number of batches that a thread executes before it parks the next one.
 pub(crate) const INLINE_BATCHES_MAX: usize = 64;
 
-/// The state of threadless execution that the dispatcher's lock does not guard.
+/// The state of threadless execution that is not guarded by the dispatcher's lock.
 #[derive(Debug, Default)]
 pub(super) struct ThreadlessExecution {
-    /// The number of threads that are executing a batch. Each of them looks for parked batches
-    /// afterwards. Decremented under the lock.
+    /// The number of threads executing a batch. Each of them looks for parked batches afterwards.
+    /// Decremented under the lock.
     executing: AtomicUsize,
 }
 
 impl Dispatcher {
-    /// Performs effects until none is left. A batch executed on this thread frees its lane, which
+    /// Performs effects until none are left. Executing a batch on this thread frees its lane, which
     /// may lead to the next batch.
     pub(super) fn perform(&self, mut effects: Effects) {
         let mut executed = 0;
@@ -88,8 +89,8 @@ impl Dispatcher {
         }
     }
 
-    /// Executes a batch inline, or sends it to the lane's thread. The thread's inline budget bounds
-    /// the time that this can take.
+    /// Executes a batch inline, or sends it to the lane's thread. The current thread's inline
+    /// budget limits the time that this can take.
     fn execute_inline_or_send(
         &self,
         instance: InstanceId,
@@ -137,7 +138,7 @@ impl Dispatcher {
         self.set_alarm(&mut state, self.now());
     }
 
-    /// Parks the batches among the effects of a release.
+    /// Parks the batches among a release's effects.
     pub(super) fn park_released(&self, state: &mut DispatcherState, effects: &mut Effects) {
         let Some(threadless) = &self.threadless else { return };
         let mut others = Effects::new();

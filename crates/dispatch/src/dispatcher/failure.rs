@@ -1,4 +1,4 @@
-//! The errors of requests that the scheduler refuses or drops.
+//! Errors for requests that the scheduler refuses or drops.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     }
 }
 
-/// Returns true if the reason arises when the request arrives, rather than while it waits.
+/// Returns true if the reason arises on the request's arrival rather than while it waits.
 const fn is_refusal(reason: FailReason) -> bool {
     match reason {
         FailReason::QueueFull
@@ -36,7 +36,7 @@ const fn is_refusal(reason: FailReason) -> bool {
 
 fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<FailureReason>) {
     let content = request.request();
-    // As in Triton, errors of the sequence batcher and timeouts have no prefix.
+    // As in Triton, sequence batcher errors and timeouts have no prefix.
     let prefixed = |status: Status| status.prefixed(content.log_prefix());
     let model = &content.model_name;
     match reason {
@@ -64,7 +64,7 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, Option<Fai
             (status, None)
         }
         FailReason::MissingStart => (missing_start(content), None),
-        // In Triton the request is queued anew, but its sequence no longer exists.
+        // In Triton the request is queued again, but its sequence no longer exists.
         FailReason::RescheduledTooLate => (missing_start(content), Some(FailureReason::Backend)),
         FailReason::TooLate { retry_after_ns } => {
             let status = too_late(request, Duration::from_nanos(retry_after_ns), Instant::now());
@@ -86,8 +86,8 @@ fn missing_start(content: &InferenceRequest) -> Status {
     ))
 }
 
-/// The error of a request whose response would be late by this much. With that much more time, or
-/// that much later, the request could be served.
+/// The error for a request whose response would be late by this much. The request could be served
+/// with that much more time, or if sent that much later.
 fn too_late(request: &PendingRequest, late: Duration, now: Instant) -> Status {
     let content = request.request();
     let (arrival, deadline) = (request.times().map(|times| times.arrival), content.deadline.at());
@@ -104,7 +104,7 @@ fn too_late(request: &PendingRequest, late: Duration, now: Instant) -> Status {
     Status::new(code, text).with_retry_after(late)
 }
 
-/// A duration in milliseconds with three decimal places.
+/// Formats a duration in milliseconds with three decimal places.
 fn milliseconds(time: Duration) -> String {
     let microseconds = time.as_micros();
     format!("{}.{:03}", microseconds / 1_000, microseconds % 1_000)

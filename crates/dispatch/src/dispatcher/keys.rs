@@ -1,9 +1,9 @@
-//! Keys of requests and sequences: an index into a slab, and a generation that distinguishes the
-//! users of a reused index.
+//! Request and sequence keys. A key is an index into a slab plus a generation, which distinguishes
+//! successive users of the same index.
 
 use galatea_stdx::len64;
 
-/// The bits of a key that hold the index; the rest is the generation.
+/// The key bits that contain the index; the rest is the generation.
 const INDEX_MASK: u64 = 0xffff_ffff;
 
 pub(super) fn key_of(index: usize, generation: u32) -> u64 {

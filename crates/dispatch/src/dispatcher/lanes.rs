@@ -13,18 +13,18 @@ use galatea_stdx::{Condvar, Lock};
 use super::Dispatcher;
 use crate::lane::Lane;
 
-/// The lanes by instance. Numbers are never reused.
+/// The lanes by instance. Instance numbers are never reused.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     current: ArcSwap<BTreeMap<InstanceId, Arc<Lane>>>,
-    /// Stopped lanes that must be joined. The thread that stops a lane may be the lane's own, so
+    /// Stopped lanes that have to be joined. The thread that stops a lane may be the lane's own, so
     /// another thread joins it.
     stopped: Lock<Vec<Arc<Lane>>>,
     /// Notified when a lane has been stopped.
     changed: Condvar,
     next_id: AtomicU32,
-    /// The instances that were told to leave, which a change of the instances and the loss of a
-    /// device may both decide at the same time.
+    /// The instances that were asked to leave. A change of the instances and the loss of a device
+    /// may both decide on this at the same time.
     leaving: Lock<BTreeSet<InstanceId>>,
 }
 
@@ -42,7 +42,7 @@ impl Lanes {
         lanes.iter().map(|(instance, lane)| (*instance, String::from(lane.name()))).collect()
     }
 
-    /// Marks an instance as told to leave; returns true if this is the first time.
+    /// Marks an instance as asked to leave; returns true the first time.
     fn begin_removal(&self, instance: InstanceId) -> bool {
         self.leaving.lock("tell an instance to leave").insert(instance)
     }
@@ -68,7 +68,7 @@ impl Lanes {
         self.changed.notify_all();
     }
 
-    /// Waits until none of the lanes is left, for at most `time_max`. Returns true if none is left.
+    /// Waits up to `time_max` until none of the lanes are left. Returns true if none are left.
     fn wait_for_stop(&self, instances: &[InstanceId], time_max: Duration) -> bool {
         let is_left = || instances.iter().any(|instance| self.get(*instance).is_some());
         let stopped = self.stopped.lock("wait for lanes to stop");
@@ -86,7 +86,7 @@ impl Lanes {
 }
 
 impl Dispatcher {
-    /// Starts lanes, all or none, which get batches from then on.
+    /// Starts lanes, all or none. They receive batches from then on.
     ///
     /// # Errors
     ///
@@ -114,16 +114,16 @@ impl Dispatcher {
         Ok(instances)
     }
 
-    /// Removes lanes, each after its batch and, for sequences, after those that it serves. Returns
-    /// at once.
+    /// Removes lanes, each after its current batch and, with sequences, after the sequences that it
+    /// serves. Returns immediately.
     pub(crate) fn remove_lanes(&self, instances: &[InstanceId]) {
         self.dismiss_lanes(instances);
         self.join_removed();
     }
 
-    /// Like [`Self::remove_lanes`], but callable from any thread, even that of a lane, because it
-    /// waits for no lane to end. Once this returns, none of them gets a new batch, whichever thread
-    /// told them to leave.
+    /// Like [`Self::remove_lanes`], but can be called on any thread, even a lane's own, because it
+    /// waits for no lane to end. Once this returns, none of the lanes gets a new batch, whichever
+    /// thread asked it to leave.
     pub(crate) fn dismiss_lanes(&self, instances: &[InstanceId]) {
         for instance in instances {
             let effects = {
@@ -142,8 +142,7 @@ impl Dispatcher {
         self.lanes.join();
     }
 
-    /// Fails all further batches of a lane, because its device is lost. Returns true if that is
-    /// new.
+    /// Fails all later batches of a lane because its device is lost. Returns true the first time.
     pub(crate) fn lose_lane(&self, instance: InstanceId, why: &Status) -> bool {
         self.lanes.get(instance).is_some_and(|lane| lane.lose(why.clone()))
     }
@@ -154,7 +153,7 @@ impl Dispatcher {
     }
 
     /// Checks for lost GPUs after a lane has executed a batch. A lane whose GPU is lost must not
-    /// get the next one.
+    /// get another batch.
     pub(super) fn settle_losses(&self) {
         if let Some(settle) = self.settle_losses.get() {
             settle(self);
@@ -162,7 +161,7 @@ impl Dispatcher {
     }
 
     /// Waits until removed lanes have executed their batches and their instances are destroyed. A
-    /// broken scheduler removes none before the model is unloaded.
+    /// broken scheduler removes no lanes before the model is unloaded.
     pub(crate) fn wait_for_removed(&self, instances: &[InstanceId]) {
         const PAUSE: Duration = Duration::from_millis(100);
         let is_broken = || self.lock("look whether it is broken").is_broken;

@@ -1,18 +1,18 @@
-//! The driver of one model version's scheduler: it owns the scheduler, its lock and its clock, and
-//! performs the scheduler's decisions.
+//! The driver for one model version's scheduler. It owns the scheduler, its lock and its clock, and
+//! carries out the scheduler's decisions.
 //!
-//! **One lock.** The lock is held for one step of the scheduler. Actions become [`Effect`]s under
-//! the lock, and effects are performed without it. Under the lock only two things are called: a
-//! model's custom batching rule, if it has one, and the rate limiter, whose lock is below this one.
-//! Dropping counts as a call: a dropped request replies to its client and notifies this dispatcher
-//! of its release.
+//! **One lock.** The lock is held for a single scheduler step. Under the lock, actions become
+//! [`Effect`]s; the effects are performed without it. Only two things are called under the lock: a
+//! model's custom batching rule, if it has one, and the rate limiter, whose lock ranks below this
+//! one. Dropping counts as a call, because a dropped request replies to its client and notifies
+//! this dispatcher of its release.
 //!
-//! **Broken schedulers.** The scheduler asserts its rules in release builds as well. If an
-//! assertion fails, this dispatcher fails every queued and every later request with an
-//! internal error. Other models are not affected.
+//! **Broken schedulers.** The scheduler asserts its rules in release builds too. If an assertion
+//! fails, this dispatcher fails every queued and every later request with an internal error. Other
+//! models are not affected.
 //!
-//! **Cancellation.** It is a step like others; `infer/cancel.rs` describes its path through the
-//! server.
+//! **Cancellation.** A cancellation is a step like any other; `infer/cancel.rs` describes its path
+//! through the server.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -81,32 +81,32 @@ use crate::padding::BatchPadding;
 use crate::rate_limiter::RateLimiterDriver;
 use crate::timer::{AlarmHandler, Timer};
 
-/// Queues the requests of one model version and hands batches to its lanes.
+/// Queues a model version's requests and passes batches to its lanes.
 pub(crate) struct Dispatcher {
-    /// The start of the scheduler's time.
+    /// The zero point of the scheduler's time.
     epoch: Instant,
     state: Lock<DispatcherState>,
     lanes: Lanes,
-    /// The state of threadless execution; `None` if the lanes have threads of their own.
+    /// The state of threadless execution; `None` if the lanes have their own threads.
     threadless: Option<ThreadlessExecution>,
-    /// True if I/O threads may execute the requests that they bring. False with a batcher, where
+    /// True if I/O threads may execute the requests that they receive. False with a batcher, where
     /// requests wait for others to share a batch, and with permits, which may arrive on any thread.
     allows_inline_execution: bool,
-    /// True if requests are batched by deadlines.
+    /// True if requests are batched by deadline.
     uses_deadlines: bool,
     /// The assembler; `None` if the model has no sequence batcher.
     sequence_assembler: Option<SequenceAssembler>,
     /// The padding; `None` if requests are not padded.
     padding: Option<BatchPadding>,
-    /// The numbers of replies; `None` if replies may be sent in any order.
+    /// The reply numbers; `None` if replies may be sent in any order.
     reply_numbers: Option<ReplyNumbers>,
-    /// The client of the rate limiter; `None` if no instance needs permits.
+    /// The rate limiter client; `None` if no instance needs permits.
     rate_limiter: Option<RateLimiterClient>,
-    /// The model's name, for the log.
+    /// The model name, for the log.
     model: String,
     log: LogSink,
     timer: Timer,
-    /// Called when nothing is left to execute.
+    /// Called when no requests are left to execute.
     on_drained: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Takes instances on lost GPUs out of service. Set before the first request.
     settle_losses: OnceLock<GpuLossHandler>,
@@ -116,7 +116,7 @@ pub(crate) struct Dispatcher {
 /// A function that takes a dispatcher's instances out of service if their GPU is lost.
 type GpuLossHandler = Box<dyn Fn(&Dispatcher) + Send + Sync>;
 
-/// The options of a dispatcher.
+/// The dispatcher options.
 pub(crate) struct DispatcherOptions {
     pub(crate) scheduling: SchedulingSpec,
     pub(crate) lanes: Vec<Lane>,
@@ -127,9 +127,9 @@ pub(crate) struct DispatcherOptions {
     /// The padding; `None` if requests are not padded.
     pub(crate) padding: Option<BatchPadding>,
     pub(crate) reply_order: ReplyOrdering,
-    /// The model's custom batching rule. For the dynamic batcher only.
+    /// The model's custom batching rule, used only by the dynamic batcher.
     pub(crate) custom_batching: Option<CustomBatching>,
-    /// The model's name, for the log.
+    /// The model name, for the log.
     pub(crate) model: String,
     pub(crate) log: LogSink,
     pub(crate) timer: Timer,
@@ -140,16 +140,16 @@ pub(crate) struct DispatcherOptions {
 pub(crate) enum ReplyOrdering {
     /// Any order.
     Free,
-    /// The order of their requests.
+    /// The order of the requests.
     Preserved,
 }
 
 impl Dispatcher {
-    /// A dispatcher over these lanes, which it starts.
+    /// Creates a dispatcher for these lanes, and starts them.
     ///
     /// # Errors
     ///
-    /// `Internal` if a lane's thread can't be started; no thread is left running.
+    /// `Internal` if a lane's thread can't be started; in that case no thread is left running.
     pub(crate) fn start(options: DispatcherOptions) -> Result<Arc<Self>, Status> {
         let (reply_numbers, replies) = match options.reply_order {
             ReplyOrdering::Free => (None, None),
@@ -190,13 +190,13 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
-    /// Learns the cost of executions from the warmup, before any request arrives.
+    /// Learns the cost of executions from warmup, before any request arrives.
     pub(crate) fn learn(&self, executions: &[MeasuredExecution]) {
         let mut state = self.lock("learn from the warmup");
         executions.iter().for_each(|one| state.learn(one));
     }
 
-    /// Returns true if executions may need permits of the rate limiter.
+    /// Returns true if executions may need permits from the rate limiter.
     pub(crate) const fn needs_permits(&self) -> bool {
         self.rate_limiter.is_some()
     }
@@ -216,8 +216,7 @@ impl Dispatcher {
         self.sequence_assembler.as_ref()
     }
 
-    /// Prepares a request that is about to be queued: its replies are sent in order, if the model
-    /// promises that.
+    /// Prepares a request for queueing: its replies are sent in order, if the model promises that.
     pub(crate) fn order_replies(&self, sender: ResponseSender) -> (ResponseSender, ReplyNumber) {
         match &self.reply_numbers {
             None => (sender, ReplyNumber::default()),
@@ -228,7 +227,7 @@ impl Dispatcher {
         }
     }
 
-    /// Gives the reply to a request that is not queued its place in the order.
+    /// Assigns a place in the order to the reply for a request that is not queued.
     pub(crate) fn start_reply(&self, number: ReplyNumber) {
         if let Some(replies) = &mut self.lock("start a reply").replies {
             replies.order.start_request(number);
@@ -274,7 +273,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a request out of the queue. A request that has already left the queue continues, but
+    /// Removes a request from the queue. A request that has already left the queue continues, but
     /// without further iterations.
     fn cancel(&self, key: RequestKey) {
         let mut state = self.lock("cancel a request");
@@ -285,8 +284,8 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a request of a sequence that the backend has released; with the request, if it is to
-    /// be executed again.
+    /// Takes back a sequence request that the backend has released. Includes the request itself if
+    /// it has to be executed again.
     fn release(
         &self,
         key: RequestKey,
@@ -295,8 +294,8 @@ impl Dispatcher {
     ) {
         let mut state = self.lock("release a request");
         if !state.knows(key) {
-            // The scheduler has broken in the meantime. A dropped request replies, so it must not
-            // be dropped under the lock.
+            // The scheduler has broken in the meantime. Dropping a request replies to it, so it
+            // must not be dropped under the lock.
             drop(state);
             drop((rescheduled, states));
             return;
@@ -310,10 +309,10 @@ impl Dispatcher {
         self.perform(effects);
     }
 
-    /// Refuses new requests, executes the queued ones, and stops the lanes after that.
-    /// Returns at once; calls `on_drained` at the end, on any thread.
+    /// Refuses new requests, executes the queued ones, and then stops the lanes. Returns
+    /// immediately; calls `on_drained` at the end, on any thread.
     pub(crate) fn drain_and_notify(&self, on_drained: impl Fn() + Send + Sync + 'static) {
-        // A dispatcher is drained once.
+        // A dispatcher is drained only once.
         let _ = self.on_drained.set(Box::new(on_drained));
         self.step_and_perform(Event::Drain);
     }
@@ -328,19 +327,19 @@ impl Dispatcher {
         self.lanes.join();
     }
 
-    /// Destroys the custom batching rule on this thread. Otherwise the last reference to a
-    /// drained dispatcher would destroy it, which may be the timer's or a client's.
+    /// Destroys the custom batching rule on this thread. Otherwise it would be destroyed along with
+    /// the last reference to a drained dispatcher, possibly on the timer's or a client's thread.
     pub(crate) fn destroy_custom_batching(&self) {
         let rule = self.lock("take the batching rule").take_rule();
         drop(rule);
     }
 
-    /// The number of requests in the queue.
+    /// The number of queued requests.
     pub(crate) fn queued(&self) -> usize {
         self.lock("count the queue").scheduler.queued()
     }
 
-    /// The counts of what only the scheduler knows.
+    /// The counts that only the scheduler knows.
     pub(crate) fn scheduling_counts(&self) -> SchedulingCounts {
         self.lock("read the counts").views.counts().clone()
     }
@@ -359,7 +358,7 @@ impl Dispatcher {
         self.time_of(Instant::now())
     }
 
-    /// Converts a time of the clock to one of the scheduler.
+    /// Converts a clock time to scheduler time.
     fn time_of(&self, at: Instant) -> Time {
         let since = at.saturating_duration_since(self.epoch).as_nanos();
         Time(u64::try_from(since).unwrap_or(u64::MAX))
@@ -379,9 +378,9 @@ impl Dispatcher {
         self.perform(effects);
     }
 
-    /// Ends the sequences whose time is up. A request's sequence can only be looked up after that,
-    /// at the same time: the scheduler's next step would end them between the lookup and the
-    /// request.
+    /// Ends the sequences whose time is up. A request's sequence must be looked up after that and
+    /// for the same time, because otherwise the scheduler's next step would end the sequence
+    /// between the lookup and the request.
     fn end_expired_sequences(&self, state: &mut DispatcherState, now: Time, effects: &mut Effects) {
         let is_due = state.sequences.is_some()
             && !state.is_broken
@@ -398,8 +397,8 @@ impl Dispatcher {
         effects
     }
 
-    /// Like [`Self::step`], after the effects of an earlier step. An instance whose permit is
-    /// delayed is a further event: the scheduler may want to try another instance.
+    /// Like [`Self::step`], but follows the effects of an earlier step. An instance whose permit is
+    /// delayed triggers another event, because the scheduler may want to try another instance.
     fn step_at(&self, state: &mut DispatcherState, now: Time, event: Event, effects: &mut Effects) {
         state.is_draining |= matches!(event, Event::Drain);
         let mut delayed = Vec::new();
@@ -418,7 +417,7 @@ impl Dispatcher {
         self.set_next_alarm(state);
     }
 
-    /// Makes a single step; returns the instances whose permits are delayed.
+    /// Performs a single step; returns the instances whose permits are delayed.
     fn step_once(
         &self,
         state: &mut DispatcherState,
@@ -456,7 +455,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sets an alarm, unless an earlier one is set, which will set the next.
+    /// Sets an alarm, unless an earlier one is already set, which will then set the next.
     fn set_alarm(&self, state: &mut DispatcherState, at: Time) {
         if state.alarm_at.is_none_or(|earlier| at < earlier) {
             state.alarm_at = Some(at);

@@ -1,12 +1,12 @@
-//! Delivery of replies in the order of their requests.
+//! Delivery of replies in request order.
 //!
-//! [`ReplyOrder`] decides, under the dispatcher's lock, which reply may be sent next. It is
+//! [`ReplyOrder`] decides under the dispatcher's lock which reply may be sent next. The reply is
 //! delivered without the lock, by the thread that has taken the driver slot: that thread delivers
 //! until no more replies may be sent, and a thread that finds the slot taken only adds its reply.
-//! So sinks are called in order and by one thread at a time.
+//! As a result, sinks are called in order and by one thread at a time.
 //!
 //! A reply only waits for requests that are certain to be executed. A request whose sequence has no
-//! slot yet may depend on actions that a client takes only after it has received its replies.
+//! slot yet may depend on something that a client does only after it has received its replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +29,11 @@ impl ReplyNumbers {
     }
 }
 
-/// The replies that wait for their turn, under the dispatcher's lock.
+/// The replies waiting for their turn, guarded by the dispatcher's lock.
 #[derive(Debug)]
 pub(super) struct OrderedReplies {
     pub(super) order: ReplyOrder<AddressedReply>,
-    /// The driver slot, taken by the thread that delivers.
+    /// The driver slot, taken by the delivering thread.
     slot: DriverSlot<()>,
 }
 
@@ -45,7 +45,7 @@ impl Default for OrderedReplies {
 
 impl Drop for OrderedReplies {
     /// A model may be destroyed before its backend has replied to every request. Replies that wait
-    /// for those requests are sent without them.
+    /// for such requests are sent without them.
     fn drop(&mut self) {
         self.order.take_all().into_iter().for_each(AddressedReply::deliver);
     }
@@ -57,7 +57,7 @@ pub(super) struct AddressedReply {
     reply: Reply,
 }
 
-/// A request's sink. It is taken out while it is called, so that no lock is held.
+/// A request's sink. It is taken out of the cell during a call, so that no lock is held.
 type SharedSink = Arc<Lock<Option<Box<dyn ResponseSink>>>>;
 
 impl AddressedReply {
@@ -104,7 +104,7 @@ impl ResponseSink for OrderedSink {
     }
 }
 
-/// A sender whose replies are delivered in the order of request numbers.
+/// A sender whose replies are delivered in the order of the request numbers.
 pub(super) fn order(
     sender: ResponseSender,
     number: ReplyNumber,
@@ -131,13 +131,13 @@ impl Dispatcher {
         }
     }
 
-    /// Delivers the replies that may be sent, unless another thread is doing so.
+    /// Delivers the replies that may be sent, unless another thread is already doing so.
     pub(super) fn deliver_ordered_replies(&self) {
         if self.reply_numbers.is_none() || !self.take_driver_slot() {
             return;
         }
         while let Some(addressed) = self.next_reply() {
-            // A sink that panics must not delay the replies of others.
+            // A panicking sink must not delay other replies.
             if catch_unwind(AssertUnwindSafe(|| addressed.deliver())).is_err() {
                 self.log.write(LogLevel::Error, "a front end panicked on a reply; it is lost");
             }
@@ -149,8 +149,8 @@ impl Dispatcher {
         state.replies.as_mut().is_some_and(|replies| replies.slot.take().is_some())
     }
 
-    /// The reply to send next. If there is none, the driver slot is freed under the same lock: a
-    /// thread that adds a reply later finds it free.
+    /// The next reply to send. If none is ready, the driver slot is released under the same lock,
+    /// so a thread that adds a reply later finds it free.
     fn next_reply(&self) -> Option<AddressedReply> {
         let mut state = self.lock("find the next reply");
         let replies = state.replies.as_mut()?;

@@ -1,4 +1,4 @@
-//! A dispatcher as a client of the rate limiter.
+//! A dispatcher's role as a client of the rate limiter.
 
 use std::sync::{Arc, Weak};
 
@@ -76,8 +76,8 @@ impl Dispatcher {
         }
     }
 
-    /// Applies the scheduler's permit operations. That happens in the step that decided on them, so
-    /// that a request for a permit and its withdrawal keep their order. Returns the instances whose
+    /// Applies the scheduler's permit operations. They are applied in the same step that decided on
+    /// them, so a permit request and its withdrawal stay in order. Returns the instances whose
     /// permits are delayed.
     pub(super) fn apply_permit_operations(
         &self,
@@ -105,7 +105,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a permit back from a broken scheduler, which returns none itself.
+    /// Takes a permit back from a broken scheduler, which doesn't return any itself.
     pub(super) fn reclaim_permit(&self, event: Event, effects: &mut Effects) {
         let Some(RateLimiterClient { driver, id }) = &self.rate_limiter else { return };
         let (instance, used_for) = match event {

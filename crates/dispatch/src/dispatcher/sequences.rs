@@ -1,13 +1,13 @@
-//! The sequences of one model version: their correlation IDs, their keys, and their states.
+//! A model version's sequences: their correlation IDs, keys and states.
 //!
-//! A sequence is not identified by its correlation ID. A client may reuse an ID while the previous
-//! sequence is still draining. So an ID is looked up only while the scheduler has not closed its
-//! sequence, and a key names the sequence until its last request has been dispatched. States are
-//! kept by key; the states that a late request leaves are dropped.
+//! A sequence is not identified by its correlation ID, because a client may reuse an ID while the
+//! previous sequence is still draining. An ID is therefore looked up only while the scheduler has
+//! not closed its sequence, whereas a key identifies the sequence until its last request has been
+//! dispatched. States are stored by key; the states left by a late request are dropped.
 //!
-//! A request of a sequence stays known while it is executed. The backend releases it on any thread,
-//! before or after the end of its batch, as done or for another execution. Only the release makes
-//! the sequence's next request eligible.
+//! A sequence request stays known while it is executing. The backend releases it on any thread,
+//! before or after the end of its batch, either as done or for another execution. Only the release
+//! makes the sequence's next request eligible.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,9 +27,9 @@ pub(super) struct SequenceAssignment {
 
 #[derive(Debug)]
 pub(super) struct Sequences {
-    /// True if each request is a sequence of its own.
+    /// True if each request is a separate sequence.
     is_iterative: bool,
-    /// Sequences that accept further requests. Clients choose the IDs, so the hasher has random
+    /// Sequences that accept further requests. Clients choose the IDs, so the hasher uses random
     /// keys.
     open: HashMap<CorrelationId, SequenceKey>,
     known: Slab<OpenSequence>,
@@ -40,20 +40,21 @@ pub(super) struct Sequences {
 struct OpenSequence {
     key: SequenceKey,
     correlation_id: CorrelationId,
-    /// True if a request of it had the START flag.
+    /// True if one of the sequence's requests had the START flag.
     is_started: bool,
-    /// The states that its last request left. Empty before the first request, and while a request
-    /// is executing.
+    /// The states left by the last request. Empty before the first request, and while a request is
+    /// executing.
     states: Vec<StateTensor>,
     replies: ReplyGuarantee,
 }
 
-/// The guarantee of a sequence about its queued requests, for whose replies later ones may wait.
+/// A sequence's guarantee about whether its queued requests will execute. Later replies wait only
+/// for requests that will.
 #[derive(Debug)]
 enum ReplyGuarantee {
     /// No guarantee: the sequence may wait for a slot, and thus for clients.
     None(BTreeSet<ReplyNumber>),
-    /// Each of its requests will execute, because the sequence has a slot.
+    /// Each of the requests will execute, because the sequence has a slot.
     Executes,
 }
 
@@ -62,12 +63,13 @@ impl Sequences {
         Self { is_iterative, open: HashMap::new(), known: Slab::new(), generation: 0 }
     }
 
-    /// Returns true if each request is a sequence of its own.
+    /// Returns true if each request is a separate sequence.
     pub(super) const fn is_iterative(&self) -> bool {
         self.is_iterative
     }
 
-    /// Assigns a request to its sequence. Returns `None` if it lacks a required correlation ID.
+    /// Assigns a request to its sequence. Returns `None` if the request lacks a required
+    /// correlation ID.
     pub(super) fn assign(
         &mut self,
         id: &CorrelationId,
@@ -123,7 +125,7 @@ impl Sequences {
     }
 
     /// Ends a sequence that has no queued requests. Returns its states, which must be dropped
-    /// without a lock.
+    /// without holding a lock.
     pub(super) fn end(&mut self, key: SequenceKey) -> Vec<StateTensor> {
         if self.get(key).is_none() {
             return Vec::new();
@@ -137,12 +139,12 @@ impl Sequences {
         self.known.drain().flat_map(|sequence| sequence.states).collect()
     }
 
-    /// Takes the states that the sequence's last request left.
+    /// Takes the states left by the sequence's last request.
     pub(super) fn take_states(&mut self, key: SequenceKey) -> Vec<StateTensor> {
         self.get(key).map(|sequence| std::mem::take(&mut sequence.states)).unwrap_or_default()
     }
 
-    /// Keeps the states for the sequence's next request. If there is none, returns them.
+    /// Keeps the states for the sequence's next request. If none will follow, returns them.
     pub(super) fn put_states(
         &mut self,
         key: SequenceKey,
@@ -154,7 +156,7 @@ impl Sequences {
         }
     }
 
-    /// Notes that a request of the sequence is queued. Returns true if it is certain to execute.
+    /// Records that a request in the sequence is queued. Returns true if it is certain to execute.
     pub(super) fn expect_reply(&mut self, key: SequenceKey, number: ReplyNumber) -> bool {
         match self.get(key).map(|sequence| &mut sequence.replies) {
             Some(ReplyGuarantee::None(numbers)) => {
@@ -166,8 +168,8 @@ impl Sequences {
         }
     }
 
-    /// Notes that a request of the sequence executes, so that all of them will. Returns the
-    /// requests of which that was not known before.
+    /// Records that a request in the sequence executes, which guarantees that all of them will.
+    /// Returns the requests that were not guaranteed before.
     pub(super) fn guarantee_replies(&mut self, key: SequenceKey) -> BTreeSet<ReplyNumber> {
         let Some(sequence) = self.get(key) else { return BTreeSet::new() };
         match std::mem::replace(&mut sequence.replies, ReplyGuarantee::Executes) {
@@ -176,14 +178,14 @@ impl Sequences {
         }
     }
 
-    /// Notes that a queued request of the sequence failed without being executed.
+    /// Records that a queued request in the sequence failed without being executed.
     pub(super) fn forget_reply(&mut self, key: SequenceKey, number: ReplyNumber) {
         if let Some(ReplyGuarantee::None(numbers)) = self.get(key).map(|known| &mut known.replies) {
             numbers.remove(&number);
         }
     }
 
-    /// The correlation ID of a sequence that a client has started.
+    /// The correlation ID of the sequence, if a client has started it.
     pub(super) fn correlation_id_if_started(&self, key: SequenceKey) -> Option<&CorrelationId> {
         let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);
         known.filter(|sequence| sequence.is_started).map(|sequence| &sequence.correlation_id)

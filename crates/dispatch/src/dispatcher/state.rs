@@ -1,4 +1,4 @@
-//! The state that the dispatcher's lock guards: the scheduler, and the requests and sequences that
+//! The state guarded by the dispatcher's lock: the scheduler, and the requests and sequences that
 //! its keys identify.
 
 use std::time::Instant;
@@ -33,13 +33,13 @@ use crate::rate_limiter::PermitOperation;
 pub(crate) struct AdmittedRequest {
     pub(crate) request: PendingRequest,
     pub(crate) shape_class: Option<ShapeClass>,
-    /// The length on which padded batches depend; 0 for a model without padding.
+    /// The length used for padding batches; 0 for a model without padding.
     pub(crate) length: u32,
     /// The number returned by [`Dispatcher::order_replies`](super::Dispatcher::order_replies).
     pub(crate) reply_number: ReplyNumber,
 }
 
-/// The state of a dispatcher.
+/// A dispatcher's state.
 #[derive(Debug)]
 pub(super) struct DispatcherState {
     pub(super) scheduler: Scheduler<CustomBatching>,
@@ -49,35 +49,35 @@ pub(super) struct DispatcherState {
     pub(super) sequences: Option<Sequences>,
     /// The replies; `None` if they may be sent in any order.
     pub(super) replies: Option<OrderedReplies>,
-    /// True if later replies wait for a request as soon as it is queued: batches are not formed in
-    /// the order of requests.
+    /// True if later replies wait for a request as soon as it is queued. This is the case if
+    /// batches are not formed in request order.
     orders_on_arrival: bool,
     batching: Batching,
     /// The queued requests, mirrored for a custom batching rule.
     mirror: Option<QueueMirror>,
-    /// The custom batching rule, which is destroyed before the dispatcher is.
+    /// The custom batching rule, which is destroyed before the dispatcher.
     rule: Option<SharedRule>,
-    /// The number of requests enqueued so far. It makes keys unique, so that a late cancellation
-    /// can't reach a later request at the same index of the slab.
+    /// The number of requests enqueued so far. It makes keys unique, so a late cancellation can't
+    /// reach a later request at the same slab index.
     generation: u32,
     /// The time for which the alarm is set.
     pub(super) alarm_at: Option<Time>,
-    /// Set once no further requests are queued.
+    /// Set once no more requests are accepted into the queue.
     pub(super) is_draining: bool,
-    /// Set once [`Effect::NotifyDrained`] has been among the effects.
+    /// Set once [`Effect::NotifyDrained`] has been issued as an effect.
     has_drained_effect: bool,
     /// Set once that effect has been performed.
     pub(super) is_drained: bool,
-    /// Set once the scheduler has broken one of its own rules. It is no longer trusted: every
-    /// request fails.
+    /// Set once the scheduler has broken one of its own rules. From then on it is not trusted, and
+    /// every request fails.
     pub(super) is_broken: bool,
     /// Views of the requests.
     pub(super) views: Views,
-    /// A buffer for actions, reused from step to step.
+    /// A buffer for actions, reused across steps.
     pub(super) actions: Actions,
     /// The permits that the scheduler requests and returns in this step.
     pub(super) permit_operations: Vec<PermitOperation>,
-    /// Batches for threadless instances that wait for a thread.
+    /// Batches for threadless instances that are waiting for a thread.
     pub(super) parked: Vec<(InstanceId, ClosedBatch)>,
 }
 
@@ -85,8 +85,8 @@ pub(super) struct DispatcherState {
 #[derive(Debug)]
 struct RequestEntry {
     key: RequestKey,
-    /// The request; `None` while it is executing, during which only requests of sequences keep
-    /// their entry.
+    /// The request; `None` while it is executing. Only sequence requests keep their entry during
+    /// execution.
     request: Option<PendingRequest>,
     shape_class: ShapeClassId,
     sequence: Option<SequenceKey>,
@@ -96,7 +96,7 @@ struct RequestEntry {
 /// A request inserted into the slab.
 pub(super) struct InsertedRequest {
     pub(super) info: RequestInfo,
-    /// True if it starts a sequence that has not ended, which is logged as a warning.
+    /// True if the request starts a sequence that has not ended, which is logged as a warning.
     pub(super) restarts_sequence: bool,
 }
 
@@ -201,7 +201,7 @@ impl DispatcherState {
         InsertedRequest { info, restarts_sequence }
     }
 
-    /// Records for the views that a request was inserted. `is_explained` begins an explanation.
+    /// Records in the views that a request was inserted. `is_explained` begins an explanation.
     pub(super) fn observe_arrival(
         &mut self,
         epoch: Instant,
@@ -251,7 +251,7 @@ impl DispatcherState {
         self.views.observe(now, &Observation::Closed(closing));
     }
 
-    /// Records the reasons for which requests wait after a step of the scheduler.
+    /// Records the reasons why requests wait after a scheduler step.
     pub(super) fn observe_step(&mut self, now: Time) {
         let (scheduler, batching) = (&self.scheduler, self.batching);
         let wait_of = |key| batching.wait(scheduler.wait_of(key));
@@ -259,7 +259,8 @@ impl DispatcherState {
         self.views.observe(now, &Observation::Stepped(waiting));
     }
 
-    /// Makes later replies wait for the reply of a queued request if it is certain to execute.
+    /// Makes later replies wait for the reply to a queued request if the request is certain to
+    /// execute.
     fn expect_reply(&mut self, sequence: Option<SequenceKey>, number: ReplyNumber) {
         let Some(replies) = &mut self.replies else { return };
         let is_certain = match (&mut self.sequences, sequence) {
@@ -309,7 +310,7 @@ impl DispatcherState {
         (self.requests.len(), open, known)
     }
 
-    /// Returns true if exactly this request is queued or, in a sequence, executing.
+    /// Returns true if this exact request is queued or, in a sequence, executing.
     pub(super) fn knows(&self, key: RequestKey) -> bool {
         self.entry(key).is_some()
     }
@@ -328,8 +329,8 @@ impl DispatcherState {
         self.requests.get_mut(index_of(key.0)).filter(|entry| entry.key == key)
     }
 
-    /// Drops everything that waits, because the scheduler is broken. A draining dispatcher has then
-    /// drained.
+    /// Drops everything that is waiting, because the scheduler is broken. If the dispatcher is
+    /// draining, this completes the drain.
     pub(super) fn fail_all(&mut self, now: Time, effects: &mut Effects) {
         self.shape_classes = ShapeClasses::default();
         self.views.observe(now, &Observation::Dropped);
@@ -358,7 +359,7 @@ impl DispatcherState {
         }
     }
 
-    /// Applies an action to the requests and sequences, and adds the remaining effects.
+    /// Applies an action to the requests and sequences, and adds any remaining effects.
     pub(super) fn apply(&mut self, now: Time, action: Action, effects: &mut Effects) {
         match action {
             Action::Dispatch { instance, batch } => {
@@ -427,7 +428,7 @@ impl DispatcherState {
         Some(self.remove(key))
     }
 
-    /// Removes the entry of a known key.
+    /// Removes the entry for a known key.
     fn remove(&mut self, key: RequestKey) -> RequestEntry {
         if let Some(mirror) = &self.mirror {
             mirror.remove(key);
@@ -486,9 +487,9 @@ impl DispatcherState {
         Some(SequenceRow { request, key, flags, states })
     }
 
-    /// Takes back a known request of a sequence that the backend has released; with the request, if
-    /// it is to be executed again. Returns the states that have no successor, which must be dropped
-    /// without a lock.
+    /// Takes back a known sequence request that the backend has released. Includes the request
+    /// itself if it has to be executed again. Returns the states that have no successor, which must
+    /// be dropped without holding a lock.
     pub(super) fn take_back(
         &mut self,
         key: RequestKey,

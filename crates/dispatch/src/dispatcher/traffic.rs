@@ -9,7 +9,7 @@ use super::observation::{Recorder, TakenTraffic, VariableDims};
 
 impl Dispatcher {
     /// Records requests and executions from now on, until [`Dispatcher::end_traffic_recording`].
-    /// Returns false if another client is recording them.
+    /// Returns false if another client is already recording them.
     pub(crate) fn begin_traffic_recording(&self, variable: VariableDims) -> bool {
         let now = self.now();
         let mut state = self.lock("begin to record traffic");

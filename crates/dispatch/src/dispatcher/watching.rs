@@ -1,4 +1,4 @@
-//! Views of a dispatcher for watchers.
+//! A dispatcher's state as watchers see it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use galatea_policy::{QueueWaitReason, SchedulerStatus, Time};
 use super::Dispatcher;
 use super::observation::Timeline;
 
-/// The state of a dispatcher, and the executions of its instances.
+/// A dispatcher's state, and the executions of its instances.
 #[derive(Debug)]
 pub(crate) struct DispatcherReading {
     pub(crate) queue: WatchedQueue,

@@ -1,8 +1,8 @@
-//! A model's instances: created, warmed up, and put into lanes.
+//! A model's instances: creating them, warming them up, and putting them into lanes.
 //!
-//! **Warm before in service.** An instance is created, executes its model's warmup samples, and
-//! becomes a lane, in this order, on a thread that is bound by its host policy. If the model
-//! allows it, several instances are created in parallel.
+//! **Warm before service.** An instance is created, executes its model's warmup samples, and
+//! becomes a lane, in this order, on a thread bound by its host policy. If the model allows it,
+//! several instances are created in parallel.
 
 mod passive;
 mod plan;
@@ -28,25 +28,25 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::statistics::GpuCounters;
 use crate::warmup::InstanceWarmup;
 
-/// The maximum number of instances of a model that are created in parallel. Creating one may take a
-/// process and a processor for seconds, and there may be hundreds.
+/// The maximum number of a model's instances that are created in parallel. Creating one may occupy
+/// a process and a processor for seconds, and there may be hundreds.
 const PARALLEL_CREATIONS_MAX: usize = 16;
 
-/// A check that a GPU may have one more instance, which has just been created on it: it gets the
-/// instance's name and the number of the GPU.
+/// A check that a GPU can accommodate the instance just created on it. The arguments are the
+/// instance name and the GPU number.
 pub type GpuMemoryCheck = Arc<dyn Fn(&str, u32) -> Result<(), Status> + Send + Sync>;
 
-/// The facts and tools for building a model's instances.
+/// The facts and tools needed to build a model's instances.
 pub(crate) struct InstanceBuilder<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) model: &'a dyn Model,
     pub(crate) policy: ExecutionPolicy,
     /// True if the server has a rate limiter.
     pub(crate) is_rate_limited: bool,
-    /// True if every instance gets a thread, regardless of the backend's needs.
+    /// True if every instance gets a thread, even if the backend doesn't need one.
     pub(crate) needs_threads: bool,
-    /// True if they are created in parallel, false if one after another; overrides the backend's
-    /// declaration.
+    /// True if the instances are created in parallel, false if one after another; overrides the
+    /// backend's declaration.
     pub(crate) parallel_creation: Option<bool>,
     pub(crate) gpu_memory_check: Option<&'a GpuMemoryCheck>,
     pub(crate) gpu_counters: &'a GpuCounters,
@@ -72,7 +72,7 @@ impl InstanceBuilder<'_> {
     ) -> Result<BuiltInstances, Status> {
         let is_limited =
             |one: &PlannedInstance<'_>| self.is_rate_limited && !one.requirements.is_empty();
-        // Only threads can be bound to processors, or wait for permits.
+        // Only threads can be bound to processors or wait for permits.
         let needs_thread = |one: &PlannedInstance<'_>| one.binding.is_some() || is_limited(one);
         let policy = if self.needs_threads || planned.iter().any(needs_thread) {
             ExecutionPolicy::Blocking
@@ -111,7 +111,7 @@ impl InstanceBuilder<'_> {
         }
     }
 
-    /// Creates instances on this thread and others. After a failure no more are begun.
+    /// Creates instances on this and other threads. After a failure, no more are started.
     fn create_in_parallel(
         &self,
         planned: &[PlannedInstance<'_>],
@@ -136,7 +136,7 @@ impl InstanceBuilder<'_> {
         std::thread::scope(|scope| {
             for _ in 1..planned.len().min(PARALLEL_CREATIONS_MAX) {
                 let thread = std::thread::Builder::new().name(String::from("galatea-instance"));
-                // If the system refuses to start threads, this one does the work alone.
+                // If the system refuses to start threads, the current one does all the work.
                 let _ = thread.spawn_scoped(scope, work);
             }
             work();
@@ -153,8 +153,8 @@ impl InstanceBuilder<'_> {
             if !planned.is_passive {
                 self.warmup.run(instance.as_mut(), &placement.name)?;
             }
-            // As in Triton, this is checked once the instance has its memory: an earlier check
-            // could let it take all the remaining memory.
+            // As in Triton, this is checked after the instance has allocated its memory: an earlier
+            // check could let it use up all the remaining memory.
             if let (Device::Gpu(gpu), Some(check)) = (placement.device, self.gpu_memory_check) {
                 check(&placement.name, gpu)?;
             }

@@ -1,4 +1,4 @@
-//! Passive instances, which no scheduler uses: some backends create them for their own use.
+//! Passive instances, which no scheduler uses. Some backends create them for their own purposes.
 
 use galatea_backend::Instance;
 use galatea_stdx::Lock;
@@ -8,11 +8,11 @@ use super::InstanceKey;
 /// An instance that only its backend uses.
 pub(crate) struct PassiveInstance {
     pub(crate) key: InstanceKey,
-    /// The instance, which is only ever dropped.
+    /// The instance, kept only to be dropped.
     pub(crate) _instance: Box<dyn Instance>,
 }
 
-/// The passive instances of a version.
+/// A version's passive instances.
 #[derive(Default)]
 pub(crate) struct PassiveInstances(Lock<Vec<PassiveInstance>>);
 
@@ -30,7 +30,7 @@ impl PassiveInstances {
     /// Destroys all instances.
     pub(crate) fn destroy(&self) {
         let all = std::mem::take(&mut *self.0.lock("take the passive instances"));
-        // Their destructors are a backend's.
+        // The destructors belong to a backend.
         drop(all);
     }
 
@@ -45,7 +45,7 @@ impl PassiveInstances {
         }
         instances.extend(added);
         drop(instances);
-        // Their destructors belong to a backend.
+        // The destructors belong to a backend.
         drop(removed);
     }
 }

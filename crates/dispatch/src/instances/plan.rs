@@ -9,11 +9,11 @@ use galatea_infer::Status;
 use crate::host_policy::{HostPolicies, ThreadBinding};
 use crate::rate_limiter::ResourceRequirements;
 
-/// The properties of a requested instance, apart from its name: two instances with equal keys are
+/// The properties of a requested instance, except its name: two instances with equal keys are
 /// interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstanceKey {
-    /// The group, without name and count.
+    /// The group, without its name and count.
     group: InstanceGroup,
     device: Device,
 }
@@ -37,7 +37,7 @@ pub(crate) struct PlannedInstance<'a> {
     pub(super) requirements: ResourceRequirements,
 }
 
-/// Every instance that the configuration's groups request, with Triton's names.
+/// All instances requested by the configuration's groups, with Triton's names.
 pub(crate) fn planned_instances<'a>(
     spec: &ModelSpec,
     policies: &'a HostPolicies,
@@ -127,8 +127,8 @@ fn devices(spec: &ModelSpec, group: &InstanceGroup) -> Result<Vec<Device>, Statu
     }
 }
 
-/// The undefined host policies that groups name. They bind nothing, and Triton doesn't warn about
-/// them.
+/// The undefined host policies that groups refer to. They bind nothing, and Triton does not warn
+/// about them.
 pub(crate) fn undefined_policies<'a>(
     spec: &'a ModelSpec,
     policies: &'a HostPolicies,

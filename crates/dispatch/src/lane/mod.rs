@@ -1,28 +1,28 @@
-//! A lane: one instance in service, which executes one batch at a time.
+//! A lane is one instance in service, which executes one batch at a time.
 //!
 //! The thread that executes a batch depends on the instance:
 //!
-//! - An instance whose backend never waits ([`ExecutionPolicy::Inline`]) has no thread. The
-//!   thread that formed the batch executes it ([`Lane::execute_threadless`]).
-//! - Any other instance has a thread of its own, which gets the batch through its inbox
-//!   ([`Lane::send`]). Handing a batch over and the responses back costs two wake-ups.
-//! - **Inline execution.** Two wake-ups take longer than a small model. So an I/O thread that
-//!   formed a batch executes it itself, if it has time left in its [`InlineBudget`] and the batch
-//!   will be short ([`Lane::try_execute_inline`]); the lane's thread keeps sleeping. That requires
+//! - An instance whose backend never waits ([`ExecutionPolicy::Inline`]) has no thread. The thread
+//!   that formed the batch executes it ([`Lane::execute_threadless`]).
+//! - Any other instance has its own thread, which receives the batch through its inbox
+//!   ([`Lane::send`]). Handing over a batch and handing back the responses costs two wake-ups.
+//! - **Inline execution.** Two wake-ups take longer than a small model. An I/O thread that formed a
+//!   batch therefore executes it itself, if it has time left in its [`InlineBudget`] and the batch
+//!   will be short ([`Lane::try_execute_inline`]); the lane's thread stays asleep. This requires
 //!   that the instance guarantees predictability: it waits for nothing, and its execution time
-//!   depends on the shapes and sizes of inputs alone.
+//!   depends only on the shapes and sizes of its inputs.
 //!
-//! An instance that only waits for an execution elsewhere promises nothing about its time. If
-//! it takes longer than expected, the I/O thread stops waiting, and the lane's thread ends the
-//! execution ([`ResumableInstance`](galatea_backend::ResumableInstance)).
+//! An instance that only waits for an execution elsewhere makes no guarantee about its execution
+//! time. If it takes longer than expected, the I/O thread stops waiting, and the lane's thread
+//! finishes the execution ([`ResumableInstance`](galatea_backend::ResumableInstance)).
 //!
-//! Predictions come from the lane's past executions: see [`predictor`].
+//! Predictions are based on the lane's past executions: see [`predictor`].
 //!
-//! A long execution on the lane's thread is ended once its clients have disconnected: see
+//! A long execution on the lane's thread is terminated once its clients have disconnected: see
 //! [`watch`].
 //!
-//! At any time one thread has the lane: one that brought a request, or the lane's own. The module
-//! `models` tries all interleavings of the hand-over (`cargo xtask loom`).
+//! At any time only one thread owns the lane: one that brought a request, or the lane's own. The
+//! `models` module tests all interleavings of the handover (`cargo xtask loom`).
 
 #[cfg(all(test, loom_models))]
 mod models;
@@ -58,7 +58,7 @@ use crate::timer::Timer;
 
 /// The owner of a lane: the dispatcher.
 pub(crate) trait LaneOwner: Send + Sync {
-    /// Turns a batch into the requests for the backend.
+    /// Turns a batch into requests for the backend.
     fn assemble(&self, batch: ClosedBatch) -> AssembledBatch;
 
     /// Reports that the lane's thread has executed a batch. Returns the lane's next batch, if there
@@ -66,12 +66,12 @@ pub(crate) trait LaneOwner: Send + Sync {
     fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch>;
 }
 
-/// The requests of a batch, in the form for the backend.
+/// A batch's requests, in the form that the backend expects.
 #[derive(Debug)]
 pub(crate) enum AssembledBatch {
     /// All requests in one execution.
     Together(Vec<PendingRequest>),
-    /// The requests one by one, because memory is lacking to make them one batch.
+    /// The requests one by one, because there isn't enough memory to combine them into one batch.
     Apart(Vec<PendingRequest>),
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Lane {
     name: String,
     log: LogSink,
     kind: LaneKind,
-    /// The processors and the memory of its thread; `None` means any.
+    /// The processors and memory for its thread; `None` means any.
     binding: Option<ThreadBinding>,
     requirements: ResourceRequirements,
     lost: LaneLossReason,
@@ -88,7 +88,7 @@ pub(crate) struct Lane {
     gpu: Option<CountedGpu>,
 }
 
-/// The reason why every batch fails from now on, if the lane's device is lost.
+/// The reason why all further batches fail, if the lane's device is lost.
 type LaneLossReason = Arc<OnceLock<Status>>;
 
 enum LaneKind {
@@ -99,18 +99,18 @@ enum LaneKind {
         is_resumable: bool,
         terminator: Option<Arc<dyn ExecutionTerminator>>,
         thread: Lock<Option<JoinHandle<()>>>,
-        /// A stack size for tests, so large that the thread can't be started.
+        /// A stack size used by tests, so large that the thread can't be started.
         #[cfg(test)]
         stack_size: Option<usize>,
     },
-    /// The scheduler gives a lane one batch at a time, so the lock is always free.
+    /// The scheduler assigns a lane one batch at a time, so the lock is always free.
     Threadless { instance: Lock<Option<Box<dyn Instance>>> },
 }
 
-/// A task of the lane's thread.
+/// A task for the lane's thread.
 enum LaneTask {
     Execute(ClosedBatch),
-    /// Finish an execution that another thread has begun.
+    /// Finish an execution that another thread began.
     Finish,
 }
 
@@ -119,14 +119,14 @@ enum LaneTask {
 pub(crate) enum InlineExecution {
     /// The batch was executed on this thread.
     Ended,
-    /// The execution began on this thread; the lane's thread ends it.
+    /// The execution began on this thread; the lane's thread finishes it.
     InProgress,
 }
 
-/// The instance of a lane with a thread, and the knowledge about its execution times.
+/// The instance of a lane with a thread, and what is known about its execution times.
 ///
-/// The thread that has the lane's batch locks this: the lane's own thread, or one that executes
-/// inline. There is one batch at a time, so the lock is always free.
+/// This is locked by the thread that has the lane's batch: the lane's own thread, or one that
+/// executes inline. A lane has one batch at a time, so the lock is always free.
 struct LaneInstance {
     /// The instance; `None` once the lane's thread has ended.
     instance: Option<Box<dyn Instance>>,
@@ -134,7 +134,7 @@ struct LaneInstance {
 }
 
 impl Lane {
-    /// A lane for `instance`. [`Lane::start`] starts its thread.
+    /// Creates a lane for `instance`. [`Lane::start`] starts its thread.
     pub(crate) fn new(
         name: String,
         mut instance: Box<dyn Instance>,
@@ -175,8 +175,8 @@ impl Lane {
         }
     }
 
-    /// Requires resources of the rate limiter for each execution. For lanes with a thread only: a
-    /// permit may arrive on any thread.
+    /// Requires resources from the rate limiter for each execution. Only for lanes with a thread,
+    /// because a permit may arrive on any thread.
     pub(crate) fn with_requirements(self, requirements: ResourceRequirements) -> Self {
         Self { requirements, ..self }
     }
@@ -186,7 +186,7 @@ impl Lane {
         Self { gpu, ..self }
     }
 
-    /// The resources that each execution requires of the rate limiter.
+    /// The resources that each execution requires from the rate limiter.
     pub(crate) const fn requirements(&self) -> &ResourceRequirements {
         &self.requirements
     }
@@ -196,8 +196,8 @@ impl Lane {
         Self { binding, ..self }
     }
 
-    /// Returns true if the lane has no thread: it takes batches through
-    /// [`Lane::execute_threadless`], and other lanes through [`Lane::send`].
+    /// Returns true if the lane has no thread. Such a lane takes batches through
+    /// [`Lane::execute_threadless`], other lanes through [`Lane::send`].
     pub(crate) const fn is_threadless(&self) -> bool {
         matches!(self.kind, LaneKind::Threadless { .. })
     }
@@ -207,8 +207,8 @@ impl Lane {
         &self.name
     }
 
-    /// Fails every batch from now on, because the instance's device is lost. Returns true if that
-    /// is new.
+    /// Fails all batches from now on because the instance's device is lost. Returns true the first
+    /// time.
     pub(crate) fn lose(&self, why: Status) -> bool {
         self.lost.set(why).is_ok()
     }
@@ -221,7 +221,7 @@ impl Lane {
         }
     }
 
-    /// Starts the lane's thread, if it has one. The timer tells when to check long executions.
+    /// Starts the lane's thread, if it has one. The timer determines when to check long executions.
     pub(crate) fn start<O: LaneOwner + 'static>(
         &self,
         id: InstanceId,
@@ -242,7 +242,7 @@ impl Lane {
             name: self.name.clone(),
             log: self.log.clone(),
         };
-        // A thread name must not contain NUL.
+        // Thread names must not contain NUL.
         let builder = thread::Builder::new().name(self.name.replace('\0', ""));
         #[cfg(test)]
         let builder = match &self.kind {
@@ -264,8 +264,8 @@ impl Lane {
         }
     }
 
-    /// Executes a batch on this thread instead of the lane's, if this thread has time for it
-    /// and the batch will be short.
+    /// Executes a batch on the current thread instead of the lane's, if the current thread has time
+    /// for it and the batch will be short.
     ///
     /// # Errors
     ///
@@ -278,7 +278,7 @@ impl Lane {
         let LaneKind::Threaded { inbox, instance, guarantee, is_resumable, .. } = &self.kind else {
             return Err(batch);
         };
-        // A host policy requires executions on its own processors.
+        // A host policy requires execution on its own processors.
         if self.binding.is_some()
             || !(*is_resumable || *guarantee == ExecutionGuarantee::Predictable)
             || self.lost.get().is_some()
@@ -316,12 +316,12 @@ impl Lane {
         }
         predictor.observe(profile, took.max(patience.saturating_add(Duration::from_nanos(1))));
         drop(state);
-        // A lane is only stopped when nothing is executing.
+        // A lane is stopped only when nothing is executing.
         let _ = inbox.push(LaneTask::Finish);
         Ok(InlineExecution::InProgress)
     }
 
-    /// Executes a batch of a lane without a thread.
+    /// Executes a batch on a lane without a thread.
     pub(crate) fn execute_threadless(&self, batch: ClosedBatch, owner: &impl LaneOwner) {
         if let LaneKind::Threadless { instance } = &self.kind
             && let Some(instance) = instance.lock("execute a batch").as_mut()
@@ -334,16 +334,16 @@ impl Lane {
         }
     }
 
-    /// Ends the thread, and the instance with it, after its last batch. An instance without a
-    /// thread is destroyed by [`Lane::join`]: the calling thread may be in the middle of a call to
-    /// its backend.
+    /// Ends the thread, and with it the instance, after its last batch. An instance without a
+    /// thread is destroyed by [`Lane::join`], because the calling thread may be in the middle of a
+    /// call to its backend.
     pub(crate) fn stop(&self) {
         if let LaneKind::Threaded { inbox, .. } = &self.kind {
             inbox.close();
         }
     }
 
-    /// Waits for the thread to end. The instance has then been destroyed.
+    /// Waits for the thread to end. By then the instance has been destroyed.
     pub(crate) fn join(&self) {
         match &self.kind {
             LaneKind::Threaded { thread, .. } => {
@@ -366,7 +366,7 @@ impl std::fmt::Debug for Lane {
     }
 }
 
-/// The lane of an execution.
+/// The lane on which an execution runs.
 struct ExecutionLane<'a> {
     lost: &'a OnceLock<Status>,
     gpu: Option<&'a CountedGpu>,
@@ -417,15 +417,15 @@ fn assembled(
     assembled
 }
 
-/// Measures the duration of `work`. In loom models time stands still, so that each run of a model
-/// makes the same decisions.
+/// Measures the duration of `work`. In loom models time stands still, so each run of a model makes
+/// the same decisions.
 fn timed(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
     if cfg!(loom_models) { Duration::ZERO } else { start.elapsed() }
 }
 
-/// Runs an execution. Regardless of the backend, every request gets its final reply and is
+/// Runs an execution. Whatever the backend does, every request gets its final reply and is
 /// released.
 fn guarded(name: &str, log: &LogSink, execute: impl FnOnce() -> Result<(), RefusedBatch>) {
     match catch_unwind(AssertUnwindSafe(execute)) {
@@ -435,8 +435,8 @@ fn guarded(name: &str, log: &LogSink, execute: impl FnOnce() -> Result<(), Refus
                 request.fail(refused.status.clone(), FailureReason::Backend);
             }
         }
-        // The requests were dropped while the stack unwound. That replied to them with an
-        // internal error.
+        // The requests were dropped while the stack unwound, which replied to them with an internal
+        // error.
         Err(_) => {
             log.write(LogLevel::Error, format_args!("instance '{name}' panicked while executing"));
         }

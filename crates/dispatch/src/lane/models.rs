@@ -1,8 +1,8 @@
-//! Loom models of the threads that hand a lane over: those that bring requests, and the lane's own,
-//! in all their interleavings.
+//! Loom models of all interleavings of the threads that hand over a lane: those that bring
+//! requests, and the lane's own.
 //!
-//! The dispatcher, its scheduler and its lanes are the real ones. Time stands still, so that
-//! predictions are the same in each run.
+//! The dispatcher, its scheduler and its lanes are the real ones. Time stands still, so predictions
+//! are the same in every run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,14 +32,14 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
 /// The ID of requests whose executions outlast their first call.
 const LEFT: &str = "left";
 
-/// The events that the models count.
+/// The events counted by the models.
 #[derive(Debug, Default)]
 struct EventCounts {
     executed: AtomicU32,
     responses: AtomicU32,
     errors: AtomicU32,
-    /// The number of calls in the middle of an unfinished execution, or to end one that does not
-    /// exist.
+    /// The number of calls made in the middle of an unfinished execution, or made to finish one
+    /// that does not exist.
     misuses: AtomicU32,
     instances: AtomicU32,
 }
@@ -58,7 +58,7 @@ fn of(count: &AtomicU32) -> u32 {
     count.load(Ordering::SeqCst)
 }
 
-/// An instance that leaves executions of [`LEFT`] requests to the lane's thread.
+/// An instance that leaves the execution of [`LEFT`] requests to the lane's thread.
 struct LeavingInstance {
     counts: Arc<EventCounts>,
     left: Option<PendingRequest>,
@@ -134,7 +134,7 @@ impl Drop for LeavingInstance {
     }
 }
 
-/// A lane that executes requests inline from the first one.
+/// A lane that executes requests inline from the first one on.
 fn trusting_lane(name: &str, counts: &Arc<EventCounts>) -> Lane {
     add(&counts.instances);
     let instance = LeavingInstance { counts: counts.clone(), left: None };
@@ -154,7 +154,7 @@ fn content(id: &str) -> InferenceRequest {
     InferenceRequest { id: id.to_owned(), ..InferenceRequest::default() }
 }
 
-/// A dispatcher of such lanes, with its events.
+/// A dispatcher with such lanes, and its event counts.
 #[derive(Clone)]
 struct LaneStage {
     dispatcher: Arc<Dispatcher>,
@@ -201,7 +201,7 @@ impl LaneStage {
         });
     }
 
-    /// A thread that may execute inline, and sends a request.
+    /// A thread that may execute inline and sends a request.
     fn io_thread(&self, id: &'static str) -> thread::JoinHandle<()> {
         let stage = self.clone();
         thread::spawn(move || {

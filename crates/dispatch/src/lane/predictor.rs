@@ -1,10 +1,10 @@
-//! Prediction of short executions of a lane's instance.
+//! Prediction of whether a lane's next execution is short.
 //!
 //! Two decisions depend on it: an I/O thread may execute a short batch itself, and the lane's
-//! thread may hold back wake-ups while it executes a short batch. A mistake in the first is more
-//! expensive, because a connection's I/O stands still in the meantime; so it is decided per kind of
-//! request, by names and shapes of inputs. The second is decided for batches with any contents, by
-//! the latest executions and the size of their inputs.
+//! thread may hold back wake-ups while it executes a short batch. A mistake in the first decision
+//! is more expensive, because a connection's I/O stalls in the meantime, so that decision is made
+//! per kind of request, based on the names and shapes of inputs. The second is made for batches
+//! with any contents, based on the latest executions and the size of their inputs.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::time::Duration;
@@ -20,23 +20,23 @@ use crate::batch::ClosedBatch;
 pub(crate) const SHORT_EXECUTION_MAX: Duration =
     Duration::from_micros(if cfg!(debug_assertions) { 1_000 } else { 50 });
 
-/// The maximum duration of a short execution elsewhere, for which the thread waits no longer.
+/// The maximum duration of a short execution elsewhere. After this time the thread stops waiting.
 pub(crate) const SHORT_WAIT_MAX: Duration = SHORT_EXECUTION_MAX.saturating_mul(2);
 
-/// The number of consecutive short executions after which the next one is expected to be short.
+/// The number of consecutive short executions after which the next is predicted to be short.
 const STREAK_MIN: u32 = 16;
 
 /// The maximum number of remembered kinds of requests.
 const KINDS_MAX: usize = 4;
 
-/// The minimum trust for inline execution. Each short execution adds one.
+/// The minimum trust required for inline execution. Each short execution adds one.
 const TRUST_MIN: u32 = 16;
 
 /// The maximum trust.
 const TRUST_MAX: u32 = 32;
 
-/// The trust that an execution loses if it is not short. One may be bad luck, such as another
-/// thread on the processor; after three in a row, the kind is no longer trusted.
+/// The trust lost by an execution that is not short. One such execution may be bad luck, such as
+/// another thread on the processor; after three in a row, the kind is no longer trusted.
 const TRUST_LOSS: u32 = 8;
 
 /// The multiple of a short execution's duration at which an execution loses all trust.
@@ -52,16 +52,16 @@ pub(super) struct LatencyPredictor {
     knows_kinds: bool,
     /// The number of consecutive short executions.
     streak: u32,
-    /// The largest batch of the streak.
+    /// The size of the largest batch in the streak.
     streak_byte_size_max: usize,
     /// A hasher with random keys, so that clients can't construct kinds with equal hashes.
     hasher: RandomState,
     kinds: [TrustedKind; KINDS_MAX],
-    /// The index of the newest remembered kind.
+    /// The index of the most recently added kind.
     newest_kind: usize,
 }
 
-/// A kind of request, and the degree of trust in its short execution.
+/// A kind of request, and the trust that its executions are short.
 #[derive(Copy, Clone, Debug, Default)]
 struct TrustedKind {
     kind: RequestKind,
@@ -72,7 +72,7 @@ struct TrustedKind {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct RequestKind(u64);
 
-/// The facts for a prediction, and for learning from an observation.
+/// The facts used for a prediction, and for learning from an observation.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct BatchProfile {
     /// The batch's size; `None` if the execution neither continues nor ends the streak.
@@ -82,7 +82,8 @@ pub(super) struct BatchProfile {
 }
 
 impl LatencyPredictor {
-    /// A predictor without knowledge. The possible predictions depend on the instance's guarantee.
+    /// Creates a predictor without knowledge. The instance's guarantee determines which predictions
+    /// are possible.
     pub(super) fn new(guarantee: ExecutionGuarantee) -> Self {
         Self {
             guarantee,
@@ -96,8 +97,8 @@ impl LatencyPredictor {
         }
     }
 
-    /// Adapts the predictor to an instance whose executions can be left to the lane's thread: a
-    /// mistake costs an I/O thread no more than its patience.
+    /// Adapts the predictor to an instance whose executions can be left to the lane's thread.
+    /// There, a mistake costs an I/O thread no more than its patience.
     pub(super) fn for_resumable(self) -> Self {
         Self { short_max: SHORT_WAIT_MAX, knows_kinds: true, ..self }
     }
@@ -134,23 +135,24 @@ impl LatencyPredictor {
             input.name.hash(&mut hasher);
             input.shape.dims().hash(&mut hasher);
             if input.datatype == DataType::Bytes {
-                // Sizes that differ by less than a factor of two may count as equal.
+                // Sizes that differ by less than a factor of two may be treated as equal.
                 hasher.write_u32(input.data.len().checked_ilog2().unwrap_or(0));
             }
         }
         RequestKind(hasher.finish())
     }
 
-    /// Returns true if an I/O thread may execute the batch inline: it is a single request of a
-    /// trusted kind.
+    /// Returns true if an I/O thread may execute the batch inline, that is, if it is a single
+    /// request of a trusted kind.
     pub(super) fn allows_inline_execution(&self, profile: BatchProfile) -> bool {
         let is_trusted =
             |known: &TrustedKind| Some(known.kind) == profile.kind && known.trust >= TRUST_MIN;
         self.kinds.iter().any(is_trusted)
     }
 
-    /// Returns true if the batch will probably be short, so that wake-ups may wait for its end: the
-    /// preceding executions were short, and it is no larger than their batches.
+    /// Returns true if the batch will probably be short, so that wake-ups may wait for its end.
+    /// That is the case if the preceding executions were short and the batch is no larger than
+    /// theirs.
     pub(super) fn predicts_short_batch(&self, profile: BatchProfile) -> bool {
         let is_expected =
             |byte_size| self.streak >= STREAK_MIN && byte_size <= self.streak_byte_size_max;
@@ -260,7 +262,7 @@ mod tests {
         predictor.observe(kinds[1], TOO_LONG);
         assert!(!predictor.allows_inline_execution(kinds[1]));
         assert!(predictor.allows_inline_execution(kinds[2]));
-        // A fifth kind takes the place of the first.
+        // A fifth kind replaces the first.
         predictor.observe(of_kind(5), SHORT_EXECUTION_MAX);
         assert!(!predictor.allows_inline_execution(kinds[0]));
         assert!(predictor.allows_inline_execution(kinds[3]));

@@ -1,4 +1,4 @@
-//! Tests of inline execution: the batches that an I/O thread executes itself.
+//! Tests of inline execution: which batches an I/O thread executes itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -33,10 +33,10 @@ const TWO: &str = "instance_group { kind: KIND_CPU count: 2 }";
 
 /// More requests than the predictor needs to trust a kind.
 const MANY: u32 = 128;
-/// Fewer requests than that.
+/// Fewer requests than the predictor needs to trust a kind.
 const FEW: u32 = 16;
 
-/// The tasks that requests give to the instance.
+/// A short task. Requests carry the instance's task as their value.
 const SHORT_TASK: i32 = 1;
 const LONG_TASK: i32 = 2;
 /// A task that sends another request before it replies.
@@ -55,7 +55,7 @@ impl Stage {
         Self::with(text, guarantee, |setup| setup)
     }
 
-    /// An instance whose thread ends the executions of [`LEFT_TASK`]s.
+    /// An instance whose thread finishes the executions of [`LEFT_TASK`]s.
     fn resumable() -> Self {
         let backend =
             |scripted: ScriptedBackend| scripted.leaving(|request| int(request, "IN") == LEFT_TASK);
@@ -98,7 +98,7 @@ impl Stage {
         Self { server, ran }
     }
 
-    /// The thread that executes this request while all instances are free.
+    /// The thread that executes this request while all instances are idle.
     fn thread_of(&self, request: InferenceRequest) -> ThreadId {
         self.ran.lock().unwrap().clear();
         let task =
@@ -129,7 +129,7 @@ impl Stage {
         }
     }
 
-    /// Checks that none of many short requests is executed on this thread.
+    /// Checks that none of many short requests are executed on this thread.
     #[track_caller]
     fn check_never(&self) {
         for _ in 0..MANY {
@@ -142,7 +142,7 @@ fn short() -> InferenceRequest {
     step(0, "", SHORT_TASK)
 }
 
-/// A short request of another shape.
+/// A short request with a different shape.
 fn wider(width: i64) -> InferenceRequest {
     let mut request = short();
     let numbers = usize::try_from(width).unwrap();
@@ -155,8 +155,8 @@ fn wider(width: i64) -> InferenceRequest {
     request
 }
 
-/// An inline budget larger than a test can spend, even if its thread must wait for the processor in
-/// the middle of an execution, which also counts.
+/// An inline budget larger than a test can spend, even if its thread has to wait for the processor
+/// in the middle of an execution, which also counts.
 const PLENTY: Duration = Duration::from_hours(24);
 
 /// Makes this thread an I/O thread with a full inline budget.
@@ -166,7 +166,7 @@ fn io_thread(budget: Duration) -> IoThread {
     io_thread
 }
 
-/// Leaves one nanosecond of this thread's inline budget of [`PLENTY`].
+/// Uses up this thread's inline budget of [`PLENTY`] except for one nanosecond.
 fn leave_one_nanosecond() {
     IoThread::refill();
     InlineBudget::take().unwrap().charge(PLENTY.saturating_sub(Duration::from_nanos(1)));
@@ -199,7 +199,7 @@ fn what_an_io_thread_began_is_ended_by_the_lanes_thread() {
         let stage = Stage::resumable();
         stage.warm_up();
         for number in 0..3 {
-            // It is begun here, as long as its kind is trusted.
+            // The execution begins here, as long as its kind is trusted.
             assert!(!stage.is_inline(step(0, "", LEFT_TASK)), "{number}");
         }
         for number in 0..FEW / 4 {
@@ -260,7 +260,7 @@ fn a_thread_without_budget_executes_nothing() {
         let busy = InlineBudget::take().unwrap();
         assert!(!stage.is_inline(short()));
         drop(busy);
-        // One execution exceeds the budget.
+        // A single execution exceeds the budget.
         let deadline = Instant::now() + LONG;
         loop {
             stage.warm_up();
@@ -330,7 +330,7 @@ fn inline_executions_are_not_nested() {
     });
 }
 
-/// Many threads with an inline budget, and some without, use one model.
+/// Has many threads use one model, some with an inline budget and some without.
 #[test]
 fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
     let stage = Stage::new(&model(TWO), ExecutionGuarantee::Predictable);
@@ -349,7 +349,7 @@ fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
     stage.wait_until_free();
 }
 
-/// The owner of a lane that lacks memory to make one batch of several requests.
+/// The owner of a lane that lacks the memory to combine several requests into one batch.
 struct WithoutMemory;
 
 impl LaneOwner for WithoutMemory {

@@ -1,10 +1,10 @@
-//! Termination of executions for which no client waits any more.
+//! Termination of executions that no client is waiting for any more.
 //!
 //! [`ExecutionWatch`] decides; this is its driver. The timer's thread checks an executing lane, and
-//! tells the instance to end a long execution whose requests are all cancelled.
+//! asks the instance to terminate a long execution whose requests are all cancelled.
 //!
-//! The lock is held while the instance is told to end, and the lane's thread takes it after each
-//! execution. `infer/cancel.rs` describes the protocol of cancellation, with its races.
+//! The lock is held during that request to the instance, and the lane's thread takes the lock after
+//! each execution. `infer/cancel.rs` describes the cancellation protocol and its races.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use galatea_stdx::Lock;
 
 use crate::timer::{AlarmHandler, Timer};
 
-/// Watches the executions of one lane.
+/// Watches a lane's executions.
 pub(super) struct LaneWatch {
     terminator: Arc<dyn ExecutionTerminator>,
     timer: Timer,
-    /// The start of the watch's time.
+    /// The zero point of the watch's time.
     epoch: Instant,
     /// A reference to itself, for alarms.
     this: Weak<Self>,
@@ -30,11 +30,11 @@ pub(super) struct LaneWatch {
 #[derive(Default)]
 struct WatchState {
     decision: CancellationWatch,
-    /// The tokens of the execution in progress. Kept for its memory.
+    /// The cancellation tokens of the execution in progress. Kept in order to reuse the memory.
     tokens: Vec<CancelToken>,
 }
 
-/// An execution in progress, which ends when this is dropped.
+/// An execution in progress, which ends on drop.
 pub(super) struct WatchedExecution<'w> {
     watch: &'w LaneWatch,
 }
@@ -50,9 +50,9 @@ impl LaneWatch {
         })
     }
 
-    /// Watches the execution of these requests, which begins at `start`. Returns `None` if it must
-    /// not be ended: if one of the requests can't be cancelled, or belongs to a sequence, whose
-    /// state it changes even if its client no longer waits.
+    /// Watches the execution of these requests, which begins at `start`. Returns `None` if the
+    /// execution must not be terminated. That is the case if a request can't be cancelled, or
+    /// belongs to a sequence, whose state it changes even if its client is no longer waiting.
     pub(super) fn watch_execution(
         &self,
         start: Instant,

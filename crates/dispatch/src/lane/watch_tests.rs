@@ -1,4 +1,4 @@
-//! Tests of executions that are ended, and of those that must not be.
+//! Tests of executions that are terminated, and of those that must not be.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::sequences::{ScriptedBackend, error, int, reply_with, step, value};
 use crate::testing::{LONG, ServerSetup, TestServer, send};
 
-/// A flag that an instance checks while it executes.
+/// A flag that an instance checks during execution.
 #[derive(Default)]
 struct Flag {
     is_set: AtomicBool,
@@ -28,7 +28,7 @@ impl ExecutionTerminator for Flag {
     }
 }
 
-/// The value of a request that executes until it is told to end.
+/// The value of a request that executes until it is terminated.
 const ENDLESS: i32 = 1;
 /// The value of a request that executes until the test lets it continue.
 const HELD: i32 = 2;
@@ -36,7 +36,7 @@ const HELD: i32 = 2;
 struct Stage {
     server: Arc<TestServer>,
     flag: Arc<Flag>,
-    /// Receives the number of requests of each batch that begins.
+    /// Receives the number of requests in each batch that begins.
     begun: mpsc::Receiver<usize>,
     go: mpsc::Sender<()>,
 }

@@ -1,14 +1,14 @@
 //! A lane's thread.
 //!
-//! **Gathered wake-ups.** A wake-up is a system call, and a thread that is woken early takes a
-//! shared core at once and finds only one thing to do. So the wake-ups that a batch's responses
-//! cause are issued after the batch, once per receiver (see [`WakeBatch`]). While batches are
+//! **Gathered wake-ups.** A wake-up is a system call, and a thread that is woken early immediately
+//! takes a shared core and finds only one thing to do. Wake-ups caused by a batch's responses are
+//! therefore issued after the batch, once per receiver (see [`WakeBatch`]). While batches are
 //! short, the wake-ups of several batches are gathered, for at most [`GATHERING_TIME_MAX`] of
 //! execution. That requires an instance that guarantees never to wait: otherwise it might wait for
 //! a thread whose wake-up is being held back.
 //!
-//! **I/O threads go first.** The thread yields before its next batch. On a shared core the I/O
-//! threads then send the responses and read the next requests, and the next batch is larger. On an
+//! **I/O threads go first.** The thread yields before its next batch. On a shared core, the I/O
+//! threads then send the responses and read the next requests, so the next batch is larger. On an
 //! unshared core this costs next to nothing.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct Worker<O> {
     pub(super) owner: Arc<O>,
     pub(super) lost: LaneLossReason,
     pub(super) gpu: Option<CountedGpu>,
-    /// The watch; `None` if nothing can end an execution.
+    /// The watch; `None` if nothing can terminate an execution.
     pub(super) watch: Option<Arc<LaneWatch>>,
     pub(super) name: String,
     pub(super) log: LogSink,
@@ -67,7 +67,7 @@ impl<O: LaneOwner> Worker<O> {
         drop(instance);
     }
 
-    /// Ends an execution that another thread has begun.
+    /// Finishes an execution that another thread began.
     fn finish(&self, wake_ups: &mut GatheredWakeUps) -> Duration {
         wake_ups.prepare(false);
         let mut instance = self.instance.lock("end an execution");
@@ -80,7 +80,8 @@ impl<O: LaneOwner> Worker<O> {
     fn execute(&self, batch: ClosedBatch, wake_ups: &mut GatheredWakeUps) -> Duration {
         let LaneInstance { instance, predictor } = &mut *self.instance.lock("execute a batch");
         let profile = predictor.profile(&batch);
-        // No wake-up may wait for a batch that may be long, or that may wait for its receiver.
+        // Wake-ups must not wait for a batch that may be long, or that may itself wait for their
+        // receiver.
         wake_ups.prepare(predictor.predicts_short_batch(profile));
         let Some(instance) = instance else { return Duration::ZERO };
         let watch = self.watch.as_deref().filter(|_| !predictor.is_surely_short(profile));
@@ -103,8 +104,8 @@ struct GatheredWakeUps {
 }
 
 impl GatheredWakeUps {
-    /// Holds wake-ups back during a short batch. Before any other batch, the gathered wake-ups are
-    /// issued.
+    /// Holds wake-ups back during a short batch. Before any other batch, issues the gathered
+    /// wake-ups.
     fn prepare(&mut self, is_short: bool) {
         if is_short {
             self.batch.get_or_insert_with(WakeBatch::begin);
@@ -125,7 +126,7 @@ impl GatheredWakeUps {
         self.execution_time = Duration::ZERO;
     }
 
-    /// Issues the wake-ups, because there is no further batch.
+    /// Issues the wake-ups, because no batch follows.
     fn flush(&mut self) {
         self.batch = None;
     }

@@ -1,4 +1,4 @@
-//! A load that stops before instances are created: `galatea check`.
+//! A load that stops before instances are created, for `galatea check`.
 
 use std::sync::{Arc, Weak};
 
@@ -16,7 +16,7 @@ use crate::instances::distinct_requirements;
 use crate::rate_limiter::{RateLimit, RateLimiterDriver};
 use crate::warmup::Warmup;
 
-/// The result of a check of a version.
+/// The result of checking a version.
 #[derive(Debug, Default)]
 pub struct TrialLoad {
     /// The completed configuration, if it has no errors.
@@ -28,9 +28,9 @@ pub struct TrialLoad {
 /// A reason why a version would not load.
 #[derive(Debug)]
 pub enum LoadProblem {
-    /// Errors of its configuration.
+    /// Errors in the configuration.
     Config(ConfigErrors),
-    /// The error of its files or its backend.
+    /// An error in the files or from the backend.
     Load(Status),
 }
 
@@ -42,7 +42,7 @@ pub struct ResourceLimitCheck {
 }
 
 impl ResourceLimitCheck {
-    /// A check without any models.
+    /// Creates a check without any models.
     #[must_use]
     pub fn new(limit: &RateLimit) -> Self {
         Self { driver: RateLimiterDriver::new(limit, &LogSink::new(|_, _, _| {})) }
@@ -52,7 +52,7 @@ impl ResourceLimitCheck {
     ///
     /// # Errors
     ///
-    /// The reason why it would be refused; it is not added.
+    /// The reason why the model would be refused. It is not added in that case.
     pub fn add(&self, spec: &ModelSpec) -> Result<(), Status> {
         let Some(driver) = &self.driver else { return Ok(()) };
         let requirements = distinct_requirements(spec)?;
@@ -71,7 +71,7 @@ impl ResourceLimitCheck {
     }
 }
 
-/// The host of a model that is merely checked.
+/// The host of a model that is only being checked.
 struct DiscardingHost {
     version: i64,
 }
@@ -87,11 +87,11 @@ impl Host for DiscardingHost {
 }
 
 impl ModelDefinition {
-    /// Loads a version up to the point where instances would be created: completes and checks its
-    /// configuration, reads the files that it names, and lets the backend load the model, which is
-    /// then dropped.
+    /// Loads a version up to the point where instances would be created. Completes and checks its
+    /// configuration, reads the files that the configuration names, and has the backend load the
+    /// model, which is then dropped.
     ///
-    /// For an ensemble only the configuration is checked.
+    /// For an ensemble, checks only the configuration.
     #[must_use]
     pub fn check(&self, files: &dyn ModelFiles) -> TrialLoad {
         let mut checked = TrialLoad::default();
@@ -119,8 +119,8 @@ impl ModelDefinition {
             }
             (Err(errors), Err(status)) => {
                 checked.problems.push(LoadProblem::Load(status.clone()));
-                // A setting without a position may be missing merely because the configuration
-                // could not be completed.
+                // A setting without a position may be missing only because the configuration could
+                // not be completed.
                 let mut written = errors.diagnostics;
                 written.retain(|diagnostic| diagnostic.position.is_some());
                 if !written.is_empty() {

@@ -1,4 +1,4 @@
-//! Definitions of models, from which they are loaded.
+//! Model definitions, from which models are loaded.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_infer::{CancelToken, Status};
 use galatea_policy::{ModelName, model_id};
 
-/// A model's configuration, files and backend: the input of [`Loader::load`](super::Loader::load).
+/// A model's configuration, files and backend. This is the input to
+/// [`Loader::load`](super::Loader::load).
 pub struct ModelDefinition {
     /// The model's namespace, if any.
     pub namespace: Option<Arc<str>>,
@@ -15,9 +16,9 @@ pub struct ModelDefinition {
     pub name: String,
     /// The configuration, with name, backend and file name resolved.
     pub draft: ConfigDraft,
-    /// The backend that the configuration names.
+    /// The backend specified in the configuration.
     pub backend: Arc<dyn Backend>,
-    /// The versions to serve. Loading none fails.
+    /// The versions to serve. Loading fails if there are none.
     pub versions: Vec<Arc<dyn ModelFiles>>,
     /// True if the backend may complete the configuration.
     pub auto_complete: bool,
@@ -25,21 +26,21 @@ pub struct ModelDefinition {
     pub support: SupportedFeatures,
     /// The repository agents that have approved the load, if the model has any.
     pub agents: Option<Box<dyn ModelAgents>>,
-    /// Cancelled when the load is no longer wanted; this ends warmup, which may take long.
+    /// Cancelled when the load is no longer wanted. This ends warmup, which may take long.
     pub stop: CancelToken,
 }
 
 /// A model that another one needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededModel {
-    /// The model's name in the steps of the ensemble.
+    /// The model's name in the ensemble's steps.
     pub name: String,
     /// The version; `None` means the newest one.
     pub version: Option<i64>,
 }
 
 impl ModelDefinition {
-    /// Checks that there is a version to serve.
+    /// Checks that at least one version is to be served.
     pub fn check_versions(&self) -> Result<(), Status> {
         if !self.versions.is_empty() {
             return Ok(());
@@ -50,13 +51,13 @@ impl ModelDefinition {
         )))
     }
 
-    /// The model's id: its name, with its namespace if it has one.
+    /// The model's id: its name, preceded by its namespace if it has one.
     #[must_use]
     pub fn id(&self) -> ModelName {
         model_id(self.namespace.as_deref(), &self.name)
     }
 
-    /// The models that must serve before this one can.
+    /// The models that must be serving before this one can.
     #[must_use]
     pub fn needed_models(&self) -> Vec<NeededModel> {
         let models = self.draft.composing_models().into_iter();

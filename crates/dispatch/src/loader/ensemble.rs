@@ -10,12 +10,12 @@ use crate::cache::VersionFingerprint;
 use crate::version::ComposingVersions;
 
 impl Loader {
-    /// Checks that the models of an ensemble's steps fit together, before it has a version.
-    /// `composing` are the versions that it would execute.
+    /// Checks that the models in an ensemble's steps fit together, before the ensemble has a
+    /// version. `composing` contains the versions that it would execute.
     ///
     /// # Errors
     ///
-    /// The first mismatch, in Triton's words. Other faults of the configuration are reported when a
+    /// The first mismatch, in Triton's words. Other configuration errors are reported when a
     /// version is loaded.
     pub fn check_ensemble(
         &self,
@@ -28,7 +28,7 @@ impl Loader {
         self.validate(definition, &format!("'{}'", definition.id()), composing, &mut spec)
     }
 
-    /// Checks the specification of an ensemble, and adds the settings that follow from its models.
+    /// Checks an ensemble's specification, and adds the settings that follow from its models.
     pub(super) fn complete_ensemble(
         &self,
         definition: &ModelDefinition,
@@ -63,7 +63,7 @@ impl Loader {
     }
 }
 
-/// The newest version of the model of a step.
+/// The newest version of a step's model.
 fn composing_model(composing: &dyn ComposingVersions, name: &str) -> Option<ComposingModel> {
     let version = composing.version(name, None)?;
     let id = model_id(version.namespace(), name).to_string();

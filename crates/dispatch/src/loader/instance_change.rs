@@ -1,4 +1,4 @@
-//! Changes of a loaded version's instances: instances are added and removed while it serves.
+//! Changes to a loaded version's instances, which are added and removed while it serves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::version::LoadedModel;
 use crate::warmup::{InstanceWarmup, Warmup};
 
-/// A prepared change of a version's instances: the new instances have already been added.
-/// [`Loader::apply`] or [`InstanceChange::undo`] finishes it.
+/// A prepared change to a version's instances. The new instances have already been added.
+/// [`Loader::apply`] or [`InstanceChange::undo`] finishes the change.
 pub struct InstanceChange {
     kept: Vec<IdentifiedInstance>,
     added: Vec<IdentifiedInstance>,
@@ -52,8 +52,8 @@ fn ids(instances: &[IdentifiedInstance]) -> Vec<InstanceId> {
 }
 
 impl Loader {
-    /// Returns true if a definition differs from the loaded model only in its instances. Parts that
-    /// its backend completed, and defaults, count as given.
+    /// Returns true if a definition differs from the loaded model only in its instances. Settings
+    /// that the backend completed, and defaults, are treated as if they were specified.
     #[must_use]
     pub fn differs_in_instances_only(
         &self,
@@ -64,7 +64,7 @@ impl Loader {
     }
 
     /// Returns true if the instances that a definition requests can be added to a loaded version. A
-    /// version that was loaded without resources of the rate limiter can't require any.
+    /// version loaded without rate limiter resources can't start to require them.
     #[must_use]
     pub fn can_change_instances(&self, model: &LoadedModel, definition: &ModelDefinition) -> bool {
         if self.rate_limiter.is_none() || model.dispatcher.needs_permits() {
@@ -89,8 +89,8 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// If an instance can't be created; the version is then unchanged. A panic of the backend is
-    /// also an error.
+    /// If an instance can't be created, in which case the version is unchanged. A panic in the
+    /// backend is also an error.
     pub fn change_instances(
         &self,
         model: &LoadedModel,
@@ -109,7 +109,7 @@ impl Loader {
         })
     }
 
-    /// Finishes a change: publishes the configuration and removes the surplus instances. Like
+    /// Finishes a change by publishing the configuration and removing the surplus instances. Like
     /// Triton, waits until these have executed their batches and are destroyed, unless they serve
     /// sequences. A surplus instance stays if all others need GPUs that have been lost in the
     /// meantime.

@@ -1,8 +1,8 @@
-//! Loading of a version from a model's definition and files.
+//! Loading a version from a model's definition and files.
 //!
-//! A load completes and checks the configuration, reads the files that it names, lets the backend
-//! load the model, builds and warms up the instances, and starts the dispatcher. Cheap steps that
-//! may fail come before expensive ones.
+//! A load completes and checks the configuration, reads the files that the configuration names, has
+//! the backend load the model, builds and warms up the instances, and starts the dispatcher. Cheap
+//! steps that may fail precede expensive ones.
 //!
 //! [`ModelDefinition::check`] is a load that stops before instances are created.
 
@@ -61,21 +61,21 @@ use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
 /// A version's configuration, and the object that its backend created to complete it.
 type CompletedSpec = (Arc<ModelSpec>, Option<Box<dyn UnconfiguredModel>>);
 
-/// The options that all versions of a server share.
+/// The options shared by all versions in a server.
 pub struct LoaderOptions {
-    /// The sink of the log's lines.
+    /// The sink for log lines.
     pub log: LogSink,
-    /// The response cache, for models whose configuration asks for it.
+    /// The response cache, for models whose configuration enables caching.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// The number of waiting requests until which schedulers dispatch nothing; 0 means off. Makes
-    /// batches predictable in tests.
+    /// The number of requests that must be queued before schedulers dispatch any; 0 means off.
+    /// Makes batches predictable in tests.
     pub hold_until_queued: u32,
-    /// The additional number of requests in the backlog of sequence batchers.
+    /// The additional number of backlogged requests that sequence batchers wait for.
     pub hold_until_backlogged: u32,
-    /// True if instances of a model are created in parallel, false if one after another; overrides
+    /// True if a model's instances are created in parallel, false if one after another; overrides
     /// the backend's declaration.
     pub parallel_creation: Option<bool>,
-    /// Checks the memory of a GPU after an instance has been created on it.
+    /// Checks a GPU's memory after an instance has been created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
     /// The host policies, which determine where instances run.
     pub host_policies: HostPolicies,
@@ -83,11 +83,11 @@ pub struct LoaderOptions {
     pub rate_limit: RateLimit,
     /// The measurements beyond the statistics.
     pub measurements: MeasurementOptions,
-    /// Counts the memory of padded batches.
+    /// Counts the memory used by padded batches.
     pub ledger: Arc<Ledger>,
 }
 
-/// Loads versions of models, and changes their instances.
+/// Loads model versions, and changes their instances.
 pub struct Loader {
     timer: Timer,
     log: LogSink,
@@ -105,12 +105,12 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// The lost GPUs. Any code that detects a loss adds it here; later loads avoid these GPUs.
+    /// The lost GPUs. Any code that detects a loss adds the GPU here; later loads avoid these GPUs.
     pub fn lost_gpus(&self) -> Arc<LostGpus> {
         self.lost_gpus.clone()
     }
 
-    /// The features of the server that a definition may use.
+    /// The server features that a definition may use.
     fn support(&self, definition: &ModelDefinition) -> SupportedFeatures {
         let mut support = definition.support.clone();
         let lost = self.lost_gpus.reasons();
@@ -119,7 +119,7 @@ impl Loader {
         support
     }
 
-    /// A loader whose versions share one timer thread.
+    /// Creates a loader whose versions share one timer thread.
     ///
     /// # Errors
     ///
@@ -151,11 +151,11 @@ impl Loader {
         }
     }
 
-    /// Loads one version. `composing` are the versions that it executes as its steps.
+    /// Loads one version. `composing` contains the versions that it executes as its steps.
     ///
     /// # Errors
     ///
-    /// If the version can't serve. A panic of the backend is also an error.
+    /// If the version can't serve. A panic in the backend is also an error.
     pub fn load(
         &self,
         definition: &ModelDefinition,
@@ -177,7 +177,7 @@ impl Loader {
         files.fetch()?;
         let started = Instant::now();
         let name = format!("'{}' version {}", definition.id(), files.version());
-        // This comes before the files are read: a file that changes in the meantime makes another
+        // This precedes reading the files: a file that changes in the meantime makes a different
         // version.
         let files_fingerprint = self.cache.is_some().then(|| FilesFingerprint::of(files.as_ref()));
         let (spec, unconfigured) =
@@ -246,7 +246,7 @@ impl Loader {
         }))
     }
 
-    /// The instances of a version, which lost GPUs take out of service.
+    /// The version's instances, which lost GPUs take out of service.
     fn placements(
         &self,
         definition: &ModelDefinition,
@@ -279,7 +279,7 @@ impl Loader {
         }))
     }
 
-    /// Lets the backend load the model, on the processors to which its instances are bound.
+    /// Has the backend load the model, on the processors that its instances are bound to.
     fn load_model(
         &self,
         backend: &dyn Backend,
@@ -368,16 +368,16 @@ impl Loader {
         Ok((Arc::new(spec), unconfigured))
     }
 
-    /// The error for a faulty configuration. Clients see Triton's text for the first error; the log
-    /// has the positions.
+    /// The error for a faulty configuration. Clients see Triton's message for the first error; the
+    /// log contains the positions.
     fn refused(&self, name: &str, errors: &ConfigErrors) -> Status {
         let line = format_args!("{name} has errors in its configuration: {errors}");
         self.log.write(LogLevel::Error, line);
         Status::invalid_argument(errors.first_message().to_owned())
     }
 
-    /// The custom batching rule of a version. Only the dynamic batcher uses it; the default
-    /// scheduler merely checks and drops it.
+    /// A version's custom batching rule. Only the dynamic batcher uses it; the default scheduler
+    /// only checks and drops it.
     fn custom_batching(
         &self,
         backend: &dyn Backend,
@@ -412,7 +412,7 @@ impl Loader {
         }
     }
 
-    /// Logs settings of a configuration that have no effect.
+    /// Logs the configuration settings that have no effect.
     fn warn_about(&self, spec: &ModelSpec) {
         for remark in spec.remarks() {
             self.log.write(LogLevel::Warning, remark);
@@ -445,11 +445,11 @@ impl Loader {
                 spec.name
             )));
         }
-        // As in Triton, regardless of the server's cache.
+        // As in Triton, this doesn't depend on the server's cache.
         Ok(Statistics::new(&self.measurements, bounds, spec.response_cache))
     }
 
-    /// The cache is used if both the server and the model are configured for it.
+    /// The cache layer, used if both the server and the model are configured for it.
     fn cache_layer(
         &self,
         spec: &ModelSpec,

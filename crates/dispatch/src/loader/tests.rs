@@ -1,4 +1,4 @@
-//! Tests of the verbose log's lines about loading and refused requests.
+//! Tests of verbose log lines about loading and refused requests.
 
 use galatea_backend::{ExecutionPolicy, LogLevel};
 use galatea_infer::InferenceRequest;

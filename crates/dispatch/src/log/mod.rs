@@ -16,12 +16,11 @@ type WriteLine = dyn Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync;
 type IsEnabled = dyn Fn(LogLevel) -> bool + Send + Sync;
 
 /// Writes lines to the server's log, each with its position in the source code. Part of a line may
-/// come from a client: the receiver of the lines escapes control characters, so that a line stays
-/// one line.
+/// come from a client, so the receiver escapes control characters, and a line stays a single line.
 #[derive(Clone)]
 pub struct LogSink {
     write: Arc<WriteLine>,
-    /// The function that reports the logged levels, if the log has one.
+    /// The function that reports which levels are logged, if the log has one.
     is_enabled: Option<Arc<IsEnabled>>,
 }
 
@@ -34,7 +33,7 @@ impl LogSink {
     }
 
     /// Adds a function that reports which levels are logged. Without it, nothing is logged about
-    /// single requests and sequences.
+    /// individual requests and sequences.
     #[must_use]
     pub fn with_levels(
         self,
@@ -43,13 +42,13 @@ impl LogSink {
         Self { is_enabled: Some(Arc::new(is_enabled)), ..self }
     }
 
-    /// Returns true if lines of this level are certainly logged.
+    /// Returns true if lines of this level are certain to be logged.
     pub(crate) fn is_enabled(&self, level: LogLevel) -> bool {
         self.is_enabled.as_ref().is_some_and(|is_enabled| is_enabled(level))
     }
 
-    /// Writes a line, with the caller's position. If the line is not logged and is passed as
-    /// `format_args!`, it is not even formatted.
+    /// Writes a line, with the caller's position. A line that is passed as `format_args!` and not
+    /// logged isn't even formatted.
     #[track_caller]
     pub fn write(&self, level: LogLevel, message: impl Display) {
         (self.write)(level, Location::caller(), &message);
@@ -69,7 +68,7 @@ pub fn refuse(sender: ResponseSender, status: Status, log: &LogSink) {
     sender.refuse(status);
 }
 
-/// The line about a request that is refused with this status.
+/// The line for a request that is refused with this status.
 pub(crate) fn refusal(status: &Status) -> impl Display {
     fmt::from_fn(|f| write!(f, "a request is refused: {}", status.message()))
 }

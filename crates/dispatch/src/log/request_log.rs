@@ -1,6 +1,6 @@
-//! The verbose log of each request and each sequence.
+//! The verbose log of individual requests and sequences.
 //!
-//! The level is checked first: if it is off, no sender is wrapped and no text is formatted.
+//! The level is checked first: if it is off, no sender is wrapped and no message is formatted.
 
 use std::any::Any;
 use std::fmt::{self, Display};
@@ -15,11 +15,10 @@ use galatea_policy::Event;
 
 use super::LogSink;
 
-/// The level of lines about requests and sequences.
+/// The log level for lines about requests and sequences.
 const LEVEL: LogLevel = LogLevel::Verbose(1);
 
-/// The maximum number of a batch's requests that are listed. The first ones suffice to recognize
-/// it.
+/// The maximum number of requests listed per batch. The first ones are enough to recognize it.
 const LISTED_REQUESTS_MAX: usize = 16;
 
 /// Returns true if requests and sequences are logged.
@@ -45,7 +44,7 @@ pub(crate) fn log_request(
     sender.wrap(move |inner| Box::new(LoggingSink { log, prefix, arrival, inner }))
 }
 
-/// The parts of a request, except those that it leaves to the model.
+/// Formats a request, omitting the parts that it leaves to the model.
 fn request_text(request: &InferenceRequest) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("inputs")?;
@@ -156,12 +155,12 @@ impl Display for BatchText<'_> {
     }
 }
 
-/// The name of a model's sequence in a log line.
+/// The name of a model's sequence in log lines.
 pub(crate) fn sequence_name(id: &CorrelationId, model: &str) -> impl Display {
     fmt::from_fn(move |f| write!(f, "{} of model '{model}'", sequence_text(id, false, false)))
 }
 
-/// The reason why a sequence accepts no further requests, by the event that closed it.
+/// The reason why a sequence accepts no further requests, based on the event that closed it.
 pub(crate) const fn close_reason(event: &Event) -> &'static str {
     match event {
         Event::Enqueue(_) => "a request ended it or started it anew",
@@ -177,7 +176,7 @@ pub(crate) const fn close_reason(event: &Event) -> &'static str {
     }
 }
 
-/// Writes a line, after a check with [`is_enabled`].
+/// Writes a line. Callers check [`is_enabled`] first.
 pub(crate) fn write(log: &LogSink, line: impl Display) {
     log.write(LEVEL, line);
 }

@@ -1,4 +1,4 @@
-//! Tests of the verbose log's lines about requests and sequences.
+//! Tests of verbose log lines about requests and sequences.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, request, send};
 
 const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
-/// The lines since the last call, without times.
+/// The lines since the last call, without timestamps.
 fn take_lines(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
     let lines = std::mem::take(&mut *lines.lock().unwrap());
     let timeless = |line: String| match line.split_once(" after ") {
@@ -117,7 +117,7 @@ fn the_begin_and_end_of_a_sequence_are_logged() {
 #[test]
 fn the_idle_timeout_of_a_sequence_is_logged() {
     let (log, lines) = verbose_log(1);
-    // Long enough for a busy machine to execute the request: the end of an execution may
+    // This is long enough for a busy machine to execute the request; the end of an execution may
     // notice the timeout too.
     let batching = "direct { } max_sequence_idle_microseconds: 200000";
     let text = config(2, batching, TWO_INSTANCES);

@@ -1,4 +1,4 @@
-//! Cutting of a padded request's outputs back to its own length.
+//! Cutting a padded request's outputs back to the request's own length.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use galatea_tensor::{Buffer, Shape};
 
 use super::cut_statistics::CutStatistics;
 
-/// A sink that cuts the responses that pass through it.
+/// A sink that cuts the responses passing through it.
 pub(super) struct CutSink {
     cut: ResponseCut,
     statistics: Option<Arc<CutStatistics>>,
     inner: Box<dyn ResponseSink>,
 }
 
-/// The way in which the responses to a request are cut.
+/// The parameters for cutting the responses to a request.
 pub(super) struct ResponseCut {
     pub(super) outputs: Vec<CutOutput>,
     /// The request's own length.
@@ -65,7 +65,7 @@ impl ResponseCut {
         let Some(size) = dims.get_mut(axis) else {
             return Err(wrong_size("it has no such dimension"));
         };
-        // A different size is unrelated to that of the inputs, so the part to cut is unknown.
+        // Any other size is unrelated to that of the inputs, so the part to cut is unknown.
         if *size != i64::from(self.padded_length) {
             return Err(wrong_size("it is not as long as the padded inputs"));
         }
@@ -81,7 +81,7 @@ impl ResponseCut {
             let whole = usize::try_from(self.padded_length).ok()?.checked_mul(inner)?;
             let outer = element_count(dims.get(..axis)?)?;
             if outer == 1 {
-                // With one row the kept elements come first, and nothing is copied.
+                // With one row the kept elements come first, so nothing is copied.
                 let part = bytes.get(..kept).map(|_| bytes.slice(..kept))?;
                 return Some(Buffer::from_bytes(part).retaining(bytes.len()));
             }
@@ -128,7 +128,7 @@ impl ResponseSink for CutSink {
     }
 }
 
-/// A discarded sender has sent nothing that was cut.
+/// A discarded sender has sent no response that was cut.
 impl Drop for CutSink {
     fn drop(&mut self) {
         self.note(true);

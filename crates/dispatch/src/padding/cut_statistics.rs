@@ -1,7 +1,7 @@
-//! The statistics of a padded request, whose response may turn into an error when it is cut back,
-//! after its execution has counted as a success.
+//! Statistics for a padded request. Cutting its response may turn it into an error after the
+//! execution has been reported as a success.
 //!
-//! A success is counted once both the success of the execution and the outcome of cutting are
+//! A success is counted only once both the success of the execution and the outcome of cutting are
 //! known. Backends report them in either order.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use galatea_infer::{AdmissionTimes, ExecutionSummary, FailureReason, RequestObserver};
 use galatea_stdx::Lock;
 
-/// The observer of one padded request.
+/// The observer of a padded request.
 #[derive(Debug)]
 pub(super) struct CutStatistics {
     inner: Arc<dyn RequestObserver>,
@@ -42,7 +42,7 @@ impl CutStatistics {
         Arc::new(Self { inner, state: Lock::new(CutState::Waiting) })
     }
 
-    /// Notes that the response was cut back, successfully or not, or that there is none.
+    /// Records that the response was cut back, successfully or not, or that there is none.
     pub(super) fn cut(&self, succeeded: bool) {
         let mut state = self.state.lock("note what became of a response");
         match std::mem::replace(&mut *state, CutState::Counted) {
@@ -51,7 +51,7 @@ impl CutStatistics {
                 drop(state);
                 self.count(&success, succeeded);
             }
-            // The first error of a request counts.
+            // The first error of a request determines the result.
             CutState::Cut { succeeded: before } => {
                 *state = CutState::Cut { succeeded: before && succeeded };
             }

@@ -1,7 +1,7 @@
-//! Padding of one input for all requests of a batch.
+//! Padding of one input across all requests in a batch.
 //!
-//! The requests get slices of one allocation, in order, so that a backend that joins them finds
-//! them adjacent and copies nothing.
+//! The requests receive slices of one allocation, in order. A backend that joins them finds them
+//! adjacent and copies nothing.
 
 use bytes::Bytes;
 use galatea_config::PaddedInput;
@@ -9,7 +9,8 @@ use galatea_gate::ledger::Charge;
 use galatea_infer::{InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
-/// The number of bytes of the input for all requests that have it, padded to this length.
+/// The number of bytes needed for the input, padded to this length, across all requests that have
+/// it.
 pub(super) fn byte_count(padded: &PaddedInput, length: u32, requests: &[PendingRequest]) -> usize {
     let inputs = requests.iter().filter_map(|pending| pending.request().input(&padded.name));
     let bytes = inputs.filter_map(|input| {

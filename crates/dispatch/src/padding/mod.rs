@@ -1,16 +1,17 @@
-//! Padding: requests of unequal lengths in one batch.
+//! Padding, which lets requests of unequal lengths share a batch.
 //!
-//! Admission determines a request's length, and makes its mask if the client sends none. The
-//! scheduler decides which requests share a batch. Before a backend gets the batch, the inputs of
-//! shorter requests are padded to the longest (`gather`), and the responses to them are cut back on
-//! their way to the client (`cut`).
+//! Admission determines a request's length, and creates its mask if the client sends none. The
+//! scheduler decides which requests share a batch. Before a backend receives the batch, the inputs
+//! of shorter requests are padded to the longest (`gather`); their responses are cut back on the
+//! way to the client (`cut`).
 //!
-//! A backend sees requests whose inputs have equal shapes, as without padding. So padding works for
-//! all backends, both those that join the requests and those that read them one by one.
+//! A backend sees requests whose inputs have equal shapes, as it does without padding. Padding
+//! therefore works for all backends, both those that join the requests and those that read them one
+//! by one.
 //!
-//! The memory of the padded inputs is charged to the ledger before it is allocated, until the
-//! backend has released it. If no memory is left, the requests are executed one by one, which needs
-//! no more than they already have.
+//! The memory for padded inputs is charged to the ledger before it is allocated, until the backend
+//! has released it. If no memory is left, the requests are executed one by one, which needs no
+//! additional memory.
 
 mod cut;
 mod cut_statistics;
@@ -29,26 +30,26 @@ use self::cut::{CutSink, ResponseCut};
 use self::cut_statistics::CutStatistics;
 use crate::lane::AssembledBatch;
 
-/// The padding of a model's requests.
+/// A model's padding plan.
 #[derive(Debug)]
 pub(crate) struct PaddingPlan {
     spec: Padding,
 }
 
-/// Pads the batches of a model.
+/// Pads a model's batches.
 #[derive(Debug)]
 pub(crate) struct BatchPadding {
     plan: PaddingPlan,
-    /// The account to which padded inputs are charged.
+    /// The account that padded inputs are charged to.
     account: Arc<Account>,
 }
 
-/// The length of a request for the purposes of padding.
+/// A request's length for padding purposes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PaddedLength {
     /// All padded inputs have this length.
     Common(u32),
-    /// The padded inputs have different lengths, of which this is the longest. The request shares a
+    /// The padded inputs have different lengths, and this is the longest. The request shares a
     /// batch only with requests of the same shapes.
     Mixed(u32),
 }
@@ -63,12 +64,12 @@ impl PaddedLength {
 }
 
 impl PaddingPlan {
-    /// A plan; `None` for a model whose requests are not padded.
+    /// Creates a plan; `None` for a model whose requests are not padded.
     pub(crate) fn new(spec: &ModelSpec) -> Option<Self> {
         spec.own.padding.clone().map(|spec| Self { spec })
     }
 
-    /// Returns true if the input may be omitted, because the server makes it.
+    /// Returns true if the input may be omitted because the server creates it.
     pub(crate) fn makes(&self, input: &str) -> bool {
         self.spec.mask.as_ref().is_some_and(|mask| mask.name == input)
     }
@@ -95,8 +96,8 @@ impl PaddingPlan {
         Ok(())
     }
 
-    /// Makes the mask of an admitted request that has none: ones, because all of its elements are
-    /// its own. Returns true if it made one.
+    /// Creates the mask for an admitted request that has none. The mask is all ones, because all of
+    /// the request's elements are its own. Returns true if it created one.
     pub(crate) fn make_mask(&self, inputs: &mut Vec<InputTensor>) -> bool {
         let Some(mask) = &self.spec.mask else { return false };
         if inputs.iter().any(|input| input.name == mask.name) {
@@ -108,7 +109,7 @@ impl PaddingPlan {
             Some([*dims.first()?, *dims.get(padded.axis)?])
         });
         let Some(shape) = sized.and_then(|dims| Shape::new(&dims).ok()) else { return false };
-        // The mask has no more elements than an input that is in memory.
+        // The mask has no more elements than an input that is already in memory.
         let Ok(count) = usize::try_from(shape.element_count()) else { return false };
         let data = Buffer::from_vec(mask.one.repeat(count));
         let (name, datatype) = (mask.name.clone(), mask.datatype);
@@ -135,12 +136,12 @@ impl PaddingPlan {
 }
 
 impl BatchPadding {
-    /// The padding; `None` for a model whose requests are not padded.
+    /// Creates the padding; `None` for a model whose requests are not padded.
     pub(crate) fn new(spec: &ModelSpec, account: &Arc<Account>) -> Option<Self> {
         PaddingPlan::new(spec).map(|plan| Self { plan, account: account.clone() })
     }
 
-    /// Pads the requests of a batch to the length of the longest.
+    /// Pads the requests in a batch to the length of the longest.
     pub(crate) fn pad_batch(&self, mut requests: Vec<PendingRequest>) -> AssembledBatch {
         if requests.len() < 2 {
             return AssembledBatch::Together(requests);
@@ -177,7 +178,7 @@ impl BatchPadding {
         AssembledBatch::Together(requests)
     }
 
-    /// Charges the memory of each padded input: of all of them, or of none.
+    /// Charges the memory for the padded inputs, either for all of them or for none.
     fn charge(&self, length: u32, requests: &[PendingRequest]) -> Option<Vec<Charge>> {
         let bytes = |input| gather::byte_count(input, length, requests);
         let inputs = self.plan.spec.inputs.iter();

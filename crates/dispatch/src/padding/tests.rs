@@ -40,7 +40,7 @@ fn input(name: &str, datatype: DataType, dims: &[i64], data: &[u8]) -> InputTens
     InputTensor { name: name.to_owned(), datatype, shape, data }
 }
 
-/// A request with an input `ids`, whose elements count from 1, and an input `rest`.
+/// A request with an input `ids`, whose elements count up from 1, and an input `rest`.
 fn request(rows: i64, length: i64) -> InferenceRequest {
     let ids: Vec<u8> =
         (1..=rows * length).flat_map(|id| i16::try_from(id).unwrap().to_le_bytes()).collect();
@@ -94,7 +94,8 @@ fn padding(bytes_max: Option<usize>) -> BatchPadding {
     BatchPadding::new(&spec(), &Arc::new(account)).unwrap()
 }
 
-/// The padded bytes in the test below: 2 rows of `ids`, `sound` and `mask` of length 9000.
+/// The number of padded bytes in the test below: 2 rows of `ids`, `sound` and `mask` of length
+/// 9000.
 const PADDED_BYTES: usize = 2 * 9000 * (2 + 2 * 3 + 4);
 
 fn unequal() -> Vec<PendingRequest> {
@@ -135,7 +136,7 @@ fn without_memory_requests_are_executed_apart_as_they_came() {
     assert!(matches!(padding.pad_batch(equal.into()), AssembledBatch::Together(_)));
 }
 
-/// A plug-in recognizes its own channel through the sink.
+/// Checks that a plug-in recognizes its own channel through the sink.
 #[test]
 fn a_cut_sender_is_recognized() {
     struct Known(Arc<u8>);
@@ -254,7 +255,7 @@ impl RequestObserver for Counted {
     }
 }
 
-/// The replies to two requests of these lengths, to which the backend replies with an output `out`
+/// The replies to two requests of these lengths. The backend replies to them with an output `out`
 /// of these dimensions and with `whole`. Also checks the counts.
 fn replies(lengths: [i64; 2], dims: &[i64]) -> Vec<Result<InferenceResponse, Status>> {
     let replies: Arc<Mutex<Vec<Result<InferenceResponse, Status>>>> = Arc::default();
@@ -322,7 +323,8 @@ fn an_output_of_another_size_is_an_error_and_never_a_wrong_answer() {
     assert!(replies[1].is_ok());
 }
 
-/// Some backends respond before they report the duration of the execution, others after it.
+/// Covers backends that respond before reporting the execution's duration, and those that respond
+/// after it.
 #[test]
 fn a_response_that_can_not_be_cut_counts_as_a_failure_in_any_order() {
     let now = std::time::Instant::now();

@@ -1,17 +1,17 @@
-//! The driver of the server's rate limiter, which decides how instances of all models share
+//! The driver for the server's rate limiter, which decides how instances of all models share
 //! resources.
 //!
-//! **When a scheduler asks.** It requests a permit for an instance when a batch could close,
-//! and decides about the batch again when the permit arrives. So no permit is held by an
-//! instance that doesn't execute. If the permit is delayed, the scheduler may try another
-//! instance; an instance with nothing left to execute withdraws its request.
+//! **When a scheduler asks.** A scheduler requests a permit for an instance when a batch could
+//! close, and reconsiders the batch when the permit arrives. As a result, an instance that isn't
+//! executing holds no permit. If the permit is delayed, the scheduler may try another instance; an
+//! instance with nothing left to execute withdraws its request.
 //!
 //! **Order and delivery.** Dispatchers apply their schedulers' operations under their own locks, in
-//! the step that decided on them, so that their order is the order of decisions. The lock of this
-//! driver is below theirs, and nothing is called under it. Granted permits, for whatever model, are
-//! delivered without any lock.
+//! the step that decided on them, so the operations keep the order of the decisions. This driver's
+//! lock ranks below theirs, and nothing is called under it. Granted permits, for whatever model,
+//! are delivered without any lock.
 //!
-//! A broken scheduler returns nothing. Its permits are taken back when its instances finish.
+//! A broken scheduler returns no permits. They are taken back when its instances finish.
 
 mod resources;
 #[cfg(test)]
@@ -34,13 +34,13 @@ use crate::LogSink;
 
 /// The receiver of permits: a dispatcher.
 pub(crate) trait PermitReceiver: std::fmt::Debug + Send + Sync {
-    /// Grants an instance a permit to execute one batch. Returns the permits that others get as a
-    /// result. They are not delivered in here, because a long row of instances may have no use for
-    /// a permit.
+    /// Grants an instance a permit to execute one batch. Returns the permits that become available
+    /// to others as a result. They are not delivered in here, because a long chain of instances may
+    /// have no use for a permit.
     fn permit_granted(&self, instance: InstanceId) -> GrantedPermits;
 }
 
-/// Grants permits to the instances of all dispatchers of a server.
+/// Grants permits to the instances of all dispatchers in a server.
 #[derive(Debug)]
 pub(crate) struct RateLimiterDriver {
     limits: ResourceLimits,
@@ -51,16 +51,16 @@ pub(crate) struct RateLimiterDriver {
 #[derive(Debug, Default)]
 struct RateLimiterState {
     limiter: RateLimiter,
-    /// The resources that have ever been required. The index is the number.
+    /// All resources that were ever required. The index is the resource's number.
     resources: Vec<Resource>,
     requirements: BTreeMap<PermitHolder, ResourceRequirements>,
-    /// The amounts that the log shows.
+    /// The amounts shown in the log.
     shown: BTreeMap<Resource, u64>,
     receivers: BTreeMap<u32, Weak<dyn PermitReceiver>>,
     next_receiver: u32,
 }
 
-/// The number of a dispatcher at the rate limiter.
+/// A dispatcher's number at the rate limiter.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiverId(u32);
 
@@ -70,7 +70,7 @@ impl ReceiverId {
     }
 }
 
-/// A request of a scheduler to the rate limiter.
+/// A scheduler's request to the rate limiter.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum PermitOperation {
     Request(InstanceId),
@@ -84,14 +84,14 @@ pub(crate) type GrantedPermits = Vec<PermitHolder>;
 /// The outcome of a scheduler's operations.
 #[derive(Debug)]
 pub(crate) struct PermitDecision {
-    /// The instances of any model that may execute now.
+    /// The instances, of any model, that may execute now.
     pub(crate) granted: GrantedPermits,
-    /// The instances of this model whose requests must wait.
+    /// This model's instances whose requests must wait.
     pub(crate) delayed: Vec<InstanceId>,
 }
 
 impl RateLimiterDriver {
-    /// A driver; `None` if resources are not limited.
+    /// Creates a driver; `None` if resources are not limited.
     pub(crate) fn new(limit: &RateLimit, log: &LogSink) -> Option<Self> {
         match limit {
             RateLimit::Off => None,
@@ -120,7 +120,7 @@ impl RateLimiterDriver {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if it could never execute, or if a resource would be both global
+    /// `InvalidArgument` if the instance could never execute, or if a resource would be both global
     /// and specific to a device.
     pub(crate) fn register(
         &self,
@@ -150,7 +150,7 @@ impl RateLimiterDriver {
         Ok(())
     }
 
-    /// Removes an instance. Returns the permits that others get as a result.
+    /// Removes an instance. Returns the permits that become available to others as a result.
     pub(crate) fn unregister(&self, receiver: ReceiverId, instance: InstanceId) -> GrantedPermits {
         let holder = receiver.holder(instance);
         let mut state = self.state.lock("remove an instance");
@@ -166,7 +166,7 @@ impl RateLimiterDriver {
         granted
     }
 
-    /// Applies a scheduler's operations of one step. An error means that the scheduler broke the
+    /// Applies a scheduler's operations from one step. An error means that the scheduler broke the
     /// rules.
     pub(crate) fn apply(
         &self,
@@ -209,7 +209,7 @@ impl RateLimiterDriver {
         granted
     }
 
-    /// Delivers permits to their dispatchers, and the permits that those give up to the next. This
+    /// Delivers permits to their dispatchers, and passes on the permits that those give up. This
     /// terminates, because each of them was requested before. No lock may be held.
     pub(crate) fn deliver(&self, granted: GrantedPermits) {
         let mut granted = VecDeque::from(granted);
@@ -228,7 +228,7 @@ impl RateLimiterDriver {
         self.state.lock("find a dispatcher").receivers.get(&number).and_then(Weak::upgrade)
     }
 
-    /// Logs the amount of each resource, by device, in Triton's form.
+    /// Logs the amount of each resource, by device, in Triton's format.
     fn log_resources(&self, counts: &BTreeMap<Resource, u64>) {
         if !self.log.is_enabled(LogLevel::Verbose(1)) {
             return;
@@ -247,7 +247,7 @@ impl RateLimiterDriver {
         self.log.write(LogLevel::Verbose(1), text);
     }
 
-    /// Sets the amount of each resource: the limit or, without limits, the largest requirement.
+    /// Sets the amount of each resource: its limit or, without limits, the largest requirement.
     fn set_capacities(&self, state: &mut RateLimiterState) {
         for (resource, id) in state.resources.iter().zip((0..).map(ResourceId)) {
             let all = state.requirements.values().flat_map(|one| &one.resources);
@@ -260,14 +260,14 @@ impl RateLimiterDriver {
 }
 
 impl RateLimiterState {
-    /// A resource, and its amount.
+    /// A resource and its amount.
     fn amount(&self, id: ResourceId) -> Option<(Resource, u64)> {
         let index = usize::try_from(id.0).ok()?;
         Some((self.resources.get(index)?.clone(), self.limiter.capacity(id)))
     }
 
-    /// Shows only the resources that the remaining instances require. As in Triton, a resource
-    /// stays in the log if the removed instance required less than its amount.
+    /// Hides all resources from the log except those that the remaining instances require. As in
+    /// Triton, a resource stays in the log if the removed instance required less than its amount.
     fn hide_unused(&mut self, removed: &ResourceRequirements) {
         let is_all = |(resource, count): &(Resource, u64)| {
             self.shown.get(resource).is_some_and(|shown| shown <= count)

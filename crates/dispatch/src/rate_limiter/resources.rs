@@ -1,4 +1,4 @@
-//! Resources of the rate limiter: their amounts, and the requirements of instances.
+//! Rate limiter resources: their amounts, and the requirements of instances.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use galatea_infer::Status;
 /// The way in which instances of all models share resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RateLimit {
-    /// They share none: `rate_limiter` settings of configurations are ignored.
+    /// They share none: `rate_limiter` settings in configurations are ignored.
     #[default]
     Off,
-    /// An instance executes when the resources that it requires are free; the one with the
-    /// fewest executions goes first. Without a list, the amount of a resource is the
-    /// largest that any instance requires.
+    /// An instance executes when the resources that it requires are free; the instance with the
+    /// fewest executions goes first. Without a list, the amount of a resource is the largest that
+    /// any instance requires.
     ExecutionCount(Vec<ResourceLimit>),
 }
 
@@ -29,14 +29,14 @@ pub struct ResourceLimit {
     pub device: Option<u32>,
 }
 
-/// The resources that an instance requires while it executes.
+/// The resources that an instance requires during execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourceRequirements {
     pub(super) resources: Vec<(Resource, u64)>,
     pub(super) priority: u32,
 }
 
-/// A resource by its name and scope.
+/// A resource, identified by its name and scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Resource {
     pub(super) scope: ResourceScope,
@@ -52,7 +52,7 @@ pub(super) enum ResourceScope {
 
 impl ResourceRequirements {
     /// The requirements of a group's instance on a device. As in Triton, an instance without a GPU
-    /// counts for device 0, and if a resource is named twice, the last count applies.
+    /// is assigned to device 0, and if a resource is named twice, the last count applies.
     pub(crate) fn new(group: &InstanceGroup, device: Device) -> Self {
         let device = match device {
             Device::Gpu(gpu) => gpu,
@@ -74,7 +74,7 @@ impl ResourceRequirements {
 }
 
 impl Resource {
-    /// Checks that a resource of this name has the same scope everywhere.
+    /// Checks that a resource with this name has the same scope everywhere.
     pub(super) fn check_scope<'a>(
         &self,
         all: impl Iterator<Item = &'a ResourceRequirements>,
@@ -95,13 +95,13 @@ impl Resource {
     }
 }
 
-/// The limits that the operator has set.
+/// The limits set by the operator.
 #[derive(Debug)]
 pub(super) struct ResourceLimits(pub(super) Vec<ResourceLimit>);
 
 impl ResourceLimits {
-    /// The limit of a resource; `None` if there is no list. A list sets a limit for every resource:
-    /// zero for those that it doesn't name.
+    /// The limit for a resource; `None` if there is no list. A list sets a limit for every
+    /// resource: zero for those that it doesn't name.
     pub(super) fn limit_of(&self, resource: &Resource) -> Option<u64> {
         if self.0.is_empty() {
             return None;
@@ -113,7 +113,8 @@ impl ResourceLimits {
             };
             limit.name == resource.name && is_in_scope
         };
-        // Of several entries for one device the smallest counts; of these, the largest.
+        // Among several entries for one device, the smallest applies; across devices, the largest
+        // of those.
         let mut smallest: BTreeMap<Option<u32>, u32> = BTreeMap::new();
         for limit in self.0.iter().filter(applies) {
             let count = smallest.entry(limit.device).or_insert(limit.count);

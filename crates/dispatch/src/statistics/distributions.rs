@@ -1,4 +1,4 @@
-//! Histograms and summaries of a version, each only if enabled.
+//! A version's histograms and summaries, each only if enabled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +13,18 @@ use galatea_measure::{Histogram, SlidingQuantiles};
 /// The measurements of a model's requests beyond its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasurementOptions {
-    /// True for Galatea's own histograms.
+    /// True if Galatea's own histograms are enabled.
     pub distributions: bool,
-    /// True for Triton's histogram of the time to the first response.
+    /// True if Triton's histogram of the time to the first response is enabled.
     pub first_response: bool,
-    /// The quantiles of Triton's summaries; `None` if there are no summaries.
+    /// The quantiles for Triton's summaries; `None` if there are no summaries.
     pub quantiles: Option<Arc<[f64]>>,
-    /// True if the executions of each GPU are also counted.
+    /// True if executions are also counted per GPU.
     pub gpus: bool,
 }
 
-/// The bounds of all durations, in nanoseconds: from 10 µs to 50 s, three in each decade.
-/// They are the same everywhere, so that histograms of many servers can be added up.
+/// The bounds of all duration histograms, in nanoseconds: from 10 µs to 50 s, three per decade.
+/// They are the same everywhere, so histograms from many servers can be added up.
 #[rustfmt::skip]
 const DURATION_BOUNDS: [u64; 21] = [
     10_000, 20_000, 50_000,
@@ -42,7 +42,7 @@ const BATCH_SIZE_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 102
 const NS_PER_SECOND: f64 = 1e9;
 const NS_PER_MICROSECOND: u64 = 1_000;
 
-/// Galatea's own histograms. Their sums are those of the statistics.
+/// Galatea's own histograms. Their sums come from the statistics.
 #[derive(Debug)]
 pub(super) struct Distributions {
     request: Histogram<u64>,
@@ -56,7 +56,7 @@ impl Distributions {
         Self { request: durations(), queue: durations(), compute: durations() }
     }
 
-    /// Records a request that was answered; `compute_ns` is `None` for one from the cache.
+    /// Records an answered request; `compute_ns` is `None` for a response from the cache.
     pub(super) fn observe(&self, request_ns: u64, queue_ns: u64, compute_ns: Option<u64>) {
         self.request.observe(request_ns);
         self.queue.observe(queue_ns);
@@ -92,7 +92,7 @@ fn seconds(histogram: &Histogram<u64>, sum_ns: u64) -> HistogramReading {
     }
 }
 
-/// Batch sizes; the statistics already count executions by size.
+/// Batch sizes, derived from the statistics, which already count executions by size.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn batch_sizes(batches: &[BatchStatistics]) -> HistogramReading {
     let mut counts = vec![0; BATCH_SIZE_BOUNDS.len() + 1];
@@ -117,12 +117,12 @@ pub(crate) struct FirstResponses {
 }
 
 impl FirstResponses {
-    /// Triton's name for the family, by which a configuration sets its buckets.
+    /// Triton's name for the metric family, by which a configuration sets its buckets.
     pub(crate) const FAMILY: &str = "nv_inference_first_response_histogram_ms";
     /// The bounds in milliseconds, unless the configuration sets others.
     pub(crate) const BOUNDS_MS: [f64; 4] = [100.0, 500.0, 2_000.0, 5_000.0];
 
-    /// A histogram. The bounds must ascend strictly.
+    /// Creates a histogram. The bounds must be strictly increasing.
     pub(crate) fn new(bounds_ms: &[f64]) -> Self {
         Self { histogram: Histogram::new(bounds_ms), sum_ms: AtomicU64::new(0) }
     }
@@ -145,7 +145,7 @@ impl FirstResponses {
     }
 }
 
-/// Triton's summaries. Counts and sums of observations are those of the statistics.
+/// Triton's summaries. The counts and sums of observations come from the statistics.
 #[derive(Debug)]
 pub(super) struct Summaries {
     quantiles: Arc<[f64]>,
@@ -153,12 +153,13 @@ pub(super) struct Summaries {
     request: Option<SlidingQuantiles>,
     queue: SlidingQuantiles,
     compute: [SlidingQuantiles; 3],
-    /// The summaries of hits and misses.
+    /// The summaries for hits and misses.
     cache: Option<[SlidingQuantiles; 2]>,
 }
 
 impl Summaries {
-    /// Summaries. As in Triton, a model that uses the cache has none of whole requests.
+    /// Creates summaries. As in Triton, a model that uses the cache has no summary of whole
+    /// requests.
     pub(super) fn new(quantiles: Arc<[f64]>, is_cached: bool) -> Self {
         Self {
             quantiles,
@@ -170,8 +171,8 @@ impl Summaries {
         }
     }
 
-    /// Records a request that was executed: its whole time, its time in the queue, and the stages
-    /// of its execution.
+    /// Records an executed request: its total time, its time in the queue, and the stages of its
+    /// execution.
     pub(super) fn executed(&self, end: Instant, request_ns: u64, queue_ns: u64, stages: [u64; 3]) {
         let now = self.time(end);
         if let Some(request) = &self.request {

@@ -1,8 +1,8 @@
-//! Counters of the executions of a version's instances on each GPU, in addition to the version's
-//! own counters.
+//! Execution counters for each GPU that a version's instances use, in addition to the version's own
+//! counters.
 //!
 //! As in Triton, metrics have a series for each GPU. Requests that are not executed, such as cache
-//! hits, refused requests and waiting ones, count only for the version.
+//! hits, refused requests and waiting ones, are counted only for the version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use galatea_infer::{
 
 use super::{FirstResponses, MeasurementOptions, Statistics};
 
-/// The counters by the numbers of the GPUs.
+/// The counters, by GPU number.
 #[derive(Debug)]
 pub(crate) struct GpuCounters {
     options: MeasurementOptions,
     is_cached: bool,
-    /// The counters, which grow with the instances.
+    /// The counters. More are added as instances are added.
     by_gpu: ArcSwap<BTreeMap<u32, Arc<Statistics>>>,
 }
 
-/// The counters of a lane's GPU.
+/// The counters for a lane's GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedGpu {
     number: u32,
     statistics: Arc<Statistics>,
 }
 
-/// An observer in front of that of a request which is executed on a GPU.
+/// An observer in front of the normal one, for a request executed on a GPU.
 #[derive(Debug)]
 struct GpuObserver {
     gpu: CountedGpu,
@@ -45,7 +45,7 @@ impl GpuCounters {
         Self { options, is_cached, by_gpu: ArcSwap::default() }
     }
 
-    /// The counters of a GPU that has an instance; `None` if GPUs are not counted.
+    /// The counters for a GPU that has an instance; `None` if GPUs are not counted.
     pub(crate) fn counters_of(&self, gpu: u32) -> Option<CountedGpu> {
         if !self.options.gpus {
             return None;
@@ -94,7 +94,8 @@ impl CountedGpu {
 
 impl RequestObserver for GpuObserver {
     fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary) {
-        // The version counts it for both: another observer may turn it into a failure.
+        // The version counts the success for both, because another observer may turn it into a
+        // failure.
         let execution = ExecutionSummary { gpu: Some(self.gpu.number), ..*execution };
         self.inner.succeeded(batch_size, times, &execution);
     }

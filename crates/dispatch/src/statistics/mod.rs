@@ -1,4 +1,4 @@
-//! The counters of one version of a model, and the enabled distributions.
+//! The counters of a model version, and the enabled distributions.
 
 mod distributions;
 mod gpus;
@@ -21,8 +21,8 @@ pub(crate) use self::gpus::{CountedGpu, GpuCounters};
 
 /// The counters of requests and executions.
 ///
-/// Each counter is exact. A reader between two updates may see a request in one counter and
-/// not yet in another.
+/// Each counter is exact, but a reader between two updates may see a request in one counter and not
+/// yet in another.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     last_inference_ms: AtomicU64,
@@ -39,21 +39,21 @@ pub(crate) struct Statistics {
     failures: [AtomicU64; 4],
     batches: Lock<BTreeMap<u64, BatchStatistics>>,
     responses: Lock<Vec<ResponseStatistics>>,
-    /// The number of requests that admission refused.
+    /// The number of requests refused by admission.
     invalid: AtomicU64,
     distributions: Option<Distributions>,
     summaries: Option<Summaries>,
     /// The time to the first response, if it is measured.
     first_responses: Option<FirstResponses>,
-    /// The number of bytes that requests hold.
+    /// The number of bytes held by requests.
     pub(crate) model_bytes: ModelBytes,
 }
 
-/// The maximum number of counted positions. Responses are counted by their position among those of
-/// their request; later ones, of which a model may send any number, count as the last position.
+/// The maximum number of positions counted. Responses are counted by their position within their
+/// request; later ones, of which a model may send any number, are counted at the last position.
 const RESPONSE_POSITIONS_MAX: usize = 10_000;
 
-/// A count and a sum of durations.
+/// A count and a total duration.
 #[derive(Debug, Default)]
 struct DurationCounter {
     count: AtomicU64,
@@ -78,7 +78,8 @@ impl DurationCounter {
 }
 
 impl Statistics {
-    /// Counters at 0. `first_response_bounds_ms` are the bounds of Triton's histogram.
+    /// Counters that start at 0. `first_response_bounds_ms` contains the bounds of Triton's
+    /// histogram.
     pub(crate) fn new(
         options: &MeasurementOptions,
         first_response_bounds_ms: &[f64],
@@ -113,13 +114,14 @@ impl Statistics {
         if let Some(distributions) = &self.distributions {
             distributions.observe(request_ns, queue_ns, Some(stages.iter().sum()));
         }
-        // Those of a GPU are in its own summaries: unlike counters, they can't be subtracted.
+        // A GPU's durations go into its own summaries: unlike counters, summaries can't be
+        // subtracted.
         if let Some(summaries) = self.summaries.as_ref().filter(|_| execution.gpu.is_none()) {
             summaries.executed(execution.end, request_ns, queue_ns, stages);
         }
     }
 
-    /// Counts a request that got its response from the cache: a success without an inference.
+    /// Counts a request answered from the cache: a success without an inference.
     pub(crate) fn cache_hit(&self, arrival: Instant, start: Instant, lookup: Duration) {
         let end = start + lookup;
         let request_ns = self.success.add(end.saturating_duration_since(arrival));
@@ -133,8 +135,8 @@ impl Statistics {
         }
     }
 
-    /// Counts a request that was not found in the cache. `spent` is the time of the lookup and of
-    /// storing the response, which ended at `end`.
+    /// Counts a request that was not found in the cache. `spent` is the time taken by the lookup
+    /// and by storing the response, which ended at `end`.
     pub(crate) fn cache_miss(&self, end: Instant, spent: Duration) {
         let spent_ns = self.cache_miss.add(spent);
         if let Some(summaries) = &self.summaries {
@@ -142,14 +144,14 @@ impl Statistics {
         }
     }
 
-    /// Records that the first response to a request, or an error in its place, is about to be sent.
+    /// Records that the first response to a request, or an error instead, is about to be sent.
     pub(crate) fn responding(&self, arrival: Instant) {
         if let Some(first_responses) = &self.first_responses {
             first_responses.observe(arrival.elapsed());
         }
     }
 
-    /// Counts a request that did not fit the model's configuration.
+    /// Counts a request that did not match the model's configuration.
     pub(crate) fn refused_as_invalid(&self) {
         self.invalid.fetch_add(1, Ordering::Relaxed);
     }
@@ -177,7 +179,7 @@ impl Statistics {
         add(&mut batch.compute_output, times.output_time());
     }
 
-    /// The measurements beyond the statistics, without counters.
+    /// The measurements beyond the statistics, excluding counters.
     pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
         let durations = self.durations();
         Measurements {
@@ -221,7 +223,7 @@ impl Statistics {
         }
     }
 
-    /// Counts a response that the backend reported.
+    /// Counts a response reported by the backend.
     pub(crate) fn record_response(&self, response: &ResponseRecord) {
         let position = response.index.min(RESPONSE_POSITIONS_MAX - 1);
         let mut responses = self.responses.lock("count a response");

@@ -1,6 +1,6 @@
-//! Fakes for tests: a backend under the test's control, files, and requests.
+//! Fakes for tests: a backend controlled by the test, files, and requests.
 //!
-//! Dependent crates get them through the feature `testing`.
+//! Dependent crates access them through the `testing` feature.
 
 #[cfg(test)]
 pub(crate) mod sequences;
@@ -28,17 +28,17 @@ use crate::LogSink;
 #[cfg(test)]
 pub(crate) use self::server::{Failure, ServerSetup, TestServer, send, serve};
 
-/// The model that most tests use: one FP32 input and output of any length.
+/// The model used by most tests, with one FP32 input and output of any length.
 pub const ECHO: &str = r#"
     name: "echo" backend: "fake" max_batch_size: 8
     input { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }
     output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 "#;
 
-/// The execution of a batch by an instance.
+/// An instance's execution of a batch.
 pub type BatchAction = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
 
-/// The lines of a log, with their levels.
+/// Log lines with their levels.
 #[derive(Clone, Debug, Default)]
 pub struct LogLines(Arc<Mutex<Vec<(LogLevel, String)>>>);
 
@@ -66,20 +66,20 @@ impl LogLines {
 }
 
 /// A backend that replies to each request with its own input. The test decides what an instance
-/// does first.
+/// does before that.
 pub struct FakeBackend {
     /// The execution policy.
     pub policy: ExecutionPolicy,
-    /// The action of an instance before it replies.
+    /// The action that an instance performs before it replies.
     pub act: Arc<BatchAction>,
-    /// The batch sizes executed, in order.
+    /// The executed batch sizes, in order.
     pub batches: Arc<Mutex<Vec<u32>>>,
-    /// The fingerprint of the backend.
+    /// The backend's fingerprint.
     pub fingerprint: Option<BackendFingerprint>,
 }
 
 impl FakeBackend {
-    /// A backend that does nothing but reply.
+    /// A backend that only replies.
     pub fn new(policy: ExecutionPolicy) -> Self {
         Self::with_action(policy, |_| Ok(()))
     }
@@ -92,8 +92,8 @@ impl FakeBackend {
         Self { policy, act: Arc::new(act), batches: Arc::default(), fingerprint: None }
     }
 
-    /// A backend whose batches wait until the test releases each of them: it announces a
-    /// batch through the receiver, and the sender releases one.
+    /// A backend whose batches wait until the test releases each of them. The receiver announces
+    /// each batch, and the sender releases one.
     pub fn gated() -> (Self, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let (entered, entries) = mpsc::channel();
         let (release, releases) = mpsc::channel();
@@ -174,18 +174,18 @@ impl Instance for FakeModel {
     }
 }
 
-/// The files of a version, in memory.
+/// A version's files, in memory.
 #[derive(Default)]
 pub struct Files {
-    /// The number of the version.
+    /// The version number.
     pub version: i64,
-    /// Files of initial states, by name.
+    /// Initial-state files, by name.
     pub initial_states: Vec<(&'static str, Vec<u8>)>,
-    /// Files of warmup data, by name.
+    /// Warmup data files, by name.
     pub warmup: Vec<(&'static str, Vec<u8>)>,
-    /// Files next to the directories of versions, by name.
+    /// Files next to the version directories, by name.
     pub in_model_directory: Vec<(&'static str, Vec<u8>)>,
-    /// The fingerprints of the files.
+    /// The files' fingerprints.
     pub marks: Option<Vec<FileFingerprint>>,
 }
 
@@ -271,10 +271,10 @@ pub fn request(dims: &[i64]) -> InferenceRequest {
 /// The time that a test waits before it fails. On a busy machine threads may wait for seconds.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// Receives the final reply to one request.
+/// Receives the final reply to a request.
 pub type Inbox = mpsc::Receiver<Result<InferenceResponse, Status>>;
 
-/// Sends a request, and returns the inbox of its reply.
+/// Sends a request, and returns the inbox that receives its reply.
 pub fn send_to(service: &dyn InferenceService, request: InferenceRequest) -> Inbox {
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {

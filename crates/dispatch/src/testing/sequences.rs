@@ -19,7 +19,7 @@ use crate::LogSink;
 use crate::testing::{LONG, TestServer};
 
 pub(crate) const BLOCKING: ExecutionPolicy = ExecutionPolicy::Blocking;
-/// A model with all controls and one state, the sum of its inputs. `batching` is put into
+/// A model with all controls and one state, the sum of its inputs. `batching` is inserted into
 /// `sequence_batching`, and `more` next to it.
 pub(crate) fn config(max_batch_size: u32, batching: &str, more: &str) -> String {
     let flag = |name: &str| {
@@ -44,7 +44,7 @@ pub(crate) fn config(max_batch_size: u32, batching: &str, more: &str) -> String 
     )
 }
 
-/// Direct batching, with an idle time longer than any test.
+/// Direct batching, with an idle timeout longer than any test.
 pub(crate) const DIRECT: &str = "direct { } max_sequence_idle_microseconds: 600000000";
 pub(crate) const OLDEST: &str =
     "oldest { max_candidate_sequences: 4 } max_sequence_idle_microseconds: 600000000";
@@ -86,7 +86,7 @@ impl ScriptedBackend {
         Self { terminator: Some(terminator), ..self }
     }
 
-    /// Makes executions resumable; those of such requests outlast their first call.
+    /// Makes executions resumable; executions of such requests outlast their first call.
     pub(crate) fn leaving(self, leaves: fn(&PendingRequest) -> bool) -> Self {
         Self { leaves: Some(leaves), ..self }
     }
@@ -208,7 +208,7 @@ pub(crate) fn bytes(value: i32) -> Buffer {
     Buffer::from_vec(value.to_le_bytes().to_vec())
 }
 
-/// A row in the form that the model gets: `padding` or `START READY END CORRID IN SUM_IN`.
+/// A row as the model sees it: `padding` or `START READY END CORRID IN SUM_IN`.
 pub(crate) fn row(request: &PendingRequest) -> String {
     let corrid = request.request().input("CORRID").unwrap().data.host().unwrap().clone();
     let corrid = u64::from_le_bytes(*corrid.first_chunk().unwrap());
@@ -222,8 +222,8 @@ pub(crate) fn row(request: &PendingRequest) -> String {
     format!("{start} {ready} {end} {corrid} {value} {sum}")
 }
 
-/// A request with this value to the sequence with this number: `+` in `flags`
-/// starts it, `.` ends it.
+/// A request with this value to the sequence with this number: in `flags`, `+` starts the sequence
+/// and `.` ends it.
 pub(crate) fn step(id: u64, flags: &str, value: i32) -> InferenceRequest {
     let correlation_id = if id == 0 { CorrelationId::None } else { CorrelationId::Number(id) };
     InferenceRequest {
@@ -240,7 +240,7 @@ pub(crate) fn step(id: u64, flags: &str, value: i32) -> InferenceRequest {
     }
 }
 
-/// The value of a response.
+/// The value in a response.
 pub(crate) fn value(inbox: &Inbox) -> i32 {
     let response = inbox.recv_timeout(LONG).unwrap().unwrap();
     i32::from_le_bytes(*response.outputs[0].data.host().unwrap().first_chunk().unwrap())
@@ -251,14 +251,14 @@ pub(crate) fn error(inbox: &Inbox) -> Status {
     inbox.recv_timeout(LONG).unwrap().unwrap_err()
 }
 
-/// Shows a test each batch before it is executed, and lets the test decide when that is.
+/// Shows each batch to a test before it is executed, and lets the test decide when to execute it.
 pub(crate) struct Gate {
     entered: mpsc::Receiver<Vec<String>>,
     go: mpsc::Sender<()>,
 }
 
 impl Gate {
-    /// A gate, and the backend behind it, which does `then` with each batch.
+    /// A gate, and the backend behind it, which runs `then` on each batch.
     pub(crate) fn with_backend(
         then: impl Fn(PendingRequest) + Send + Sync + 'static,
     ) -> (Self, ScriptedBackend) {
@@ -274,7 +274,7 @@ impl Gate {
         (Self { entered, go }, backend)
     }
 
-    /// The rows of the batch that waits at the gate.
+    /// The rows of the batch waiting at the gate.
     pub(crate) fn batch(&self) -> Vec<String> {
         self.entered.recv_timeout(LONG).unwrap()
     }
@@ -304,8 +304,8 @@ pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
     (log, lines)
 }
 
-/// A log that the test can read up to this verbose level, without the lines about models: a line
-/// about the load may come between those of the first requests.
+/// A log that the test can read up to this verbosity level. It omits the lines about models,
+/// because a line about the load may appear between those of the first requests.
 pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let written = lines.clone();

@@ -1,4 +1,4 @@
-//! A server of loaded versions without the engine.
+//! A server with loaded versions but without the engine.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -18,10 +18,10 @@ use crate::{
     ModelDefinition, RateLimit, refuse,
 };
 
-/// The time that idle versions have for ending before they count as unfinished.
+/// The time that idle versions get to end before they count as unfinished.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
-/// A server of the versions that it has loaded.
+/// A server for the versions that it has loaded.
 pub(crate) struct TestServer {
     loader: Loader,
     log: LogSink,
@@ -29,10 +29,10 @@ pub(crate) struct TestServer {
     unloads: Lock<Unloads>,
 }
 
-/// The versions by the names of their models.
+/// The versions, by model name.
 type Models = BTreeMap<String, BTreeMap<i64, Arc<LoadedModel>>>;
 
-/// The versions that are being unloaded.
+/// The versions being unloaded.
 struct Unloads {
     left: usize,
     done: mpsc::Sender<()>,
@@ -61,7 +61,7 @@ impl TestServer {
         models.iter().for_each(|model| model.retire_lost_gpus());
     }
 
-    /// Loses a GPU, of which the models are not notified yet.
+    /// Loses a GPU without notifying the models yet.
     pub(crate) fn report_lost_gpu(&self, gpu: u32, reason: &str) {
         self.loader.lost_gpus().add(gpu, reason);
     }
@@ -129,7 +129,7 @@ impl TestServer {
         Ok(self.find(name, version)?.report("scheduler", None).unwrap())
     }
 
-    /// The counters of all models, or of one.
+    /// The counters of one model or of all models.
     pub(crate) fn statistics(
         &self,
         name: Option<&str>,
@@ -142,8 +142,8 @@ impl TestServer {
         Ok(models.values().flat_map(BTreeMap::values).map(|model| model.statistics()).collect())
     }
 
-    /// Lets every queued request run and destroys the versions. Returns the number of versions that
-    /// did not end within `timeout`.
+    /// Lets every queued request run, and destroys the versions. Returns the number of versions
+    /// that did not end within `timeout`.
     pub(crate) fn unload_all(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let models = self.take_all();
@@ -164,7 +164,7 @@ impl TestServer {
         std::mem::take(&mut *models).into_values().flat_map(BTreeMap::into_values).collect()
     }
 
-    /// Drains and destroys versions on separate threads: this one may be a lane's.
+    /// Drains and destroys versions on separate threads, because the current one may be a lane's.
     fn unload(&self, models: Vec<Arc<LoadedModel>>) {
         let mut unloads = self.unloads.lock("serve");
         for model in models {
@@ -208,7 +208,7 @@ impl InferenceService for TestServer {
     }
 }
 
-/// The settings of a server with one model.
+/// The settings for a server with one model.
 pub(crate) struct ServerSetup {
     text: String,
     backend: Arc<dyn Backend>,
@@ -299,7 +299,7 @@ impl ServerSetup {
         self
     }
 
-    /// Starts the server and loads its one model.
+    /// Starts the server and loads its only model.
     pub(crate) fn load(self) -> (Arc<TestServer>, Vec<Failure>) {
         let timer = if self.has_timer { Timer::start().unwrap() } else { Timer::stopped() };
         let options = LoaderOptions {
@@ -321,7 +321,7 @@ impl ServerSetup {
         (Arc::new(server), failures)
     }
 
-    /// Starts the server with its one model. Loading must succeed.
+    /// Starts the server with its only model. Loading must succeed.
     pub(crate) fn serve(self) -> Arc<TestServer> {
         let (server, failures) = self.load();
         assert!(failures.is_empty(), "{failures:?}");
@@ -356,7 +356,7 @@ pub(crate) fn serve(text: &str, backend: FakeBackend, hold_until_queued: u32) ->
     ServerSetup::new(text, backend).hold(hold_until_queued, 0).serve()
 }
 
-/// Sends a request, and returns the inbox of its reply.
+/// Sends a request, and returns the inbox that receives its reply.
 pub(crate) fn send(server: &TestServer, request: InferenceRequest) -> Inbox {
     send_to(server, request)
 }

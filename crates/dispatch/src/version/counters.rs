@@ -1,11 +1,11 @@
-//! The counters of a version that Triton lacks, as families of the metrics.
+//! Version counters that Triton lacks, as metric families.
 
 use galatea_control::{CounterFamily, CounterReadings, Measurements};
 
 use crate::dispatcher::SchedulingCounts;
 use crate::statistics::Statistics;
 
-/// Every family, in the order of the metrics.
+/// All families, in the order of the metrics.
 pub(super) fn families(
     statistics: &Statistics,
     scheduling: &SchedulingCounts,

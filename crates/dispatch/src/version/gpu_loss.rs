@@ -1,62 +1,65 @@
-//! The loss of a GPU: the protocol from the driver's error to the instances that leave, and the
-//! driver of [`DeviceLossPlan`].
+//! GPU loss: the protocol from the driver's error to the removal of instances, and the driver for
+//! [`DeviceLossPlan`].
 //!
-//! A GPU that has failed once is not used again by this process. Its failed batch ends with the
+//! A GPU that has failed once is never used again by this process. The failed batch ends with the
 //! error, waiting requests go to other instances, and no request is left waiting for a lost GPU.
 //! (`backend-python/supervisor.rs` describes the death of a worker process.)
 //!
 //! # The steps
 //!
-//! 1. **A call reports the loss.** A result of the driver that says so (`State::check` in
-//!    `devices`), an error of ONNX Runtime that names one (`Executor::run`, `is_of_device`), or the
-//!    library that measures GPUs (`Devices::read`). Each declares the device lost. The first reason
-//!    stays. From then on `State::make_current` refuses every call of `devices` on it before it reaches
-//!    the driver.
-//! 2. **The server notes it.** The device calls the handler of `Server::gpu_loss_handler` once, on
-//!    the thread that detected the loss: `GpuLosses::report` adds the GPU to [`LostGpus`], writes a
-//!    line, and lets a separate thread notify the ready versions. Later loads are placed without
-//!    the GPU (`Loader::support`).
+//! 1. **A call reports the loss.** The report is a driver result that says so (`State::check` in
+//!    `devices`), an ONNX Runtime error that contains such a result (`Executor::run`,
+//!    `is_of_device`), or a reading from the library that measures GPUs (`Devices::read`). Each
+//!    declares the device lost. The first reason is kept. From then on `State::make_current`
+//!    refuses every `devices` call on the GPU before the call reaches the driver.
+//! 2. **The server records the loss.** The device calls the handler from `Server::gpu_loss_handler`
+//!    once, on the thread that detected the loss: `GpuLosses::report` adds the GPU to [`LostGpus`],
+//!    logs a line, and has a separate thread notify the ready versions. Later loads are placed
+//!    without the GPU (`Loader::support`).
 //! 3. **A version settles.** The engine's thread calls [`LoadedModel::settle_lost_gpus`], which
 //!    takes idle instances out of service; and a thread that has executed a batch calls
-//!    `Dispatcher::settle_losses` before it frees the lane. Either suffices. So a lane whose device
-//!    failed its batch gets no further one, however busy the engine's thread is.
-//! 4. **Instances leave.** [`Placements::remove_lost_instances`] makes the plan. First `Dispatcher::dismiss_lanes`
-//!    removes the leaving instances from the scheduler (`Event::RemoveInstance`), so that none gets
-//!    another batch; then `Dispatcher::lose_lane` marks every lane on the GPU.
-//! 5. **Their batches fail.** The batch on the device ends with the error of its call. A batch
+//!    `Dispatcher::settle_losses` before it frees the lane. Either call is enough, so a lane whose
+//!    device failed its batch gets no further one, however busy the engine's thread is.
+//! 4. **Instances leave.** [`Placements::remove_lost_instances`] makes the plan. First
+//!    `Dispatcher::dismiss_lanes` removes the leaving instances from the scheduler
+//!    (`Event::RemoveInstance`), so that none gets another batch; then `Dispatcher::lose_lane`
+//!    marks every lane on the GPU.
+//! 5. **Their batches fail.** The batch on the device ends with the error from its call. A batch
 //!    that a marked lane has not begun is refused with `GPU N, which executed requests to model …,
 //!    is lost`, and counts as failed by the backend (`execute` in `lane/mod.rs`).
-//! 6. **Waiting requests go to the others.** A sequence does not move: its instance leaves after
-//!    its last sequence, and fails its requests until then.
-//! 7. **The last one stays.** If no instance on another device is left, the plan lets none leave: a
-//!    lane must take the waiting requests, and fails them. `Placements::check` makes the version
-//!    unready.
+//! 6. **Waiting requests go to the others.** A sequence does not move: its instance fails the
+//!    sequence's requests, and leaves after its last sequence.
+//! 7. **The last one stays.** If no instance on another device is left, the plan keeps all of them:
+//!    a lane must take the waiting requests, which it then fails. `Placements::check` makes the
+//!    version unready.
 //!
 //! # The races
 //!
-//! - **Two threads settle.** The plan is made under the lock of [`Placements`] from the remaining
-//!   instances, so the second thread finds less to do. It removes *all* dismissed instances from
-//!   the scheduler, since one may be its own lane, which the first thread has not removed yet. The
-//!   scheduler hears of each once: `Lanes::begin_removal` is asked under the dispatcher's lock.
-//! - **Two GPUs at once.** The plan follows from all lost GPUs, in either order. A GPU that is
-//!   added in the meantime makes `told` differ from the count again, and the next check settles it.
-//! - **A loss while a batch is handed over.** A lane takes its batch before step 4, or none. If it
-//!   is marked in time, it refuses the batch; if not, the device does, in step 1.
-//! - **A loss while a version is loaded.** The engine's thread does not know the version yet. Its
-//!   readiness reads [`LostGpus`] itself, and it settles after its first batch. A device that is
-//!   lost before the server has set its handler calls the handler once it is set
-//!   (`Device::on_lost`).
+//! - **Two threads settle.** The plan is made from the remaining instances under the lock of
+//!   [`Placements`], so the second thread finds less to do. It removes *all* dismissed instances
+//!   from the scheduler, because its own lane may be one that the first thread has not removed yet.
+//!   The scheduler receives only one removal per instance: `Lanes::begin_removal` is checked under
+//!   the dispatcher's lock.
+//! - **Two GPUs at once.** The plan depends on all lost GPUs, in either order. If a GPU is added in
+//!   the meantime, `told` differs from the count again, and the next check settles it.
+//! - **A loss while a batch is handed over.** A lane takes its batch before step 4, or not at all.
+//!   If the lane is marked in time, it refuses the batch; if not, the device does, in step 1.
+//! - **A loss while a version is loaded.** The engine's thread does not know the version yet. The
+//!   version's readiness check reads [`LostGpus`] itself, and the version settles after its first
+//!   batch. A device that is lost before the server has set its handler calls the handler once it
+//!   is set (`Device::on_lost`).
 //! - **A loss while instances change.** `Placements::set` increments the generation and resets
-//!   `told`, so that a plan for the old instances does not pass for one of the new. The change
-//!   settles afterwards. Until then a plan does not know the new instances, and may have dismissed
-//!   all that the change keeps: `Placements::set` lists none of those again, and if no instance on
-//!   another device is left, one that the change would remove stays in their place.
+//!   `told`, so a plan for the old instances is not mistaken for one for the new instances. The
+//!   change settles afterwards. Until then a plan does not know the new instances, and may have
+//!   dismissed all instances that the change keeps. `Placements::set` does not list those again,
+//!   and if no instance on another device is left, one that the change would remove stays in their
+//!   place.
 //! - **A loss while a version drains.** `Dispatcher::finish_drain` and `dismiss_lanes` share
-//!   `begin_removal`, so that each lane is removed by one of them. A removed lane is not marked.
-//! - **A loss on a lane's own thread.** It waits for no lane: a dismissed lane is joined by the
-//!   engine's thread, or by the reaper with the version (`Lanes::join`).
-//! - **The end of the server.** The engine's thread holds the registry weakly, and ends without
-//!   it.
+//!   `begin_removal`, so each lane is removed by only one of them. A removed lane is not marked.
+//! - **A loss on a lane's own thread.** The thread waits for no lane: a dismissed lane is joined by
+//!   the engine's thread, or by the reaper together with the version (`Lanes::join`).
+//! - **The server ends.** The engine's thread holds only a weak reference to the registry, and ends
+//!   when the registry is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -73,16 +76,16 @@ use crate::LogSink;
 use crate::dispatcher::Dispatcher;
 use crate::instances::InstanceKey;
 
-/// The lost GPUs of a server. A lost GPU is never used again.
+/// A server's lost GPUs. A lost GPU is never used again.
 #[derive(Debug, Default)]
 pub struct LostGpus {
-    /// The reason for each loss, by the GPU's number.
+    /// The reason for each loss, by GPU number.
     reasons: Lock<BTreeMap<u32, String>>,
     count: AtomicUsize,
 }
 
 impl LostGpus {
-    /// Adds a GPU. Returns true if it is new; the first reason is kept, because it causes later
+    /// Adds a GPU. Returns true if it is new. The first reason is kept, because it causes the later
     /// ones.
     pub fn add(&self, gpu: u32, reason: &str) -> bool {
         let mut reasons = self.reasons.lock("add a lost GPU");
@@ -94,7 +97,7 @@ impl LostGpus {
         is_new
     }
 
-    /// The reason for each loss, by the GPU's number.
+    /// The reason for each loss, by GPU number.
     pub(crate) fn reasons(&self) -> BTreeMap<u32, String> {
         if self.count() == 0 {
             return BTreeMap::new();
@@ -107,11 +110,11 @@ impl LostGpus {
     }
 }
 
-/// The instances of a version's lanes, and the lost GPUs that may take them out of service.
+/// The instances in a version's lanes, and the lost GPUs that may take them out of service.
 pub(crate) struct Placements {
     current: Lock<CurrentInstances>,
     lost: Arc<LostGpus>,
-    /// The number of lost GPUs that the lanes have been told of.
+    /// The number of lost GPUs that the lanes have been notified of.
     told: AtomicUsize,
     subject: VersionLabel,
 }
@@ -119,13 +122,13 @@ pub(crate) struct Placements {
 #[derive(Default)]
 struct CurrentInstances {
     instances: Vec<(InstanceId, InstanceKey)>,
-    /// The instances that have left, or are about to leave.
+    /// The instances that have left or are about to leave.
     dismissed: Vec<InstanceId>,
     /// The number of times that the instances have been set.
     generation: u64,
 }
 
-/// The names for messages about the version.
+/// The names used in messages about the version.
 pub(crate) struct VersionLabel {
     pub(crate) id: Arc<str>,
     pub(crate) name: Arc<str>,
@@ -141,7 +144,7 @@ impl CurrentInstances {
         is_lost: impl Fn(u32) -> bool,
     ) -> Option<InstanceId> {
         let can_execute = |(_, key): &(InstanceId, InstanceKey)| !key.gpu().is_some_and(&is_lost);
-        // A version without executing instances needs none.
+        // A version without executing instances doesn't need any.
         let needs_none = instances.is_empty();
         instances.retain(|(instance, _)| !self.dismissed.contains(instance));
         let staying = if needs_none || instances.iter().any(can_execute) {
@@ -174,8 +177,8 @@ impl Placements {
         self.current.lock("list the instances").instances.clone()
     }
 
-    /// Sets the instances, without those that have left in the meantime. Lanes are told again of
-    /// lost GPUs. Returns an earlier instance that stays in addition, because otherwise none that
+    /// Sets the instances, without those that have left in the meantime. Lanes are notified of lost
+    /// GPUs again. Returns an earlier instance that stays as well, if otherwise no instance that
     /// can execute, or none at all, would be left.
     pub(super) fn set(&self, instances: Vec<(InstanceId, InstanceKey)>) -> Option<InstanceId> {
         let mut current = self.current.lock("set the instances");
@@ -185,8 +188,8 @@ impl Placements {
         staying
     }
 
-    /// Takes the instances on lost GPUs out of service, unless that has been done. Callable from
-    /// any thread that holds no lock: it waits for nothing.
+    /// Takes the instances on lost GPUs out of service, unless that has been done. Can be called on
+    /// any thread that holds no lock, because it never waits.
     pub(crate) fn remove_lost_instances(&self, dispatcher: &Dispatcher) {
         if self.told.load(Ordering::Acquire) == self.lost.count() {
             return;
@@ -200,8 +203,8 @@ impl Placements {
         current.dismissed.extend(&plan.leaving);
         let (dismissed, generation) = (current.dismissed.clone(), current.generation);
         drop(current);
-        // This comes first, so that none of them gets another batch. It includes those of another
-        // thread's plan: one of them may be the lane of this thread.
+        // This comes first, so that none of them gets another batch. It includes those from another
+        // thread's plan, because one of them may be this thread's lane.
         dispatcher.dismiss_lanes(&dismissed);
         let mut fresh = BTreeSet::new();
         for (instance, gpu) in devices {
@@ -218,7 +221,7 @@ impl Placements {
             self.log_loss(&fresh, &lost, &plan);
         }
         // This comes last, so that no other lane continues too early. Instances that were set in
-        // the meantime have not been told.
+        // the meantime have not been notified.
         if self.current.lock("note what was told").generation == generation {
             self.told.store(lost.len(), Ordering::Release);
         }
@@ -241,7 +244,7 @@ impl Placements {
         self.subject.log.write(LogLevel::Error, line);
     }
 
-    /// Checks that an instance that can execute is left.
+    /// Checks that at least one instance that can execute is left.
     ///
     /// # Errors
     ///
@@ -274,13 +277,13 @@ impl LoadedModel {
     /// they get in the meantime. Waiting requests go to the other instances. If there are none, the
     /// version is no longer ready, and refuses every request.
     ///
-    /// Must not be called on the thread of an instance, for which this may wait.
+    /// Must not be called on an instance's thread, because this may wait for that instance.
     pub fn retire_lost_gpus(&self) {
         self.placements.remove_lost_instances(&self.dispatcher);
         self.dispatcher.join_removed();
     }
 
-    /// Checks that an instance that can execute is left.
+    /// Checks that at least one instance that can execute is left.
     pub(super) fn check_gpus(&self) -> Result<(), Status> {
         self.placements.check()
     }

@@ -1,4 +1,4 @@
-//! The host to which a model version's requests and its backend report.
+//! The host that a model version's requests and backend report to.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use galatea_infer::{
 use crate::LogSink;
 use crate::statistics::{GpuCounters, Statistics};
 
-/// The [`Host`] of one model version, and the [`RequestObserver`] of its requests.
+/// The [`Host`] for one model version, and the [`RequestObserver`] for its requests.
 pub(crate) struct VersionHost {
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) gpus: GpuCounters,
     pub(crate) version: i64,
     pub(crate) log: LogSink,
-    /// The models with which this one was loaded, if it needs any.
+    /// The models that this one was loaded with, if it needs any.
     pub(crate) composing: Option<Arc<dyn ComposingModels>>,
 }
 

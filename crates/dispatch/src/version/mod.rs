@@ -1,17 +1,17 @@
-//! One loaded version of a model: the entry point of its requests into this crate.
+//! A loaded model version, which is where its requests enter this crate.
 //!
-//! [`LoadedModel::infer`] is the path of a request up to the queue. It checks the request, consults
-//! the response cache, wraps the sender once for each layer that needs to see the replies, and
-//! hands the request to the dispatcher.
+//! [`LoadedModel::infer`] is a request's path up to the queue. It checks the request, consults the
+//! response cache, wraps the sender once for each layer that needs to see the replies, and passes
+//! the request to the dispatcher.
 //!
-//! **Traces.** A request may carry a trace. The version records arrival, queue and responses in it;
-//! the pending request records its execution and its end. Without a trace, this costs one check of
-//! a null pointer.
+//! **Traces.** A request may carry a trace. The version records the request's arrival, queueing and
+//! responses in it; the pending request records its execution and its end. Without a trace, this
+//! costs one null-pointer check.
 //!
-//! **Lifetime.** A version is not pinned by its requests. Its dispatcher is kept by the threads of
-//! its lanes, and outlives the last handle of the version until it is drained. When the engine has
-//! no more handles of a version, it drains the version, waits for its threads
-//! ([`LoadedModel::stop`]), and destroys it.
+//! **Lifetime.** Requests do not keep a version alive. Its dispatcher is kept alive by the threads
+//! of its lanes, and outlives the version's last handle until it is drained. When the engine has no
+//! more handles to a version, it drains the version, waits for its threads ([`LoadedModel::stop`]),
+//! and destroys it.
 
 mod composing;
 mod counters;
@@ -58,9 +58,9 @@ pub struct LoadedModel {
     pub(crate) id: Arc<str>,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) name: Arc<str>,
-    /// The configuration for clients, which changes with the instances.
+    /// The configuration shown to clients, which changes with the instances.
     pub(crate) config: ArcSwap<ModelConfigDocument>,
-    /// The instances of the dispatcher's lanes. They are changed by a load of the model, and by the
+    /// The instances in the dispatcher's lanes. They are changed by a load of the model and by the
     /// loss of a GPU.
     pub(crate) placements: Arc<Placements>,
     pub(crate) dispatcher: Arc<Dispatcher>,
@@ -72,7 +72,7 @@ pub struct LoadedModel {
     pub(crate) host: Arc<VersionHost>,
     /// The fingerprint; `None` if the server has no cache.
     pub(crate) fingerprint: Option<VersionFingerprint>,
-    /// The cache layer; `None` unless the server has a cache and the configuration asks for it.
+    /// The cache layer; `None` unless the server has a cache and the configuration enables caching.
     pub(crate) cache: Option<CacheLayer>,
     /// The passive instances, dropped before the model.
     pub(crate) passive: PassiveInstances,
@@ -146,7 +146,7 @@ impl LoadedModel {
         self.dispatcher.enqueue(AdmittedRequest { request, shape_class, length, reply_number });
     }
 
-    /// The statistics, with the explanation of a request in front of them, if it has one.
+    /// The statistics observer, behind that of the request's explanation, if it has one.
     fn observer(
         &self,
         request: &InferenceRequest,
@@ -199,7 +199,7 @@ impl LoadedModel {
         &self.spec
     }
 
-    /// The version's number.
+    /// The version number.
     #[must_use]
     pub const fn version(&self) -> i64 {
         self.version
@@ -217,7 +217,7 @@ impl LoadedModel {
         self.namespace.as_deref()
     }
 
-    /// The classes of outputs.
+    /// The output classes.
     #[must_use]
     pub const fn classes(&self) -> &Arc<ModelClasses> {
         &self.classes
@@ -245,8 +245,8 @@ impl LoadedModel {
         self.model.readiness_may_block()
     }
 
-    /// Refuses new requests and executes the queued ones. Returns at once; calls
-    /// `on_drained` at the end, on any thread.
+    /// Refuses new requests and executes the queued ones. Returns immediately; calls `on_drained`
+    /// at the end, on any thread.
     pub fn drain(&self, on_drained: impl Fn() + Send + Sync + 'static) {
         self.dispatcher.drain_and_notify(on_drained);
     }
@@ -257,8 +257,8 @@ impl LoadedModel {
         self.dispatcher.is_drained()
     }
 
-    /// Waits until the threads of a drained version have ended, and destroys its passive instances,
-    /// which use the model too, and its custom batching rule on this thread.
+    /// Waits until a drained version's threads have ended. Then destroys its passive instances,
+    /// which also use the model, and its custom batching rule on this thread.
     pub fn stop(&self) {
         self.dispatcher.join_lanes();
         self.passive.destroy();
@@ -266,7 +266,7 @@ impl LoadedModel {
         self.model.wait_until_unused();
     }
 
-    /// The interface that clients see. `versions` are the ready versions of the model.
+    /// The interface that clients see. `versions` contains the model's ready versions.
     #[must_use]
     pub fn metadata(&self, versions: Vec<i64>) -> ModelMetadata {
         let spec = &self.spec;
@@ -300,13 +300,13 @@ impl LoadedModel {
         }
     }
 
-    /// The instances of the version.
+    /// The version's instances.
     pub(crate) fn instances(&self) -> Vec<(InstanceId, InstanceKey)> {
         self.placements.instances()
     }
 
     /// Sets the instances and the configuration that describes them. Returns an instance that stays
-    /// in addition because GPUs were lost, if any.
+    /// as well because GPUs were lost, if any.
     pub(crate) fn set_instances(
         &self,
         instances: Vec<(InstanceId, InstanceKey)>,
@@ -317,8 +317,8 @@ impl LoadedModel {
         staying
     }
 
-    /// The report of this name, as JSON, if there is one. `main_cause_text` names the main cause of
-    /// the requests' durations.
+    /// The report with this name, as JSON, if it exists. `main_cause_text` names the main cause of
+    /// request latency.
     #[must_use]
     pub fn report(&self, name: &str, main_cause_text: Option<MainCauseFinder>) -> Option<String> {
         let executed = self.host.statistics.durations();
@@ -357,7 +357,7 @@ impl LoadedModel {
     }
 }
 
-/// Adds to the explanation of a request, if it has one.
+/// Adds to a request's explanation, if it has one.
 fn explain(trace: &Trace, change: impl FnOnce(&mut RequestFacts)) {
     if let Some(explanation) = Explanation::of(trace) {
         explanation.update(change);

@@ -10,7 +10,7 @@ use crate::dispatcher::VariableDims;
 
 impl LoadedModel {
     /// Records requests and executions from now on, until [`LoadedModel::end_traffic_recording`].
-    /// Returns the header of the traffic file; `None` if another client is recording them.
+    /// Returns the traffic file's header; `None` if another client is already recording them.
     /// `began_ms` is the time since 1970.
     #[must_use]
     pub fn begin_traffic_recording(&self, began_ms: u64, processors: u32) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Views of a version for watchers.
+//! A version's state as watchers see it.
 
 use std::time::Instant;
 

@@ -1,11 +1,11 @@
 //! Warmup: each instance executes the configuration's sample requests before its model serves, so
 //! that no client waits for a backend's one-time work.
 //!
-//! Samples go to the instance directly, without queue, cache and scheduler. Otherwise they are
-//! like clients' requests: admitted by the same rules, completed with a sequence's controls
-//! and states, and counted in the model's statistics, as in Triton.
+//! Samples go directly to the instance, bypassing the queue, cache and scheduler. Otherwise they
+//! are treated like client requests: admitted by the same rules, extended with a sequence's
+//! controls and states, and counted in the model's statistics, as in Triton.
 //!
-//! The scheduler learns the cost of executions from them.
+//! The scheduler learns the cost of executions from the samples.
 
 mod run;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use crate::tensor_contents::{
     CONFIG_TENSOR_BYTES_MAX, STRING_FILE_BYTES_MAX, check_strings, zeros,
 };
 
-/// The samples of a model, ready to be executed on each of its instances.
+/// A model's samples, ready to be executed on each of its instances.
 #[derive(Debug)]
 pub(crate) struct Warmup {
     samples: Vec<PreparedSample>,
@@ -32,14 +32,14 @@ pub(crate) struct Warmup {
     is_iterative: bool,
 }
 
-/// Equal requests that are executed as one batch.
+/// Identical requests that are executed as one batch.
 #[derive(Debug)]
 struct PreparedSample {
     name: String,
     batch_size: u32,
     count: u32,
     request: Box<InferenceRequest>,
-    /// The number of rows in one of the requests, and their length.
+    /// The number of rows in each request, and their length.
     rows: u32,
     length: u32,
     /// Inputs that replace controls and states.
@@ -47,12 +47,12 @@ struct PreparedSample {
 }
 
 impl Warmup {
-    /// Reads or generates the tensors of a model's samples.
+    /// Reads or generates the tensors for a model's samples.
     ///
     /// # Errors
     ///
-    /// If a file can't be used, or such a request would be refused. Triton's texts don't name the
-    /// sample; texts of our own do.
+    /// If a file can't be used, or if such a request would be refused. Triton's messages don't name
+    /// the sample; our own messages do.
     pub(crate) fn new(
         spec: &ModelSpec,
         files: &dyn ModelFiles,
@@ -62,7 +62,7 @@ impl Warmup {
             let line = format_args!("skipping batch 0 warmup sample '{}'", skipped.name);
             log.write(LogLevel::Verbose(1), line);
         }
-        // This is not the admission of the version itself, which assigns correlation IDs.
+        // This is not the version's own admission, which assigns correlation IDs.
         let admission = Admission::new(spec);
         let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
         let mut bytes_left = CONFIG_TENSOR_BYTES_MAX;
@@ -79,7 +79,7 @@ impl Warmup {
     }
 }
 
-/// The beginning of a message about a sample.
+/// The start of a message about a sample.
 fn failure_prefix(sample: &str) -> String {
     format!("failed to run warmup sample '{sample}'")
 }
@@ -140,8 +140,8 @@ fn sequence_input<'a>(spec: &'a ModelSpec, name: &str) -> Option<(DataType, &'a 
         .or_else(|| state().map(|state| (state.datatype, state.dims.as_slice())))
 }
 
-/// Checks that an input has the type and shape of the control or state that it replaces,
-/// because backends rely on them.
+/// Checks that an input has the type and shape of the control or state that it replaces, because
+/// backends rely on them.
 fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status> {
     let Some((datatype, expected)) = sequence_input(spec, &input.name) else { return Ok(()) };
     let dims = input.shape.dims().get(usize::from(spec.max_batch_size > 0)..).unwrap_or_default();
@@ -157,7 +157,7 @@ fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status
     )))
 }
 
-/// Checks the strings of an input that admission does not check.
+/// Checks the strings in an input that admission does not check.
 fn check_replaced_strings(input: &InputTensor) -> Result<(), Status> {
     let (DataType::Bytes, Some(bytes)) = (input.datatype, input.data.host()) else {
         return Ok(());
@@ -202,7 +202,7 @@ fn tensor(
     })
 }
 
-/// Fills in pseudo-random bytes, the same at each load. As in Triton, strings stay empty. Booleans
+/// Fills in pseudo-random bytes, identical at each load. As in Triton, strings stay empty. Booleans
 /// are 0 or 1, because other values are undefined for backends.
 fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     let mask = match datatype {
@@ -223,7 +223,7 @@ fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     }
 }
 
-/// Reads a tensor from the start of a file. Admission checks strings.
+/// Reads a tensor from the start of a file. Strings are checked by admission.
 fn read(
     shape: &Shape,
     input: &WarmupInput,
@@ -242,7 +242,7 @@ fn read(
     })?;
     let bytes = files.read_warmup(name, ExpectedFileSize::Beginning(expected))?;
     if len64(bytes.len()) < expected {
-        // The text is Triton's, with the missing space added.
+        // The message is Triton's, with the missing space added.
         let text = format!(
             "warmup setting expects {expected} bytes, but the data provided from {name}only has {} \
              bytes",

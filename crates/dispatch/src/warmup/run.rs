@@ -1,4 +1,4 @@
-//! The execution of a model's samples on one instance.
+//! Execution of a model's samples on one instance.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +18,14 @@ use super::{PreparedSample, Warmup, failure_prefix};
 use crate::LogSink;
 use crate::batch::{SequenceAssembler, SequenceRow};
 
-/// The maximum number of times that a request may be rescheduled. A backend that exceeds this would
-/// never end.
+/// The maximum number of times that a request may be rescheduled. A backend that exceeds it would
+/// never finish.
 const EXECUTIONS_MAX: u32 = 1 << 20;
 
-/// The maximum number of a sample's latest executions from which the scheduler learns.
+/// The maximum number of a sample's latest executions that the scheduler learns from.
 const KEPT_MAX: u32 = 16;
 
-/// The parts that warming up an instance needs.
+/// The parts needed to warm up an instance.
 pub(crate) struct InstanceWarmup<'a> {
     pub(crate) warmup: &'a Warmup,
     pub(crate) assembler: Option<&'a SequenceAssembler>,
@@ -44,7 +44,7 @@ pub(crate) struct WarmupCosts(Lock<Vec<MeasuredExecution>>);
 
 impl WarmupCosts {
     /// Keeps the latest durations of a sample's executions on one instance. The first execution
-    /// includes the backend's one-time work, so it counts only if there are no others.
+    /// includes the backend's one-time work, so it is used only if there are no others.
     fn add(&self, sample: &PreparedSample, durations_ns: &VecDeque<u64>) {
         let rows = sample.rows.saturating_mul(sample.batch_size);
         let first = usize::from(durations_ns.len() > 1 && sample.count <= KEPT_MAX);
@@ -61,7 +61,7 @@ impl WarmupCosts {
     }
 }
 
-/// An observer that counts the executions of samples, but not their responses, as Triton does.
+/// An observer that counts sample executions but not their responses, as Triton does.
 #[derive(Debug)]
 struct ExecutionCounter(Arc<dyn RequestObserver>);
 
@@ -91,11 +91,11 @@ struct RescheduledRequest {
     states: Vec<StateTensor>,
 }
 
-/// Receives the requests of sequences that the backend releases.
+/// Receives the sequence requests that the backend releases.
 #[derive(Debug)]
 struct WarmupSequenceOwner {
     events: Sender<WarmupEvent>,
-    /// The number of inputs that were added to each request.
+    /// The number of inputs added to each request.
     added_input_count: usize,
 }
 
@@ -116,7 +116,7 @@ impl SequenceOwner for WarmupSequenceOwner {
 }
 
 impl InstanceWarmup<'_> {
-    /// Executes every sample as many times as the configuration says.
+    /// Executes every sample as many times as the configuration specifies.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl InstanceWarmup<'_> {
         Ok(())
     }
 
-    /// Executes a sample once. Returns the duration, if it took one execution.
+    /// Executes a sample once. Returns the duration if it took a single execution.
     fn execute(
         &self,
         sample: &PreparedSample,
@@ -187,7 +187,7 @@ impl InstanceWarmup<'_> {
                 sequences.execute(requests, instance, &mut record)?;
             }
         }
-        // Dropped requests reply, so that no reply is missing after this.
+        // Dropping requests replies to them, so no reply is missing after this.
         drop(events);
         inbox.iter().for_each(record);
         if missing_replies > 0 {
@@ -217,7 +217,7 @@ impl InstanceWarmup<'_> {
     }
 }
 
-/// A sample of a model with a sequence batcher. Each of its requests is a sequence.
+/// A sample for a model with a sequence batcher. Each of its requests is a sequence.
 struct SequenceWarmup<'a> {
     sample: &'a PreparedSample,
     assembler: &'a SequenceAssembler,
@@ -304,8 +304,8 @@ impl SequenceWarmup<'_> {
     }
 }
 
-/// Executes a batch. Requests that the instance refuses get its error as their reply. Requests that
-/// it drops in a panic have already got a reply.
+/// Executes a batch. Requests that the instance refuses get its error as their reply. Requests
+/// dropped during a panic have already received a reply.
 fn run(instance: &mut dyn Instance, batch: Vec<PendingRequest>) -> Result<(), Status> {
     match catch_unwind(AssertUnwindSafe(|| instance.execute(batch))) {
         Ok(Ok(())) => Ok(()),

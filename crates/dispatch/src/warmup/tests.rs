@@ -14,7 +14,7 @@ const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// A backend that records the inputs of each batch: type, shape and bytes.
+/// A backend that records the type, shape and bytes of each batch's inputs.
 fn recording() -> (FakeBackend, Seen) {
     let seen = Seen::default();
     let notes = seen.clone();
@@ -39,7 +39,7 @@ fn files(warmup: &[(&'static str, &[u8])]) -> Vec<Files> {
     vec![Files { version: 1, warmup, ..Files::default() }]
 }
 
-/// The batches that a model with these samples executes while it is loaded.
+/// The batches that a model with these samples executes during loading.
 #[track_caller]
 fn executed(text: &str, warmup: &[(&'static str, &[u8])]) -> Vec<String> {
     let (backend, seen) = recording();
@@ -132,7 +132,7 @@ fn a_reshaped_input_is_reshaped_as_for_clients() {
     assert_eq!(executed(text, &[]), ["IN INT8 [1,2,2] [0, 0, 0, 0]"]);
 }
 
-/// The error of loading a model with this sample.
+/// The error from loading a model with this sample.
 #[track_caller]
 fn refused(text: &str, backend: FakeBackend, warmup: &[(&'static str, &[u8])]) -> String {
     let (server, failures) = ServerSetup::new(text, backend).files(files(warmup)).load();
@@ -151,7 +151,8 @@ fn an_invalid_sample_fails_the_load() {
         assert!(reason.contains(expected), "{reason}");
         assert!(seen.lock().unwrap().is_empty(), "nothing was executed");
     };
-    // As in Triton, only errors without a text of Triton's name the sample.
+    // As in Triton, an error with one of Triton's own messages doesn't name the sample; other
+    // errors do.
     let (sample, request) = ("failed to run warmup sample 's': ", "[request id: <id_unknown>] ");
     check("", request, "missing required input(s) ['IN']");
     check(
@@ -224,7 +225,7 @@ fn warmup_is_counted_and_logged() {
     }
 }
 
-/// The rows that a sequence model gets from these samples.
+/// The rows that a sequence model receives from these samples.
 fn rows(batching: &str, samples: &str) -> Vec<String> {
     let seen = Seen::default();
     let notes = seen.clone();

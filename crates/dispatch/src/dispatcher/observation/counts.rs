@@ -1,6 +1,6 @@
-//! Counts of closed batches and of failed requests, by reason.
+//! Counts of closed batches and failed requests, by reason.
 //!
-//! The counters are plain numbers under the dispatcher's lock, which each step holds anyway.
+//! The counters are plain numbers guarded by the dispatcher's lock, which every step holds anyway.
 
 use std::mem::discriminant;
 
@@ -10,7 +10,7 @@ use galatea_stdx::len64;
 
 use super::Observation;
 
-/// Every reason, in the order of the metrics.
+/// All reasons, in the order of the metrics.
 const FAIL_REASONS: [FailReason; 9] = [
     FailReason::QueueFull,
     FailReason::TimeoutExpired,
@@ -23,7 +23,7 @@ const FAIL_REASONS: [FailReason; 9] = [
     FailReason::TooLate { retry_after_ns: 0 },
 ];
 
-/// The counts of a dispatcher.
+/// A dispatcher's counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SchedulingCounts {
     closed: [u64; CloseReason::ALL.len()],
@@ -56,17 +56,17 @@ impl SchedulingCounts {
         count(&mut self.failed, FAIL_REASONS.iter().position(is_same), 1);
     }
 
-    /// Counts of batches by the reason for closing them.
+    /// The number of batches, by the reason for closing them.
     pub(crate) fn closed_batches(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed).collect()
     }
 
-    /// Counts of their requests by the same reason.
+    /// The number of requests in those batches, by the same reason.
     pub(crate) fn closed_requests(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed_requests).collect()
     }
 
-    /// Counts of requests by the reason why they were not executed.
+    /// The number of requests, by the reason why they were not executed.
     pub(crate) fn unexecuted(&self) -> CountsByReason {
         FAIL_REASONS.iter().map(|reason| reason.name()).zip(self.failed).collect()
     }

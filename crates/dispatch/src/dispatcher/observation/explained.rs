@@ -1,6 +1,6 @@
-//! Waits of explained requests in the queue, and the batches in which they leave it.
+//! The queue waits of explained requests, and the batches in which they leave the queue.
 //!
-//! A dispatcher has this only while such a request waits. The reason for a wait is that in the
+//! A dispatcher has this view only while such a request waits. The reason for a wait comes from the
 //! scheduler's status.
 
 use std::collections::BTreeMap;
@@ -16,29 +16,29 @@ use galatea_stdx::len64;
 
 use super::{ClosingBatch, Observation, View, WaitingRequests};
 
-/// The maximum number of explained sequence requests of a model whose waits are distinguished at a
-/// time. Each of them waits for something of its own, so that each step of the scheduler examines
-/// all of them; for further ones only the sum is known.
+/// The maximum number of a model's explained sequence requests whose waits are distinguished at a
+/// time. Each has its own reason to wait, so each scheduler step examines all of them. For any
+/// further requests, only the total is known.
 const EXPLAINED_IN_SEQUENCES_MAX: usize = 64;
 
 /// The waiting explained requests.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct ExplainedRequests {
-    /// The start of the scheduler's time.
+    /// The zero point of the scheduler's time.
     epoch: Instant,
     clocks: Clocks,
     waiting: BTreeMap<RequestKey, Arc<Explanation>>,
 }
 
-/// The clocks. Without a sequence batcher all requests wait for the same reason.
+/// The clocks. Without a sequence batcher, all requests wait for the same reason.
 #[derive(Debug)]
 enum Clocks {
     Shared(WaitClock),
-    /// Clocks for each of the first [`EXPLAINED_IN_SEQUENCES_MAX`] requests.
+    /// A clock for each of the first [`EXPLAINED_IN_SEQUENCES_MAX`] requests.
     Each(BTreeMap<RequestKey, WaitClock>),
 }
 
-/// The batching of a dispatcher's requests, as far as it matters for explanations.
+/// A dispatcher's batching mode, as far as it matters for explanations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(in crate::dispatcher) enum Batching {
     Arrivals,
@@ -47,7 +47,7 @@ pub(in crate::dispatcher) enum Batching {
 }
 
 impl Batching {
-    /// The explanation's name for a wait of the scheduler.
+    /// The explanation's name for a wait in the scheduler.
     pub(in crate::dispatcher) const fn wait(self, wait: RequestWait) -> WaitReason {
         match wait {
             RequestWait::Lane => WaitReason::Instance,
@@ -88,7 +88,7 @@ impl View for ExplainedRequests {
         }
     }
 
-    /// Returns true if no explained request waits.
+    /// Returns true if no explained request is waiting.
     fn has_ended(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -172,7 +172,7 @@ impl ExplainedRequests {
     }
 }
 
-/// Marks the start of execution in the explanations of these requests.
+/// Marks the start of execution in these requests' explanations.
 pub(in crate::dispatcher) fn mark_started<'a>(requests: impl Iterator<Item = &'a PendingRequest>) {
     let mut now = None;
     for explanation in requests.filter_map(explanation) {

@@ -12,7 +12,7 @@ use super::recorder::{EndKind, EndedRequest, Execution, TakenRecords};
 /// The approximate length of a line.
 const USUAL_BYTES: usize = 192;
 
-/// The traffic recorded since the last reading.
+/// The traffic recorded since the last read.
 #[derive(Debug)]
 pub(crate) struct TakenTraffic {
     taken: TakenRecords,
@@ -28,7 +28,7 @@ impl TakenTraffic {
         Self { taken, names }
     }
 
-    /// The lines, each with its newline: requests by the time of their end, then executions.
+    /// The lines, each with its newline: requests by end time, then executions.
     pub(crate) fn to_lines(&self) -> String {
         let TakenRecords { requests, executions, lost } = &self.taken;
         let count = requests.len().saturating_add(executions.len());
@@ -45,7 +45,7 @@ impl TakenTraffic {
             Line::Lost(*lost).write(&mut text);
             text.push(b'\n');
         }
-        // JSON made from text is text.
+        // JSON generated from strings is valid UTF-8.
         String::from_utf8(text).unwrap_or_default()
     }
 

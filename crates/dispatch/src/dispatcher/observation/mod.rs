@@ -1,9 +1,9 @@
-//! Events in the life of a dispatcher's requests, and views of them.
+//! Events in the life of a dispatcher's requests, and views of these events.
 //!
-//! An event is one [`Observation`]. The dispatcher records each once, with a time that it has read
-//! anyway, under the lock that each of its steps holds. A view is a fold: a value that takes times
-//! and observations one after another, and is read at intervals. It has no clock, lock or thread,
-//! and does not affect what it observes, so that its tests are texts (`tests.rs`).
+//! Each event is one [`Observation`]. The dispatcher records it once, with a time that it has read
+//! anyway, under the lock that each step holds. A view is a fold: a value that takes times and
+//! observations one after another, and is read at intervals. It has no clock, lock or thread, and
+//! does not affect what it observes, so its tests are plain text (`tests.rs`).
 //!
 //! | file | view | present |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | `timeline.rs` | the latest executions of each instance | while they are watched |
 //! | `recorder.rs`, `lines.rs` | requests and executions as lines of a file | while a client records |
 //!
-//! The views that are not always present implement [`View`] and are in one list, which is empty
-//! while there are none. A view with a single reader is in the reader's file (`reports/`).
+//! Views that are not always present implement [`View`] and are kept in one list, which is empty
+//! while none are present. A view with a single reader is in the reader's file (`reports/`).
 
 mod counts;
 mod explained;
@@ -48,7 +48,7 @@ use self::waits::TotalWaits;
 pub(super) enum Observation<'a> {
     /// A request is about to enter the queue.
     Queued(QueuedRequest<'a>),
-    /// A batch is closed, and is executed next.
+    /// A batch is closed, and will be executed next.
     Closed(ClosingBatch<'a>),
     /// A request leaves the queue without being executed.
     Failed(RequestKey, FailReason),
@@ -60,13 +60,13 @@ pub(super) enum Observation<'a> {
     Dropped,
 }
 
-/// A request on its way into the queue.
+/// A request about to enter the queue.
 pub(super) struct QueuedRequest<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) content: &'a InferenceRequest,
     /// The explanation of an explained request, and the state of the queue that it enters.
     pub(super) explained: Option<(Arc<Explanation>, QueueSnapshot)>,
-    /// The end of a recorded request, which is set once it is known.
+    /// The outcome of a recorded request, set once it is known.
     pub(super) end: Option<&'a RequestEnd>,
 }
 
@@ -78,43 +78,43 @@ pub(super) struct ClosingBatch<'a> {
     pub(super) reason: CloseReason,
     /// The number of requests that stay in the queue.
     pub(super) left: u64,
-    /// True if it is the first batch of its instance, if a view needs to know.
+    /// True if this is the first batch of its instance, if a view needs to know.
     pub(super) is_first: bool,
     /// The time at which the longest-waiting request was queued, if a view needs to know.
     pub(super) oldest: Option<Instant>,
 }
 
 impl ClosingBatch<'_> {
-    /// The requests of the batch, in the order of its rows.
+    /// The requests in the batch, in row order.
     fn keys(&self) -> impl Iterator<Item = RequestKey> {
         self.entries.iter().filter_map(BatchEntry::request)
     }
 }
 
-/// The waiting requests, and the reasons for their waits. Without a sequence batcher all wait for
+/// The waiting requests and the reasons for their waits. Without a sequence batcher, all wait for
 /// the same reason.
 pub(super) struct WaitingRequests<'a> {
     pub(super) count: u64,
     pub(super) wait_of: &'a dyn Fn(RequestKey) -> WaitReason,
 }
 
-/// The views of a dispatcher.
+/// A dispatcher's views.
 #[derive(Debug)]
 pub(super) struct Views {
     counts: SchedulingCounts,
     /// The total waits; `None` with a sequence batcher.
     waits: Option<TotalWaits>,
-    /// The views on demand, at most one of each type.
+    /// The on-demand views, at most one of each type.
     on_demand: Vec<Box<dyn View>>,
 }
 
 /// A view that is not always present.
 pub(super) trait View: Any + Debug + Send {
-    /// Shows an event to the view.
+    /// Passes an event to the view.
     fn observe(&mut self, now: Time, observation: &Observation<'_>);
 
-    /// Returns true if the view has no purpose any more. It is asked after each event, and the view
-    /// is then dropped.
+    /// Returns true if the view no longer has a purpose. Checked after each event; such a view is
+    /// dropped.
     fn has_ended(&self) -> bool {
         false
     }
@@ -129,7 +129,7 @@ impl Views {
         Self { counts: SchedulingCounts::default(), waits, on_demand: Vec::new() }
     }
 
-    /// Shows an event to all views.
+    /// Passes an event to all views.
     #[inline]
     pub(super) fn observe(&mut self, now: Time, observation: &Observation<'_>) {
         self.counts.observe(observation);
@@ -144,7 +144,7 @@ impl Views {
         }
     }
 
-    /// Returns true if any view on demand is present.
+    /// Returns true if any on-demand view is present.
     pub(super) const fn is_watched(&self) -> bool {
         !self.on_demand.is_empty()
     }
@@ -154,7 +154,7 @@ impl Views {
         self.on_demand.iter_mut().find_map(|view| typed(&mut **view))
     }
 
-    /// The view of this type, which begins if it is not present.
+    /// The view of this type, created if it is not present.
     pub(super) fn get_or_begin<V: View>(&mut self, begin: impl FnOnce() -> V) -> &mut V {
         if self.get::<V>().is_none() {
             self.on_demand.push(Box::new(begin()));
@@ -162,7 +162,7 @@ impl Views {
         self.get().unwrap_or_else(|| panic!("a view that begins is present"))
     }
 
-    /// Ends the view of this type, and returns it, to be dropped without a lock.
+    /// Ends the view of this type and returns it, so that the caller can drop it without a lock.
     pub(super) fn end_view<V: View>(&mut self) -> Option<Box<dyn View>> {
         let is_it = |view: &mut Box<dyn View>| typed::<V>(&mut **view).is_some();
         let at = self.on_demand.iter_mut().position(is_it)?;
@@ -174,7 +174,7 @@ impl Views {
         &self.counts
     }
 
-    /// The waits of all requests until now; `None` with a sequence batcher.
+    /// The waits of all requests so far; `None` with a sequence batcher.
     pub(super) fn waits(&self, now: Time) -> Option<WaitTimes> {
         self.waits.as_ref().map(|waits| waits.until(now))
     }

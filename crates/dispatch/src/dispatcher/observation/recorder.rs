@@ -1,7 +1,7 @@
-//! Requests and executions, while a client records the traffic of the model.
+//! Requests and executions, recorded while a client reads the model's traffic.
 //!
-//! A dispatcher has a recorder only then. The amount of kept data is bounded. `lines.rs` turns it
-//! into lines, without the lock, when they are sent to the client.
+//! A dispatcher has a recorder only during that time. The amount of stored data is limited.
+//! `lines.rs` turns it into lines, without the lock, when they are sent to the client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use smallvec::SmallVec;
 
 use super::{ClosingBatch, Observation, QueuedRequest, View};
 
-/// The maximum number of requests that are kept for the recording client; likewise of executions,
-/// and of waiting requests to be recorded. They are sent ten times a second, so this allows 300,000
-/// requests per second; further ones are counted as lost.
+/// The maximum number of requests kept for the recording client. The same limit applies to
+/// executions, and to waiting requests that will be recorded. Records are sent ten times a second,
+/// so this allows 300,000 requests per second; any more are counted as lost.
 const TRAFFIC_REQUESTS_MAX: usize = 32_768;
-/// The maximum number of recorded variable dimensions of a request.
+/// The maximum number of recorded variable dimensions per request.
 const TRAFFIC_DIMS_MAX: usize = 16;
 
-/// The variable dimensions of a model's inputs, by name.
+/// The variable dimensions of a model's inputs, by input name.
 pub(crate) type VariableDims = Arc<[(String, Vec<usize>)]>;
 
-/// Records as long as a client reads.
+/// Records as long as a client keeps reading.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Recorder {
     begin: Time,
@@ -38,7 +38,7 @@ pub(in crate::dispatcher) struct Recorder {
     executions: u64,
 }
 
-/// The records since the last reading.
+/// The records since the last read.
 #[derive(Debug, Default)]
 pub(in crate::dispatcher) struct TakenRecords {
     pub(super) requests: Vec<EndedRequest>,
@@ -57,7 +57,7 @@ pub(super) struct ArrivalRecord {
     pub(super) timeout_ns: u64,
     pub(super) deadline_ns: Option<u64>,
     pub(super) sequence: CorrelationId,
-    /// The request's end, if it is executed.
+    /// The request's outcome, if it is executed.
     pub(super) end: RequestEnd,
 }
 
@@ -214,7 +214,7 @@ impl Recorder {
         now.saturating_since(self.begin)
     }
 
-    /// The sizes of the variable dimensions, and the number of elements in a row of those inputs.
+    /// The sizes of the variable dimensions, and the number of elements per row in those inputs.
     fn dims(&self, request: &InferenceRequest) -> (SmallVec<[u32; 4]>, u32) {
         let (mut dims, mut length) = (SmallVec::new(), 0_u32);
         for (name, places) in self.variable.iter() {
@@ -232,7 +232,7 @@ impl Recorder {
 }
 
 impl OngoingExecution {
-    /// Adds a request of the batch. If it arrived before the recording began, it is only counted.
+    /// Adds a request from the batch. If it arrived before the recording began, it is only counted.
     fn add(&mut self, arrived: Option<ArrivalRecord>, now_ns: u64) {
         self.execution.requests += 1;
         let Some(arrived) = arrived else { return };
@@ -260,7 +260,7 @@ impl TakenRecords {
     }
 }
 
-/// An observer that learns a request's outcome, in front of the statistics.
+/// An observer in front of the statistics that learns a request's outcome.
 #[derive(Debug)]
 struct EndObserver {
     inner: Arc<dyn RequestObserver>,

@@ -15,7 +15,7 @@ use galatea_policy::{
 
 use super::*;
 
-/// A writer that is never used: these tests read facts.
+/// A writer that is never used, because these tests read facts.
 fn unwritten(_: &RequestFacts, _: DetailLevel) -> ExplanationText {
     unreachable!("no text is asked for")
 }
@@ -37,7 +37,7 @@ const MOMENTS: &str = "
     100 step 0 instance
     5000 free";
 
-/// Views of the requests of one instance.
+/// Views of one instance's requests.
 struct Watched {
     epoch: Instant,
     views: Views,

@@ -1,10 +1,10 @@
-//! The latest executions of each instance, while they are watched.
+//! The latest executions of each instance, recorded while watchers are present.
 //!
-//! A dispatcher has a timeline only then. The amount of kept data is bounded, and its memory is
-//! allocated in advance.
+//! A dispatcher has a timeline only during that time. The amount of stored data is limited, and its
+//! memory is allocated in advance.
 //!
-//! A fast model executes more often than can be shown. So executions of an instance that begin
-//! and end within [`RESOLUTION_NS`] become one entry.
+//! A fast model executes more often than can be displayed, so an instance's executions that begin
+//! and end within [`RESOLUTION_NS`] are merged into one entry.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use galatea_policy::{CloseReason, InstanceId, Time};
 
 use super::{ClosingBatch, Observation, View};
 
-/// The maximum number of executions of an instance that are kept until watchers read them: those of
-/// about a second.
+/// The maximum number of executions per instance kept until watchers read them, covering about a
+/// second.
 const WATCHED_EXECUTIONS_MAX: usize = 1024;
 
-/// The time within which executions are shown as one: a screen shows seconds with a thousand
+/// The period within which executions are shown as one: a screen shows seconds with a thousand
 /// columns.
 const RESOLUTION_NS: u64 = 2_000_000;
 
 /// The recent executions of a dispatcher's instances.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Timeline {
-    /// The start of the executions' times, on the dispatcher's clock.
+    /// The zero point of execution times, on the dispatcher's clock.
     epoch: Instant,
     rows: BTreeMap<InstanceId, InstanceTimeline>,
 }
 
-/// The executions of an instance.
+/// One instance's executions.
 #[derive(Debug)]
 struct InstanceTimeline {
     current: Option<TimelineEntry>,
@@ -38,7 +38,7 @@ struct InstanceTimeline {
     lost: u64,
 }
 
-/// An execution, or several short ones.
+/// One execution, or several short ones.
 #[derive(Copy, Clone, Debug)]
 struct TimelineEntry {
     begin: Time,
@@ -105,8 +105,8 @@ impl Timeline {
         }
     }
 
-    /// Takes the executions that have ended, and shows those in progress. Times are relative to
-    /// `start`.
+    /// Takes the executions that have ended, and also reports those in progress. Times are relative
+    /// to `start`.
     pub(in crate::dispatcher) fn take(
         &mut self,
         start: Instant,

@@ -1,11 +1,11 @@
-//! The waits of all requests together, by reason, explained or not.
+//! The total waits of all requests by reason, whether explained or not.
 
 use galatea_explain::{QueueWaits, WaitReason, WaitTimes};
 use galatea_policy::{CloseReason, RequestKey, Time};
 
 use super::Observation;
 
-/// The sums since the load, and the reason for waiting since the last step.
+/// The sums since loading, and the current reason for waiting, set by the last step.
 #[derive(Clone, Debug)]
 pub(super) struct TotalWaits {
     sums: QueueWaits,
@@ -32,7 +32,7 @@ impl TotalWaits {
                 self.pass(now);
                 self.waiting = waiting.count;
                 if self.waiting > 0 {
-                    // The reason is the same for all.
+                    // The reason is the same for all requests.
                     self.wait = (waiting.wait_of)(RequestKey(0));
                 }
             }
@@ -44,7 +44,7 @@ impl TotalWaits {
         }
     }
 
-    /// The sums until now.
+    /// The sums up to `now`.
     pub(super) fn until(&self, now: Time) -> WaitTimes {
         let mut until_now = self.clone();
         until_now.pass(now);

@@ -1,8 +1,8 @@
-//! The report on a dispatcher's scheduler: the reasons why queues, slots and instances wait.
+//! The scheduler report: why queues, slots and instances wait.
 //!
-//! Names of fields are for programs and don't change; `words` are for people. Sequences have
-//! numbers of the server's own: with another client's correlation ID, any client could take part in
-//! its sequence.
+//! Field names are for programs and don't change; `words` are for people. Sequences are identified
+//! by the server's own numbers, because a client that knew another client's correlation ID could
+//! take part in its sequence.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ struct SchedulerReport {
     /// The names of instances.
     instances: BTreeMap<InstanceId, String>,
     counts: SchedulingCounts,
-    /// The times that requests have waited, by reason; `None` with a sequence batcher.
+    /// The wait times of requests, by reason; `None` with a sequence batcher.
     waits: Option<WaitTimes>,
 }
 
@@ -55,7 +55,7 @@ impl SchedulerReport {
         document.to_string()
     }
 
-    /// The sums over all requests since the load.
+    /// The totals over all requests since loading.
     fn totals(
         &self,
         executed: &InferenceStatistics,

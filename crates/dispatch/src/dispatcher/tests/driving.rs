@@ -19,7 +19,7 @@ use crate::testing::sequences::{
 use crate::testing::{LONG, ServerSetup, send};
 use crate::timer::Timer;
 
-/// An instance that counts the instances that exist.
+/// An instance that counts the existing instances.
 struct Counted(Arc<AtomicUsize>);
 
 impl Instance for Counted {
@@ -57,7 +57,7 @@ fn instances_are_destroyed_with_their_model() {
     }
 }
 
-/// A dispatcher of three counted instances, called a, b and c.
+/// Options for a dispatcher with three counted instances, named a, b and c.
 fn options(count: &Arc<AtomicUsize>, policy: ExecutionPolicy) -> DispatcherOptions {
     let log = LogSink::new(|_, _, _| {});
     let lane = |name: &str| {
@@ -108,7 +108,7 @@ fn a_thread_executes_a_limited_number_of_batches_of_others() {
     let (answers, inbox) = mpsc::channel();
     let threads: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (server, told, ran) = (later.clone(), answers.clone(), threads.clone());
-    // Each request sends another one while it executes: the queue is never empty, as if other
+    // Each request sends another one during its execution, so the queue is never empty, as if other
     // clients kept filling it.
     let backend = ScriptedBackend::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
@@ -163,8 +163,8 @@ fn the_next_request_takes_over_parked_batches() {
     assert_eq!(second, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// A late release makes a batch possible while the only executing thread is busy with
-/// another instance.
+/// A late release makes a batch possible while the only executing thread is busy with another
+/// instance.
 #[test]
 fn a_thread_takes_over_batches_that_became_possible_while_it_executed() {
     let (kept, others) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
@@ -207,8 +207,8 @@ fn a_thread_takes_over_batches_that_became_possible_while_it_executed() {
     wait_until_empty(&server);
 }
 
-/// The wake-up for which an instance waits must not be held back until the instance is done,
-/// however short its executions were.
+/// A wake-up that an instance waits for must not be held back until the instance is done, however
+/// short its executions were.
 #[test]
 fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {
     const WAITS: i32 = -1;
@@ -229,7 +229,7 @@ fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {
     });
     let server = ServerSetup::new(INLINE.replace("count: 1", "count: 2"), backend).serve();
     later.set(Arc::downgrade(&server)).unwrap();
-    // Often enough for the other instance's thread to sleep at least once.
+    // This is often enough for the other instance's thread to sleep at least once.
     for _ in 0..32 {
         for number in 0..64 {
             assert_eq!(value(&send(&server, step(0, "", number))), number);

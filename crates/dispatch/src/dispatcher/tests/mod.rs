@@ -1,4 +1,4 @@
-//! Tests of a dispatcher under load, and of its promises about order and sequences.
+//! Tests of a dispatcher under load, and of its guarantees about order and sequences.
 
 mod driving;
 mod ordering;
@@ -11,14 +11,14 @@ use galatea_stdx::Lock;
 
 use super::Dispatcher;
 
-/// Views and faults for tests.
+/// Views and injected faults for tests.
 impl Dispatcher {
-    /// Drains without notification.
+    /// Drains without a notification.
     pub(crate) fn drain(&self) {
         self.step_and_perform(Event::Drain);
     }
 
-    /// Drains, and waits for the end; returns false if that takes longer than `timeout`.
+    /// Drains and waits for the end; returns false if that takes longer than `timeout`.
     pub(crate) fn wait_drained(&self, timeout: Duration) -> bool {
         let (ended, end) = std::sync::mpsc::channel();
         let ended = Lock::new(ended);
@@ -37,8 +37,8 @@ impl Dispatcher {
         self.step_and_perform(Event::LaneFree(InstanceId(u32::MAX)));
     }
 
-    /// Removes the instances from the scheduler and keeps their lanes, so that removing one
-    /// breaks the scheduler.
+    /// Removes the instances from the scheduler but keeps their lanes, so that removing one breaks
+    /// the scheduler.
     pub(crate) fn remove_scheduled_instances(&self) {
         let mut state = self.lock("remove instances");
         let mut actions = Actions::default();

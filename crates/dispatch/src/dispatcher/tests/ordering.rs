@@ -1,4 +1,4 @@
-//! Replies in the order of requests, over instances that finish in any order.
+//! Replies in request order, with instances that finish in any order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,7 +17,7 @@ use crate::testing::sequences::{
 };
 use crate::testing::{LONG, ServerSetup};
 
-/// A model whose instances take one request at a time.
+/// A model whose instances execute one request at a time.
 fn dynamic(more: &str) -> String {
     format!(
         "name: \"seq\" backend: \"fake\" max_batch_size: 1 {TWO_INSTANCES}
@@ -27,7 +27,7 @@ fn dynamic(more: &str) -> String {
     )
 }
 
-/// A journal of events, with a way to wait for them.
+/// A journal of events that tests can wait for.
 #[derive(Default)]
 struct Journal {
     lines: Mutex<Vec<String>>,
@@ -74,7 +74,7 @@ impl Rooms {
     }
 }
 
-/// A backend whose requests wait in their rooms, and then do `act`.
+/// A backend whose requests wait in their rooms and then run `act`.
 fn rooms(
     journal: &Arc<Journal>,
     act: impl Fn(PendingRequest) + Send + Sync + 'static,
@@ -101,7 +101,7 @@ fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) 
     server.infer(Pass::in_process(), Box::new(request), ResponseSender::new(Box::new(sink)));
 }
 
-/// A sink that writes the replies to a request into the journal.
+/// A sink that writes a request's replies to the journal.
 struct JournalSink {
     number: i32,
     journal: Arc<Journal>,
@@ -129,7 +129,7 @@ impl ResponseSink for JournalSink {
     }
 }
 
-/// The lines about replies.
+/// The journal's lines about replies.
 fn replies(journal: &Journal) -> Vec<String> {
     let lines = journal.lines().into_iter();
     lines.filter(|line| !line.ends_with("runs") && !line.ends_with("is done")).collect()
@@ -362,7 +362,7 @@ fn replies_of_sequences_leave_in_the_order_of_requests() {
     send(&server, &journal, step(2, "+", 2));
     journal.wait_for("1 runs");
     journal.wait_for("2 runs");
-    // The queued request of a sequence with a slot also comes before later requests.
+    // The queued request of a sequence with a slot also precedes later requests.
     send(&server, &journal, step(1, "", 3));
     send(&server, &journal, step(2, "", 4));
     for number in [2, 4] {
@@ -387,8 +387,8 @@ fn a_sequence_without_a_slot_holds_up_no_reply() {
     }
     send(&server, &journal, step(1, "+", 1));
     journal.wait_for("1 answered");
-    // The slot becomes free when the first sequence ends, which the client causes after it has
-    // received its replies. Those must not wait for this reply.
+    // The slot becomes free when the first sequence ends. The client ends it only after it has
+    // received its replies, so those replies must not wait for this one.
     send(&server, &journal, step(2, "+", 2));
     send(&server, &journal, step(2, "", 3));
     send(&server, &journal, step(1, "", 4));
@@ -421,8 +421,8 @@ fn a_cancelled_request_of_a_sequence_with_a_slot_holds_up_no_reply() {
 }
 
 /// Two sequences on two instances. The second request of the first sequence is next in order, but
-/// can't be executed, because its predecessor has its reply but has not been released. The request
-/// of the other sequence has been executed.
+/// can't be executed, because its predecessor has been answered but not released. The other
+/// sequence's request has been executed.
 fn stuck(cancel: &CancelToken) -> (Arc<Journal>, Arc<TestServer>, Arc<Mutex<Vec<PendingRequest>>>) {
     let journal = Arc::new(Journal::default());
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -454,7 +454,8 @@ fn a_reply_that_waits_for_a_cancelled_request_leaves() {
     let token = CancelToken::new();
     let (journal, server, kept) = stuck(&token);
     token.cancel();
-    // The thread of an instance that has just finished may perform the event's effects.
+    // The effects of the event may be performed by the thread of an instance that has just
+    // finished.
     journal.wait_for("3 answered");
     assert_eq!(replies(&journal)[1..], ["2 fails Cancelled", "3 answered"]);
     kept.lock().unwrap().clear();
@@ -466,8 +467,8 @@ fn a_reply_that_waits_for_a_dropped_request_leaves() {
     let (journal, server, kept) = stuck(&CancelToken::new());
     let model = server.model("seq");
     model.dispatcher.break_scheduler();
-    // The request is dropped, and errors of dropped requests keep no order. The thread of an
-    // instance that has just finished may perform the event's effects.
+    // The request is dropped, and errors for dropped requests are not ordered. The effects of the
+    // event may be performed by the thread of an instance that has just finished.
     journal.wait_for("2 fails Internal");
     journal.wait_for("3 answered");
     let mut left = replies(&journal)[1..].to_vec();

@@ -73,8 +73,8 @@ fn limits_apply_to_every_resource() {
     check(&driver(&list), &[("T", ResourceScope::Global, 1)], "\"T\" is limited to 0 which");
 }
 
-/// The amounts in the log after each of these steps: the registration of an instance with this
-/// requirement of R, or the removal of the instance with this number.
+/// The amounts in the log after each of these steps. A step either registers an instance with this
+/// requirement of R, or removes the instance with this number.
 #[track_caller]
 fn check_log(limits: &[(&str, u32, Option<u32>)], steps: &[Result<u64, u32>], expected: &[&str]) {
     let lines = Arc::new(Mutex::new(Vec::new()));

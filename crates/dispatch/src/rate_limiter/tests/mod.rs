@@ -1,4 +1,4 @@
-//! Tests of the rate limiter alone, and of models that share resources.
+//! Tests of the rate limiter by itself, and of models that share resources.
 
 mod limits;
 mod sharing;

@@ -1,4 +1,4 @@
-//! Models that share a resource, with a backend that the test controls.
+//! Models that share a resource, with a backend controlled by the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, mpsc};
@@ -16,7 +16,7 @@ use crate::testing::{
 };
 use crate::{ModelDefinition, RateLimit, ResourceLimit};
 
-/// A server, and the executions of its instances.
+/// A server, and its instances' executions.
 struct Stage {
     server: Arc<TestServer>,
     failures: Vec<Failure>,
@@ -212,7 +212,7 @@ fn a_permit_that_many_instances_pass_on_does_not_overflow_the_stack() {
     assert_eq!(stage.next(), "b");
     let (_second, _third) = (stage.send("a"), stage.send("c"));
     let dispatcher = |name| stage.server.model(name).dispatcher.clone();
-    // All instances of the model a wait for a permit without needing it: each passes it on.
+    // All instances of model a are waiting for a permit that they don't need, so each passes it on.
     dispatcher("a").break_scheduler();
     dispatcher("b").break_scheduler();
     let small = std::thread::Builder::new().stack_size(128 << 10);
@@ -224,7 +224,7 @@ fn a_permit_that_many_instances_pass_on_does_not_overflow_the_stack() {
     stage.end_all();
 }
 
-/// As in Triton, even if the first count is larger.
+/// As in Triton, this holds even if the first count is larger.
 #[test]
 fn of_a_resource_named_twice_the_last_count_applies() {
     let twice = |first, last| {

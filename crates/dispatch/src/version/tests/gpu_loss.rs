@@ -67,7 +67,8 @@ fn without_an_instance_every_request_is_refused_and_none_waits() {
     assert_eq!(server.unload_all(LONG), 0);
 }
 
-/// A lane checks by itself, because the thread that notifies the models may be late.
+/// Checks that a lane looks for losses itself, because the thread that notifies the models may be
+/// late.
 #[test]
 // row: INST-13
 fn a_lane_takes_no_batch_behind_the_loss_of_its_gpu() {
@@ -87,8 +88,8 @@ fn a_lane_takes_no_batch_behind_the_loss_of_its_gpu() {
     assert_eq!(server.unload_all(LONG), 0);
 }
 
-/// Loses GPUs between the two steps of a change of instances. They are given as numbers, and so are
-/// the remaining instances.
+/// Loses GPUs between the two steps of an instance change. The lost GPUs and the remaining
+/// instances are identified by number.
 fn check_change(before: &str, after: &str, lost_gpus: &[u32], left: &[u32], is_ready: bool) {
     let one = |gpu: &str| format!("{{ kind: KIND_GPU gpus: {gpu} }}");
     let group = |gpus: &str| {
@@ -105,7 +106,7 @@ fn check_change(before: &str, after: &str, lost_gpus: &[u32], left: &[u32], is_r
     let gpus: Vec<u32> = model.instances().iter().filter_map(|(_, key)| key.gpu()).collect();
     let case = format!("{before} -> {after}, lost: {lost_gpus:?}");
     assert_eq!((&gpus[..], model.check_ready().is_ok()), (left, is_ready), "{case}");
-    // The configuration does not ask for this GPU.
+    // The configuration does not request this GPU.
     let stays = left.iter().any(|gpu| !after.contains(&gpu.to_string()));
     let warnings = log.of_level(galatea_backend::LogLevel::Warning);
     assert_eq!(warnings.len(), usize::from(stays), "{case}: {warnings:?}");
@@ -123,11 +124,11 @@ fn a_loss_during_a_change_of_instances_leaves_one_that_answers() {
     check_change("0 1", "1", &[1], &[0], true);
     check_change("0 1", "1", &[1, 0], &[0], false);
     check_change("0 0 1", "1", &[1], &[0], true);
-    // The added instance is lost, and has not been told yet.
+    // The added instance is lost, and has not been notified yet.
     check_change("0", "1", &[1], &[0], true);
     check_change("0 1", "1 1", &[1], &[0], true);
     check_change("0", "1", &[0, 1], &[1], false);
-    // Others are left.
+    // Other instances are left.
     check_change("0 1", "1", &[0], &[1], true);
     check_change("0 1", "1", &[0, 1], &[1], false);
     check_change("0", "1", &[0], &[1], true);

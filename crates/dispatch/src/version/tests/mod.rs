@@ -1,4 +1,4 @@
-//! Tests of a loaded version, with backends under the test's control.
+//! Tests of a loaded version, with backends controlled by the test.
 
 mod gpu_loss;
 mod measurements;

@@ -77,7 +77,7 @@ fn all_of(parts: &[&[&str]]) -> Vec<String> {
     parts.concat().into_iter().map(String::from).collect()
 }
 
-/// Sends a request, and returns the records of its trace after its end.
+/// Sends a request, and returns its trace records once the trace has ended.
 fn trace_of(server: &TestServer, dims: &[i64]) -> Vec<String> {
     let (request, log) = traced(dims);
     let _ = send(server, request).recv().unwrap();

@@ -9,7 +9,8 @@ use galatea_traffic::Line;
 use crate::testing::{ECHO, FakeBackend, LONG, request, send, serve};
 use crate::version::LoadedModel;
 
-/// The lines, once this number of executions is among them: an instance is freed after its replies.
+/// The lines, once they include this number of executions, because an instance is freed only after
+/// its replies.
 fn lines(model: &LoadedModel, executions: usize) -> Vec<Line> {
     let (mut lines, end) = (Vec::new(), Instant::now() + LONG);
     let is_execution = |line: &&Line| matches!(line, Line::Execution(_));

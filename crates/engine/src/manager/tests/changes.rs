@@ -222,7 +222,7 @@ fn no_request_is_lost_while_a_model_is_reloaded_again_and_again() {
             })
         });
         for number in 1..=RELOADS {
-            // However late a client's thread starts, it sends requests between any two of them.
+            // However late a client's thread starts, it sends requests between any two changes.
             let before = answers.each_ref().map(|answers| answers.load(Ordering::SeqCst));
             let both = answers.iter().zip(before);
             let have_asked = || both.clone().all(|(now, old)| now.load(Ordering::SeqCst) > old);

@@ -66,7 +66,8 @@ fn new_requests_join_the_batch_and_finished_ones_leave() {
     assert_eq!(gate.batch(), ["1 1 0 1 3 0"]);
     let short = send(&server, step(0, "", 2));
     gate.open();
-    // They come in the order in which they became eligible: the new request has waited longer.
+    // The requests come in the order in which they became eligible: the new request has waited
+    // longer.
     gate.check_and_open(&["1 1 0 2 2 0", "0 1 0 1 3 1"]);
     let mut rows = gate.batch();
     rows.sort();
@@ -88,7 +89,7 @@ fn equal_correlation_ids_of_clients_are_separate_sequences() {
         Ok(())
     });
     let server = ServerSetup::new(config(1, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
-    // Neither request continues or ends the other's sequence, whatever its flags are.
+    // Neither request continues or ends the other's sequence, regardless of its flags.
     let first = send(&server, step(77, "", 2));
     let second = send(&server, step(77, "+.", 1));
     assert_eq!((value(&first), value(&second)), (2, 1));

@@ -1,4 +1,4 @@
-//! Beginnings, continuations and ends of sequences.
+//! Tests of how sequences begin, continue and end.
 
 use std::sync::{Arc, Mutex};
 
@@ -161,7 +161,8 @@ fn the_last_request_of_a_sequence_may_be_released_after_the_next_sequence_has_be
     let (backend, kept) = keeping();
     let server = ServerSetup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
     assert_eq!(value(&send(&server, step(1, "+.", 1))), 1);
-    // The same correlation ID is in the same slot, while the first request has not been released.
+    // The same correlation ID occupies the same slot, while the first request has not been
+    // released.
     assert_eq!(value(&send(&server, step(1, "+", 10))), 10);
     let mut held = std::mem::take(&mut *kept.lock().unwrap());
     drop(held.remove(1));
@@ -330,7 +331,7 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
     let mut named = step(3, "+", 1);
     named.timeout_microseconds = 3_600_000_000;
     let backlogged = send(&server, named);
-    // The status is complete once the lane of the first request is free.
+    // The status is complete once the first request's lane is free.
     wait_until(&server, "a free instance", |dispatcher| {
         let lanes = dispatcher.lane_states();
         lanes.iter().any(|lane| matches!(lane, LaneStatus::Free { .. }))

@@ -1,5 +1,5 @@
-//! Many concurrent clients that make every kind of mistake: every sum is correct, and nothing
-//! is left behind.
+//! Many concurrent clients that make every kind of mistake: every sum is correct, and no state is
+//! left behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -29,8 +29,8 @@ impl Chance {
     }
 }
 
-/// Runs sequences one after another with few correlation IDs. Some send ahead, some restart without
-/// an end, some are cancelled.
+/// Runs sequences one after another with a few correlation IDs. Some clients send ahead, some
+/// restart without an end, some cancel.
 fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
     let mut chance = Chance(0x9e37_79b9 + number);
     for round in 0..ROUNDS {
@@ -65,7 +65,7 @@ fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
                     assert_eq!(got, sum, "client {number}, sequence {id}, round {round}");
                 }
                 Err(status) => {
-                    // The sequence of a slow client may have reached its idle timeout.
+                    // A slow client's sequence may have reached its idle timeout.
                     let is_gone = status.message().contains("must specify the START flag");
                     let is_cancelled = status.code() == Code::Cancelled;
                     assert!(is_gone || is_cancelled && cancels_at.is_some(), "{number}: {status}");

@@ -1,4 +1,4 @@
-//! Tests of refused requests and models, and of the messages.
+//! Tests of refused requests and models, and of the error messages.
 
 use galatea_infer::{Code, CorrelationId, InferenceRequest};
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -75,7 +75,7 @@ fn the_correlation_id_must_have_the_type_of_the_control() {
 fn clients_must_not_send_controls_and_states() {
     let text =
         config(4, DIRECT, ONE_INSTANCE).replace("dims: [ 1 ] }", "dims: [ 1 ] optional: true }");
-    // The replacement also makes the output optional, which is not possible.
+    // The replacement also makes the output optional, which is not allowed.
     let text = text.replacen(
         "TYPE_INT32 dims: [ 1 ] optional: true }\n         sequence",
         "TYPE_INT32 dims: [ 1 ] }\n         sequence",
@@ -99,7 +99,7 @@ fn clients_must_not_send_controls_and_states() {
     }
 }
 
-/// Loads a model whose initial state is a file.
+/// Loads a model whose initial state comes from a file.
 fn load(datatype: DataType, dims: &str, content: Option<&[u8]>) -> Result<(), String> {
     let datatype = datatype.config_name();
     let text = config(4, DIRECT, ONE_INSTANCE).replace(

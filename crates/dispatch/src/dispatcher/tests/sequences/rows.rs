@@ -62,8 +62,8 @@ fn a_sequence_stays_with_its_instance() {
     gate.open();
     gate.open();
     assert_eq!((value(&first), value(&second)), (1, 2));
-    // Instance 0 is busy with its sequence, so that the other sequence is executed at once
-    // and a third waits in the backlog.
+    // Instance 0 is busy with its sequence, so the other sequence is executed immediately and a
+    // third waits in the backlog.
     let third = send(&server, step(3, "+.", 3));
     let busy = send(&server, step(1, ".", 10));
     assert_eq!(gate.batch(), ["0 1 1 1 10 1"]);
@@ -95,7 +95,7 @@ fn a_model_without_batches_gets_controls_without_a_batch_dimension() {
     assert_eq!(value(&send(&server, request)), 1);
 }
 
-/// The bytes of the correlation ID for a model with a control of this type.
+/// The correlation ID's bytes, for a model with a control of this type.
 fn correlation_id(datatype: &'static str, id: CorrelationId) -> Vec<u8> {
     let text = config(4, DIRECT, ONE_INSTANCE).replace("TYPE_UINT64", datatype);
     let (seen, sees) = std::sync::mpsc::channel();
@@ -176,7 +176,7 @@ fn a_slot_whose_request_has_another_shape_is_padding() {
     gate.check_and_open(&["padding", "1 1 1 2 2 0"]);
     assert_eq!(all.iter().map(value).collect::<Vec<_>>(), [1, 2, 3]);
 
-    // The exception is a model that accepts different shapes in a batch.
+    // The exception is a model that accepts different shapes in one batch.
     let ragged = text.replace("dims: [ -1 ]", "dims: [ -1 ] allow_ragged_batch: true");
     let (gate, backend) = Gate::with_backend(add);
     let server = ServerSetup::new(ragged, backend).hold(2, 0).serve();

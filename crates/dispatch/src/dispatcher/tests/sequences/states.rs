@@ -1,4 +1,4 @@
-//! Tests of initial states, and of changes of states.
+//! Tests of initial states and of state changes.
 
 use std::sync::mpsc;
 
@@ -11,7 +11,7 @@ use crate::testing::sequences::{
 };
 use crate::testing::{Files, ServerSetup, send};
 
-/// The model's one state with other settings.
+/// The model's only state, with other settings.
 fn with_state(state: &str) -> String {
     let before = "data_type: TYPE_INT32\n             dims: [ 1 ] initial_state { name: \"zero\" \
                   data_type: TYPE_INT32 dims: [ 1 ]\n             zero_data: true }";
@@ -20,7 +20,7 @@ fn with_state(state: &str) -> String {
     text
 }
 
-/// The state for the first request of a sequence.
+/// The state for a sequence's first request.
 fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
     let (seen, sees) = mpsc::channel();
     let backend = ScriptedBackend::new(BLOCKING, move |batch| {
