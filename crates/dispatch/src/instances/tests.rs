@@ -1,4 +1,4 @@
-//! Tests of a model's instances: their number, their concurrency and their placement.
+//! Tests of a model's instances: their number, concurrency and placement.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};

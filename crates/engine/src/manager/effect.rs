@@ -148,7 +148,7 @@ impl LoadOrder {
         self.model.definition.stop.is_cancelled()
     }
 
-    /// The error of a load that is no longer wanted and does not begin.
+    /// The error for a load that is no longer wanted and will not begin.
     pub(super) fn stopped() -> Status {
         Status::unavailable("the model was unloaded, or the server stopped, before its load began")
     }

@@ -56,8 +56,8 @@ impl ModelEntry {
         }
     }
 
-    /// Aborts a load: none of the loaded versions serve. `reasons` contains the reasons for the
-    /// failed versions; the others were loaded in vain.
+    /// Aborts a load: none of the loaded versions serve. `reasons` lists the versions that were
+    /// tried, with a reason for each that failed.
     pub(super) fn abort_load(&mut self, reasons: Vec<(i64, Option<String>)>) {
         for (version, reason) in reasons {
             let entry = self.versions.entry(version).or_insert_with(VersionEntry::loading);

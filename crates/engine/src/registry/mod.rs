@@ -38,14 +38,14 @@ pub(crate) enum RegistryChange {
     /// The loaded versions serve from now on, together with the kept ones. All others go out of
     /// service.
     Publish { id: ModelName, loaded: Vec<Arc<ModelHandle>>, kept: Vec<i64> },
-    /// None of the loaded versions serve. The reasons belong to the failed versions; the others
-    /// were loaded in vain. Versions in service keep serving.
+    /// None of the loaded versions serve. The versions that were tried are listed, with a reason
+    /// for each that failed. Versions in service keep serving.
     AbortLoad(ModelName, Vec<(i64, Option<String>)>),
     /// The model has no version to load. Versions in service keep serving.
     NoVersion(ModelName),
     /// The model goes out of service.
     Withdraw(ModelName),
-    /// Forget the failure of a model that is no longer desired. Versions in service are not
+    /// The failure of a model that is no longer desired is forgotten. Versions in service are not
     /// affected: [`RegistryChange::Withdraw`] takes them out of service.
     ForgetFailure(ModelName),
     /// Every model goes out of service.

@@ -221,7 +221,7 @@ impl Plan {
         self.effects.is_empty() && self.lifecycle.is_settled()
     }
 
-    /// The reason why a model does not serve, or not in its desired revision.
+    /// The reason why a model, or its desired revision, does not serve.
     pub(super) fn error(&self, id: &str) -> Option<&str> {
         self.models.get(id)?.error.as_deref()
     }
