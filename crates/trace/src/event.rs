@@ -50,7 +50,7 @@ impl TraceActivity {
     }
 }
 
-/// A copy of a tensor, needed because the original may be freed or modified before the copy is
+/// A copy of a tensor, needed because the source may be freed or modified before the copy is
 /// written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordedTensor {
