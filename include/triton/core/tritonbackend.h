@@ -57,7 +57,7 @@ typedef enum TRITONBACKEND_ArtifactType {
   TRITONBACKEND_ARTIFACT_FILESYSTEM = 0
 } TRITONBACKEND_ArtifactType;
 
-/* The execution policy of a backend. */
+/* A backend's execution policy. */
 typedef enum TRITONBACKEND_ExecutionPolicy {
   TRITONBACKEND_EXECUTION_BLOCKING = 0,
   TRITONBACKEND_EXECUTION_DEVICE_BLOCKING = 1

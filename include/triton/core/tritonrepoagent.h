@@ -36,7 +36,7 @@ typedef enum TRITONREPOAGENT_ArtifactType {
   TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM = 1
 } TRITONREPOAGENT_ArtifactType;
 
-/* The action of a repository agent on a model. */
+/* An action of which a repository agent is notified. */
 typedef enum TRITONREPOAGENT_ActionType {
   TRITONREPOAGENT_ACTION_LOAD = 0,
   TRITONREPOAGENT_ACTION_LOAD_COMPLETE = 1,

@@ -72,7 +72,7 @@ typedef enum TRITONSERVER_DataType {
   TRITONSERVER_TYPE_BF16 = 14
 } TRITONSERVER_DataType;
 
-/* The memory of a buffer. */
+/* The type of memory that a buffer is in. */
 typedef enum TRITONSERVER_MemoryType {
   TRITONSERVER_MEMORY_CPU = 0,
   TRITONSERVER_MEMORY_CPU_PINNED = 1,
@@ -88,7 +88,7 @@ typedef enum TRITONSERVER_ParameterType {
   TRITONSERVER_PARAMETER_BYTES = 4
 } TRITONSERVER_ParameterType;
 
-/* The kind of an instance group. The order differs from the configuration's enum. */
+/* The kind of an instance group. The order differs from that of the configuration's enum. */
 typedef enum TRITONSERVER_InstanceGroupKind {
   TRITONSERVER_INSTANCEGROUPKIND_AUTO = 0,
   TRITONSERVER_INSTANCEGROUPKIND_CPU = 1,
@@ -127,7 +127,7 @@ typedef enum TRITONSERVER_MetricFormat {
   TRITONSERVER_METRIC_PROMETHEUS = 0
 } TRITONSERVER_MetricFormat;
 
-/* The contents of a trace; bits. */
+/* The contents of a trace, as a bit mask. */
 typedef enum TRITONSERVER_InferenceTraceLevel {
   TRITONSERVER_TRACE_LEVEL_DISABLED = 0,
   TRITONSERVER_TRACE_LEVEL_MIN = 1,
@@ -136,7 +136,7 @@ typedef enum TRITONSERVER_InferenceTraceLevel {
   TRITONSERVER_TRACE_LEVEL_TENSORS = 8
 } TRITONSERVER_InferenceTraceLevel;
 
-/* The event of a trace. */
+/* A trace event. */
 typedef enum TRITONSERVER_InferenceTraceActivity {
   TRITONSERVER_TRACE_REQUEST_START = 0,
   TRITONSERVER_TRACE_QUEUE_START = 1,
@@ -151,24 +151,24 @@ typedef enum TRITONSERVER_InferenceTraceActivity {
   TRITONSERVER_TRACE_CUSTOM_ACTIVITY = 10
 } TRITONSERVER_InferenceTraceActivity;
 
-/* The start and the end of a sequence; bits. */
+/* The start and the end of a sequence, as a bit mask. */
 typedef enum TRITONSERVER_RequestFlag {
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 } TRITONSERVER_RequestFlag;
 
-/* The kind of a request's release; bits. */
+/* The way in which a request is released, as a bit mask. */
 typedef enum TRITONSERVER_RequestReleaseFlag {
   TRITONSERVER_REQUEST_RELEASE_ALL = 1,
   TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 } TRITONSERVER_RequestReleaseFlag;
 
-/* Flags of a response callback; bits. */
+/* Response callback flags, as a bit mask. */
 typedef enum TRITONSERVER_ResponseCompleteFlag {
   TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 } TRITONSERVER_ResponseCompleteFlag;
 
-/* The model control mode: what decides which models are loaded. */
+/* The model control mode, which determines how models are loaded and unloaded. */
 typedef enum TRITONSERVER_ModelControlMode {
   TRITONSERVER_MODEL_CONTROL_NONE = 0,
   TRITONSERVER_MODEL_CONTROL_POLL = 1,
@@ -181,18 +181,18 @@ typedef enum TRITONSERVER_RateLimitMode {
   TRITONSERVER_RATE_LIMIT_EXEC_COUNT = 1
 } TRITONSERVER_RateLimitMode;
 
-/* The kind of batching of a model; bits. */
+/* A model's support for batching, as a bit mask. */
 typedef enum TRITONSERVER_ModelBatchFlag {
   TRITONSERVER_BATCH_UNKNOWN = 1,
   TRITONSERVER_BATCH_FIRST_DIM = 2
 } TRITONSERVER_ModelBatchFlag;
 
-/* The contents of a repository index; bits. */
+/* The contents of a repository index, as a bit mask. */
 typedef enum TRITONSERVER_ModelIndexFlag {
   TRITONSERVER_INDEX_FLAG_READY = 1
 } TRITONSERVER_ModelIndexFlag;
 
-/* The number of responses to a request; bits. */
+/* The number of responses to a request, as a bit mask. */
 typedef enum TRITONSERVER_ModelTxnPropertyFlag {
   TRITONSERVER_TXN_ONE_TO_ONE = 1,
   TRITONSERVER_TXN_DECOUPLED = 2
