@@ -5,8 +5,8 @@
 //! is a batch to run, and returns the permit after the batch. No thread blocks.
 //!
 //! Permits go to the instance with the lowest share. The share is the number of executions times
-//! the priority, so an instance with priority 2 gets half as many executions as one with priority
-//! 1. Among equal shares, the instance that has waited longest goes first. As in Triton, the two
+//! the priority, so an instance with priority 2 gets half as many executions as one with
+//! priority 1. Among equal shares, the instance that has waited longest goes first. As in Triton, the two
 //! steps of an instance's startup count as executions, so the turns of priorities 1 and 2 begin
 //! with two of priority 1. An instance that is new or was idle starts from the share of the other
 //! users of its resources, so that it doesn't run alone until it has caught up. A waiting instance
