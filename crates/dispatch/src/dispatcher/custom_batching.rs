@@ -29,7 +29,7 @@ impl QueueMirror {
         self.0.lock("add a request").insert(key, copy);
     }
 
-    /// Removes a request that leaves the queue. The caller still holds the original request, so
+    /// Removes a request that leaves the queue. The caller still holds the request, so
     /// dropping the copy frees nothing.
     pub(super) fn remove(&self, key: RequestKey) {
         self.0.lock("remove a request").remove(&key);

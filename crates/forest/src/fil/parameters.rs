@@ -73,6 +73,27 @@ impl FilParameters {
 }
 
 impl ModelFormat {
+    /// All formats.
+    pub const ALL: [Self; 5] = [
+        Self::XgboostLegacy,
+        Self::XgboostJson,
+        Self::XgboostUbjson,
+        Self::Lightgbm,
+        Self::Treelite,
+    ];
+
+    /// The value of the parameter `model_type`.
+    #[must_use]
+    pub fn model_type(self) -> &'static str {
+        match self {
+            Self::XgboostLegacy => "xgboost",
+            Self::XgboostJson => "xgboost_json",
+            Self::XgboostUbjson => "xgboost_ubj",
+            Self::Lightgbm => "lightgbm",
+            Self::Treelite => "treelite_checkpoint",
+        }
+    }
+
     /// The name of the model file, unless the configuration specifies another one.
     #[must_use]
     pub fn file_name(self) -> &'static str {
@@ -87,17 +108,11 @@ impl ModelFormat {
 }
 
 fn format_of(model_type: &str) -> Result<ModelFormat, FilError> {
-    Ok(match model_type {
-        "xgboost" => ModelFormat::XgboostLegacy,
-        "xgboost_json" => ModelFormat::XgboostJson,
-        "xgboost_ubj" => ModelFormat::XgboostUbjson,
-        "lightgbm" => ModelFormat::Lightgbm,
-        "treelite_checkpoint" => ModelFormat::Treelite,
-        other => {
-            return Err(FilError::Unsupported(format!(
-                "{other} not recognized as a valid serialization format."
-            )));
-        }
+    let found = ModelFormat::ALL.into_iter().find(|format| format.model_type() == model_type);
+    found.ok_or_else(|| {
+        FilError::Unsupported(format!(
+            "{model_type} not recognized as a valid serialization format."
+        ))
     })
 }
 

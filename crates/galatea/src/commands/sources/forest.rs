@@ -40,14 +40,8 @@ pub(super) fn is_served(path: &Path) -> bool {
 
 /// Returns true if the name of a file in a version says nothing about its model.
 pub(super) fn has_usual_name(path: &Path) -> bool {
-    let formats = [
-        ModelFormat::XgboostLegacy,
-        ModelFormat::XgboostJson,
-        ModelFormat::XgboostUbjson,
-        ModelFormat::Lightgbm,
-        ModelFormat::Treelite,
-    ];
-    formats.iter().any(|format| path.file_name() == Some(OsStr::new(format.file_name())))
+    let is_name = |format: &ModelFormat| path.file_name() == Some(OsStr::new(format.file_name()));
+    ModelFormat::ALL.iter().any(is_name)
 }
 
 /// The configuration of a file: probabilities of classes, or numbers.
@@ -57,13 +51,6 @@ pub(super) fn config(path: &Path, format: ModelFormat) -> io::Result<String> {
 }
 
 fn config_of(forest: &Forest, format: ModelFormat) -> String {
-    let model_type = match format {
-        ModelFormat::XgboostLegacy => "xgboost",
-        ModelFormat::XgboostJson => "xgboost_json",
-        ModelFormat::XgboostUbjson => "xgboost_ubj",
-        ModelFormat::Lightgbm => "lightgbm",
-        ModelFormat::Treelite => "treelite_checkpoint",
-    };
     let is_classifier =
         matches!(forest.task(), ForestTask::BinaryClassifier | ForestTask::MultiClassifier);
     let parameter = |key: &str, value: &str| {
@@ -76,7 +63,7 @@ fn config_of(forest: &Forest, format: ModelFormat) -> String {
         format!("backend: \"fil\"\nmax_batch_size: {BATCH_MAX}\ndynamic_batching {{ }}\n"),
         tensor("input", "input__0", forest.features()),
         tensor("output", "output__0", forest.columns()),
-        parameter("model_type", model_type),
+        parameter("model_type", format.model_type()),
         parameter("is_classifier", &is_classifier.to_string()),
         parameter("predict_proba", &is_classifier.to_string()),
     ]

@@ -52,7 +52,7 @@ impl WorkspaceCopy {
         write(&self.file(file), text)
     }
 
-    /// Plants the bug and returns the original file.
+    /// Plants the bug and returns the unchanged file.
     pub(crate) fn plant(&self, mutant: &Mutant<'_>) -> Result<String, String> {
         let intact = read(&self.file(mutant.file))?;
         let places = find(&intact, &mutant.old);
