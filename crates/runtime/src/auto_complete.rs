@@ -56,15 +56,17 @@ fn complete_batch_size(
     batching: Batching,
     default_max_batch_size: i32,
 ) -> Result<(), Status> {
-    if batching == Batching::Impossible {
-        if draft.max_batch_size() == 0 {
-            return Ok(());
-        }
-        return Err(Status::invalid_argument(format!(
-            "autofill failed for model '{}': model does not support batching while non-zero \
+    match batching {
+        Batching::Possible => {}
+        Batching::NotStated => return Ok(()),
+        Batching::Impossible if draft.max_batch_size() == 0 => return Ok(()),
+        Batching::Impossible => {
+            return Err(Status::invalid_argument(format!(
+                "autofill failed for model '{}': model does not support batching while non-zero \
              max_batch_size is specified",
-            draft.name()
-        )));
+                draft.name()
+            )));
+        }
     }
     if draft.max_batch_size() == 0 {
         draft.set_max_batch_size(default_max_batch_size);

@@ -45,6 +45,8 @@ pub enum Batching {
     Possible,
     /// The model executes single requests only.
     Impossible,
+    /// The model's file says nothing about it, so the configuration decides.
+    NotStated,
 }
 
 impl Interface {

@@ -61,6 +61,14 @@ fn a_fixed_first_dimension_means_no_batches() {
 }
 
 #[test]
+fn a_file_that_says_nothing_about_batches_leaves_them_to_the_configuration() {
+    let two = two_inputs();
+    let found = completed(&two, Batching::NotStated, "max_batch_size: 2");
+    assert_eq!(found, Ok((2, ["A [3]", "B [3]", "C [3]"].map(String::from).to_vec())));
+    assert_eq!(completed(&two, Batching::NotStated, "").unwrap().0, 0);
+}
+
+#[test]
 fn tensors_that_requests_cannot_have_are_refused() {
     let mut interface = two_inputs();
     interface.inputs[1].element = ElementKind::Unknown(String::from("an odd type"));

@@ -76,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "backend-onnxruntime",
         &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"],
     ),
+    ("backend-openvino", &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"]),
     (
         "backend-python",
         &["devices", "tensor", "config", "infer", "control", "backend", "policy", "shm"],
@@ -228,6 +229,7 @@ const IMPURE_LIBRARIES: [&str; 16] = [
 const UNSAFE_ALLOWED: &[&str] = &[
     "allocator",
     "backend-onnxruntime",
+    "backend-openvino",
     "backend-plugin",
     "c-objects",
     "capi",

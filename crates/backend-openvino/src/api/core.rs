@@ -1,0 +1,106 @@
+//! The object that reads and compiles models.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use galatea_infer::Status;
+
+use super::functions::{RawCompiledModel, RawCore};
+use super::handle::Handle;
+use super::library::{Library, c_string, path_string};
+use super::model::Model;
+
+/// The object that reads and compiles models. Each model has its own, so that its properties are
+/// not another model's.
+pub(crate) struct Core {
+    raw: Handle<RawCore>,
+    library: Arc<Library>,
+}
+
+/// A model that was compiled for a device. Each instance executes it with an infer request.
+pub(crate) struct CompiledModel {
+    pub(super) raw: Handle<RawCompiledModel>,
+    pub(super) library: Arc<Library>,
+}
+
+// SAFETY: the library documents that any thread may use a core.
+unsafe impl Send for Core {}
+// SAFETY: the library documents that any thread may use a compiled model, several at a time.
+unsafe impl Send for CompiledModel {}
+// SAFETY: as above; after construction a compiled model only makes infer requests.
+unsafe impl Sync for CompiledModel {}
+
+impl Core {
+    pub(crate) fn new(library: Arc<Library>) -> Result<Self, Status> {
+        let api = library.api();
+        let functions = api.functions();
+        // SAFETY: the constructor stores a core, which the named function frees.
+        let raw = unsafe {
+            Handle::create(api, functions.ov_core_free, "creating a core", |out| {
+                (functions.ov_core_create)(out)
+            })?
+        };
+        Ok(Self { raw, library })
+    }
+
+    /// Adds the operators of a library.
+    pub(crate) fn add_extension(&self, path: &str) -> Result<(), Status> {
+        let api = self.library.api();
+        let path = c_string(path, "CPU_EXTENSION_PATH")?;
+        // SAFETY: the core is alive, the path lives during the call. The operator of the server
+        // trusts the model's configuration with the name of a library.
+        let status =
+            unsafe { (api.functions().ov_core_add_extension)(self.raw.as_ptr(), path.as_ptr()) };
+        api.check(status, "loading custom CPU extensions")
+    }
+
+    /// Sets a property of a device.
+    pub(crate) fn set_property(&self, device: &str, key: &str, value: &str) -> Result<(), Status> {
+        let api = self.library.api();
+        let (device, key) = (c_string(device, "a device's name")?, c_string(key, "a property")?);
+        let value = c_string(value, "a property's value")?;
+        // SAFETY: the core is alive; the function takes a name and a value, both strings that live
+        // during the call.
+        let status = unsafe {
+            let set_property = api.functions().ov_core_set_property;
+            set_property(self.raw.as_ptr(), device.as_ptr(), key.as_ptr(), value.as_ptr())
+        };
+        api.check(status, "configuring openvino core")
+    }
+
+    /// Reads the model at `path`.
+    pub(crate) fn read_model(&self, path: &Path) -> Result<Model, Status> {
+        let api = self.library.api();
+        let functions = api.functions();
+        let path = path_string(path)?;
+        // SAFETY: the core is alive, the path lives during the call; without a path of weights the
+        // library finds them beside the model. The named function frees the model.
+        let raw = unsafe {
+            Handle::create(api, functions.ov_model_free, "reading model", |out| {
+                let read_model = functions.ov_core_read_model;
+                read_model(self.raw.as_ptr(), path.as_ptr(), std::ptr::null(), out)
+            })?
+        };
+        Ok(Model::new(raw, self.library.clone()))
+    }
+
+    /// Compiles a model for a device.
+    pub(crate) fn compile_model(
+        &self,
+        model: &Model,
+        device: &str,
+    ) -> Result<CompiledModel, Status> {
+        let api = self.library.api();
+        let functions = api.functions();
+        let device = c_string(device, "TARGET_DEVICE")?;
+        // SAFETY: core and model are alive, the name lives during the call, and no properties
+        // follow, as the number says. The named function frees the compiled model.
+        let raw = unsafe {
+            Handle::create(api, functions.ov_compiled_model_free, "loading model", |out| {
+                let compile_model = functions.ov_core_compile_model;
+                compile_model(self.raw.as_ptr(), model.as_ptr(), device.as_ptr(), 0, out)
+            })?
+        };
+        Ok(CompiledModel { raw, library: self.library.clone() })
+    }
+}

@@ -1,0 +1,45 @@
+//! Handles of the library's objects.
+
+use std::ptr::NonNull;
+
+use galatea_infer::Status;
+
+use super::functions::OvStatus;
+use super::library::Api;
+
+/// An object of the library that is freed when the handle is dropped.
+pub(super) struct Handle<T> {
+    raw: NonNull<T>,
+    free: unsafe extern "C" fn(*mut T),
+}
+
+impl<T> Handle<T> {
+    /// Creates an object with a constructor of the library; `doing` describes it in an error.
+    ///
+    /// # Safety
+    ///
+    /// `create` stores null or an object that `free` frees.
+    pub(super) unsafe fn create(
+        api: &Api,
+        free: unsafe extern "C" fn(*mut T),
+        doing: &str,
+        create: impl FnOnce(*mut *mut T) -> OvStatus,
+    ) -> Result<Self, Status> {
+        let mut raw = std::ptr::null_mut();
+        api.check(create(&raw mut raw), doing)?;
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| Status::internal(format!("openvino error in {doing}: no object")))?;
+        Ok(Self { raw, free })
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut T {
+        self.raw.as_ptr()
+    }
+}
+
+impl<T> Drop for Handle<T> {
+    fn drop(&mut self) {
+        // SAFETY: the handle owns the object, and only this frees it.
+        unsafe { (self.free)(self.raw.as_ptr()) };
+    }
+}

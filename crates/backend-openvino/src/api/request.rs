@@ -1,0 +1,158 @@
+//! Infer requests: the state of one execution at a time.
+
+use std::ffi::c_int;
+use std::ops::Range;
+use std::sync::Arc;
+
+use galatea_backend::ExecutionTerminator;
+use galatea_infer::Status;
+use smallvec::SmallVec;
+
+use super::core::CompiledModel;
+use super::element;
+use super::functions::RawInferRequest;
+use super::handle::Handle;
+use super::library::Library;
+use super::tensor::{OvOutputs, OvTensor, OwnedTensor};
+
+/// An infer request, which one instance uses.
+pub(crate) struct InferRequest {
+    raw: Arc<RequestHandle>,
+    library: Arc<Library>,
+    input_count: usize,
+    outputs: Vec<BoundOutput>,
+}
+
+/// The request itself, which a terminator shares.
+pub(crate) struct RequestHandle {
+    raw: Handle<RawInferRequest>,
+    library: Arc<Library>,
+}
+
+// SAFETY: infer requests are not bound to a thread.
+unsafe impl Send for RequestHandle {}
+// SAFETY: behind a shared reference the only access by other threads is a cancellation, which the
+// library documents as possible during an execution.
+unsafe impl Sync for RequestHandle {}
+
+/// An output and its memory while a run does not need it.
+struct BoundOutput {
+    number: c_int,
+    /// The shape with which memory is allocated; variable sizes are 0, and grow.
+    dims: Vec<i64>,
+    unused: Option<OwnedTensor>,
+}
+
+impl InferRequest {
+    /// Creates an infer request of a model whose outputs have these types and shapes.
+    pub(crate) fn new(
+        model: &CompiledModel,
+        input_count: usize,
+        outputs: &[(galatea_tensor::DataType, Vec<i64>)],
+    ) -> Result<Self, Status> {
+        let library = model.library.clone();
+        let functions = library.api().functions();
+        // SAFETY: the model is alive; the constructor stores a request, which the named function
+        // frees.
+        let raw = unsafe {
+            let free = functions.ov_infer_request_free;
+            Handle::create(library.api(), free, "creating infer request object", |out| {
+                (functions.ov_compiled_model_create_infer_request)(model.raw.as_ptr(), out)
+            })?
+        };
+        let memory = |(datatype, dims): &(galatea_tensor::DataType, Vec<i64>)| BoundOutput {
+            number: element::number(*datatype).unwrap_or(0),
+            dims: dims.iter().map(|&dim| dim.max(0)).collect(),
+            unused: None,
+        };
+        let raw = Arc::new(RequestHandle { raw, library: library.clone() });
+        Ok(Self { raw, library, input_count, outputs: outputs.iter().map(memory).collect() })
+    }
+
+    /// Computes the outputs with the given indices, each in memory of its own.
+    pub(crate) fn run<'data>(
+        &mut self,
+        inputs: &[(usize, OvTensor<'data>)],
+        outputs: impl ExactSizeIterator<Item = usize> + Clone,
+    ) -> Result<OvOutputs<'data>, Status> {
+        let made = self.bind(inputs, outputs)?;
+        let status = {
+            let infer = self.library.api().functions().ov_infer_request_infer;
+            // SAFETY: the request is alive and used by this thread alone. All inputs refer to
+            // memory that lives during the call, all outputs to memory of this run or of the
+            // request.
+            unsafe { infer(self.raw.raw.as_ptr()) }
+        };
+        self.library.api().check(status, "running inference")?;
+        let input_regions: SmallVec<[Range<usize>; 8]> =
+            inputs.iter().map(|(_, tensor)| tensor.region()).collect();
+        Ok(OvOutputs::new(self.library.clone(), made, input_regions))
+    }
+
+    /// Binds tensors to all inputs and outputs, because the request remembers those of its last
+    /// run, whose memory is gone or belongs to responses.
+    fn bind<'data>(
+        &mut self,
+        inputs: &[(usize, OvTensor<'data>)],
+        outputs: impl ExactSizeIterator<Item = usize> + Clone,
+    ) -> Result<SmallVec<[OwnedTensor; 4]>, Status> {
+        let library = &self.library;
+        let (api, raw) = (library.api(), self.raw.raw.as_ptr());
+        if let Some(missing) =
+            (0..self.input_count).find(|index| inputs.iter().all(|(given, _)| given != index))
+        {
+            return Err(Status::invalid_argument(format!("input {missing} is not given")));
+        }
+        for (index, tensor) in inputs {
+            let set = api.functions().ov_infer_request_set_input_tensor_by_index;
+            // SAFETY: request and tensor are alive; the index is checked by the library.
+            api.check(unsafe { set(raw, *index, tensor.as_ptr()) }, "setting tensor data")?;
+        }
+        let set = api.functions().ov_infer_request_set_output_tensor_by_index;
+        for (index, output) in self.outputs.iter_mut().enumerate() {
+            if outputs.clone().any(|requested| requested == index) {
+                continue;
+            }
+            let tensor = match output.unused.take() {
+                Some(tensor) => tensor,
+                None => OwnedTensor::new(library, output.number, &output.dims)?,
+            };
+            let tensor = output.unused.insert(tensor);
+            // SAFETY: request and tensor are alive.
+            api.check(unsafe { set(raw, index, tensor.as_ptr()) }, "setting an output")?;
+        }
+        let mut made = SmallVec::new();
+        for index in outputs {
+            let output = self
+                .outputs
+                .get(index)
+                .ok_or_else(|| Status::internal(format!("there is no output {index}")))?;
+            let tensor = OwnedTensor::new(library, output.number, &output.dims)?;
+            // SAFETY: as above.
+            api.check(unsafe { set(raw, index, tensor.as_ptr()) }, "setting an output")?;
+            made.push(tensor);
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn library(&self) -> &Library {
+        &self.library
+    }
+
+    pub(crate) fn terminator(&self) -> Arc<dyn ExecutionTerminator> {
+        self.raw.clone()
+    }
+}
+
+impl ExecutionTerminator for RequestHandle {
+    fn terminate(&self) {
+        // SAFETY: the request is alive, and any thread may cancel its execution.
+        let status =
+            unsafe { (self.library.api().functions().ov_infer_request_cancel)(self.raw.as_ptr()) };
+        // A request that is not executing can't be cancelled, which is as good.
+        let _ = status;
+    }
+
+    /// Nothing remains of a cancellation: it concerns one execution.
+    fn reset(&self) {}
+}

@@ -1,0 +1,86 @@
+//! The library's shapes, which are structures passed by value.
+
+use std::slice;
+
+use smallvec::SmallVec;
+
+/// A shape whose sizes are known.
+#[derive(Copy, Clone)]
+#[repr(C)]
+pub(super) struct OvShape {
+    pub(super) rank: i64,
+    pub(super) dims: *mut i64,
+}
+
+/// The bounds of a size or of a rank.
+#[derive(Copy, Clone)]
+#[repr(C)]
+pub(super) struct OvDimension {
+    pub(super) min: i64,
+    pub(super) max: i64,
+}
+
+/// A shape whose sizes may be variable.
+#[derive(Copy, Clone)]
+#[repr(C)]
+pub(super) struct OvPartialShape {
+    pub(super) rank: OvDimension,
+    pub(super) dims: *mut OvDimension,
+}
+
+impl OvShape {
+    /// A shape over borrowed sizes, which the library only reads.
+    pub(super) fn borrowed(dims: &[i64]) -> Self {
+        let rank = i64::try_from(dims.len()).unwrap_or(i64::MAX);
+        Self { rank, dims: dims.as_ptr().cast_mut() }
+    }
+
+    /// # Safety
+    ///
+    /// The library stored the shape, and has not freed it.
+    pub(super) unsafe fn dims(&self) -> SmallVec<[i64; 6]> {
+        let rank = usize::try_from(self.rank).unwrap_or(0);
+        if self.dims.is_null() || rank == 0 {
+            return SmallVec::new();
+        }
+        // SAFETY: the shape has this many sizes, by this function's own contract.
+        SmallVec::from_slice(unsafe { slice::from_raw_parts(self.dims, rank) })
+    }
+}
+
+impl OvDimension {
+    /// A size; -1 is variable.
+    pub(super) const fn of(dim: i64) -> Self {
+        if dim < 0 { Self { min: 0, max: -1 } } else { Self { min: dim, max: dim } }
+    }
+
+    const fn size(self) -> i64 {
+        if self.min == self.max { self.min } else { -1 }
+    }
+}
+
+impl OvPartialShape {
+    pub(super) const EMPTY: Self =
+        Self { rank: OvDimension { min: 0, max: 0 }, dims: std::ptr::null_mut() };
+
+    /// A shape over borrowed sizes, which the library only reads.
+    pub(super) fn borrowed(dims: &[OvDimension]) -> Self {
+        let rank = i64::try_from(dims.len()).unwrap_or(i64::MAX);
+        Self { rank: OvDimension::of(rank), dims: dims.as_ptr().cast_mut() }
+    }
+
+    /// The sizes, -1 for a variable one; `None` if even their number is variable.
+    ///
+    /// # Safety
+    ///
+    /// The library stored the shape, and has not freed it.
+    pub(super) unsafe fn dims(&self) -> Option<Vec<i64>> {
+        let rank = usize::try_from(self.rank.size()).ok()?;
+        if self.dims.is_null() || rank == 0 {
+            return Some(Vec::new());
+        }
+        // SAFETY: the shape has this many sizes, by this function's own contract.
+        let dims = unsafe { slice::from_raw_parts(self.dims, rank) };
+        Some(dims.iter().map(|dim| dim.size()).collect())
+    }
+}

@@ -1,0 +1,206 @@
+//! Tensors: inputs over a request's memory, and outputs in the library's.
+
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_infer::Status;
+use galatea_runtime::{ByteRegion, OutputData, Outputs, RunOutput, is_of_input};
+use galatea_tensor::{DataType, Shape};
+use smallvec::SmallVec;
+
+use super::element;
+use super::functions::RawTensor;
+use super::handle::Handle;
+use super::library::{Api, Library};
+use super::shape::OvShape;
+
+/// A tensor over memory of the caller, which lives at least as long as `'data`.
+pub(crate) struct OvTensor<'data> {
+    raw: Handle<RawTensor>,
+    /// The addresses of that memory.
+    region: Range<usize>,
+    data: PhantomData<&'data [u8]>,
+}
+
+impl<'data> OvTensor<'data> {
+    /// Creates a tensor whose elements are `data`. They are not copied.
+    pub(crate) fn borrowed(
+        library: &Library,
+        datatype: DataType,
+        shape: &Shape,
+        data: ByteRegion<'data>,
+    ) -> Result<Self, Status> {
+        let expected = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
+        let aligned = datatype.byte_size().is_some_and(|size| data.is_aligned(size));
+        let number = element::number(datatype);
+        let (Some(number), true) = (number, expected == Some(data.byte_size()) && aligned) else {
+            return Err(Status::internal(format!(
+                "{} bytes are no aligned tensor of {datatype} with shape {shape}",
+                data.byte_size()
+            )));
+        };
+        let api = library.api();
+        // An empty region may have any address, even an unaligned one.
+        let address = if data.byte_size() == 0 {
+            ptr::dangling_mut::<u64>().cast::<c_void>()
+        } else {
+            data.start().cast_mut().cast::<c_void>()
+        };
+        let dims = OvShape::borrowed(shape.dims());
+        let functions = api.functions();
+        // SAFETY: the memory holds exactly the elements of the shape, is aligned for them and
+        // outlives the tensor by its lifetime. The library takes a pointer to mutable memory but
+        // never writes to a request's inputs. The shape is copied.
+        let raw = unsafe {
+            Handle::create(api, functions.ov_tensor_free, "setting tensor data", |out| {
+                (functions.ov_tensor_create_from_host_ptr)(number, dims, address, out)
+            })?
+        };
+        Ok(Self { raw, region: data.addresses(), data: PhantomData })
+    }
+
+    pub(super) const fn as_ptr(&self) -> *const RawTensor {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn region(&self) -> Range<usize> {
+        self.region.clone()
+    }
+}
+
+/// A tensor in the library's memory.
+pub(super) struct OwnedTensor {
+    raw: Handle<RawTensor>,
+}
+
+// SAFETY: tensors are not bound to a thread; any thread may free them.
+unsafe impl Send for OwnedTensor {}
+
+impl OwnedTensor {
+    /// Memory for elements of this type. A run makes it as large as it needs.
+    pub(super) fn new(library: &Library, number: c_int, dims: &[i64]) -> Result<Self, Status> {
+        let functions = library.api().functions();
+        // SAFETY: the shape is copied; the constructor stores a tensor, which the named function
+        // frees.
+        let raw = unsafe {
+            Handle::create(
+                library.api(),
+                functions.ov_tensor_free,
+                "allocating an output",
+                |out| (functions.ov_tensor_create)(number, OvShape::borrowed(dims), out),
+            )?
+        };
+        Ok(Self { raw })
+    }
+
+    pub(super) const fn as_ptr(&self) -> *const RawTensor {
+        self.raw.as_ptr()
+    }
+
+    fn describe(&self, api: &Api) -> Result<(DataType, Shape), Status> {
+        let functions = api.functions();
+        let (mut number, mut shape) = (0, OvShape { rank: 0, dims: ptr::null_mut() });
+        // SAFETY: the tensor is alive, the out pointers valid; the shape is read before it is
+        // freed.
+        let dims = unsafe {
+            let status = (functions.ov_tensor_get_element_type)(self.as_ptr(), &raw mut number);
+            api.check(status, "reading an output's type")?;
+            let status = (functions.ov_tensor_get_shape)(self.as_ptr(), &raw mut shape);
+            api.check(status, "reading an output's shape")?;
+            let dims = shape.dims();
+            (functions.ov_shape_free)(&raw mut shape);
+            dims
+        };
+        let datatype = element::datatype(number)
+            .ok_or_else(|| Status::internal(format!("an output has element type {number}")))?;
+        let shape = Shape::new(&dims).map_err(|error| Status::internal(error.to_string()))?;
+        Ok((datatype, shape))
+    }
+
+    fn address(&self, api: &Api) -> Result<*const u8, Status> {
+        let mut address: *mut c_void = ptr::null_mut();
+        // SAFETY: the tensor is alive, the out pointer valid.
+        let status = unsafe { (api.functions().ov_tensor_data)(self.as_ptr(), &raw mut address) };
+        api.check(status, "reading an output")?;
+        if address.is_null() {
+            return Err(Status::internal("openvino error in reading an output: no data"));
+        }
+        Ok(address.cast_const().cast())
+    }
+}
+
+/// The outputs of a run, in tensors that were made for it.
+pub(crate) struct OvOutputs<'data> {
+    library: Arc<Library>,
+    tensors: SmallVec<[OwnedTensor; 4]>,
+    input_regions: SmallVec<[Range<usize>; 8]>,
+    data: PhantomData<&'data [u8]>,
+}
+
+impl OvOutputs<'_> {
+    pub(super) const fn new(
+        library: Arc<Library>,
+        tensors: SmallVec<[OwnedTensor; 4]>,
+        input_regions: SmallVec<[Range<usize>; 8]>,
+    ) -> Self {
+        Self { library, tensors, input_regions, data: PhantomData }
+    }
+}
+
+impl Outputs for OvOutputs<'_> {
+    fn string_bytes(&self) -> Result<usize, Status> {
+        Ok(0)
+    }
+
+    fn read(self) -> Result<Vec<Option<RunOutput>>, Status> {
+        let Self { library, tensors, input_regions, .. } = self;
+        let read = |tensor| read(tensor, library.api(), &input_regions).map(Some);
+        tensors.into_iter().map(read).collect()
+    }
+}
+
+fn read(
+    tensor: OwnedTensor,
+    api: &Api,
+    input_regions: &[Range<usize>],
+) -> Result<RunOutput, Status> {
+    let (datatype, shape) = tensor.describe(api)?;
+    let byte_size = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
+    let byte_size = byte_size
+        .ok_or_else(|| Status::internal(format!("an output of shape {shape} is too large")))?;
+    let data = if byte_size == 0 {
+        Bytes::new()
+    } else {
+        let address = tensor.address(api)?;
+        let memory = TensorMemory { address, byte_size, _tensor: tensor };
+        let end = address.addr().saturating_add(byte_size);
+        if is_of_input(&(address.addr()..end), input_regions) {
+            Bytes::copy_from_slice(memory.as_ref())
+        } else {
+            Bytes::from_owner(memory)
+        }
+    };
+    Ok(RunOutput { datatype, shape, data: OutputData::Fixed(data) })
+}
+
+/// The memory of a tensor, which the library owns.
+struct TensorMemory {
+    address: *const u8,
+    byte_size: usize,
+    _tensor: OwnedTensor,
+}
+
+// SAFETY: tensors are not bound to a thread; any thread may free them.
+unsafe impl Send for TensorMemory {}
+
+impl AsRef<[u8]> for TensorMemory {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the tensor owns this many initialised bytes at the address. No run writes to
+        // them any more: each run binds tensors of its own to all outputs.
+        unsafe { std::slice::from_raw_parts(self.address, self.byte_size) }
+    }
+}

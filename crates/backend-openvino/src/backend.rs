@@ -1,0 +1,102 @@
+//! The backend, which all models share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_backend::{
+    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles,
+};
+use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_devices::Devices;
+use galatea_gate::ledger::Account;
+use galatea_infer::Status;
+use galatea_runtime::parameters::default_max_batch_size;
+use galatea_runtime::{Machine, ModelPaths, RuntimeModel, auto_complete, model_path};
+
+use crate::api::{Core, Library};
+use crate::layouts;
+use crate::parameters::ModelParameters;
+use crate::source::{OpenVinoSource, for_completion};
+
+/// The name of a model's file.
+const MODEL_FILE: &str = "model.xml";
+
+/// The backend's options.
+pub struct BackendOptions {
+    /// The backend's settings from the command line: `default-max-batch-size`. Other settings are
+    /// ignored.
+    pub backend_config: BTreeMap<String, String>,
+    /// The GPUs from which inputs are copied.
+    pub devices: Devices,
+    /// The account for the memory of strings, of which there are none.
+    pub account: Arc<Account>,
+}
+
+/// The backend `openvino`.
+pub struct OpenVinoBackend {
+    library: Arc<Library>,
+    machine: Machine,
+    default_max_batch_size: i32,
+    settings: BTreeMap<String, String>,
+}
+
+impl OpenVinoBackend {
+    /// Creates the backend from an open library.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a wrong value in `backend_config`.
+    pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
+        let BackendOptions { backend_config: settings, devices, account } = options;
+        // At least 1, as in Triton.
+        let default_max_batch_size = default_max_batch_size(&settings)?.max(1);
+        let machine = Machine { devices, account };
+        Ok(Self { library, machine, default_max_batch_size, settings })
+    }
+}
+
+impl Backend for OpenVinoBackend {
+    fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+        ExecutionPolicy::Blocking
+    }
+
+    fn gpus_refused(&self) -> Option<String> {
+        Some(String::from(
+            "the backend openvino supports only instances on the CPU, whose parameter \
+             TARGET_DEVICE names the device",
+        ))
+    }
+
+    fn auto_complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+    ) -> Result<(), Status> {
+        let path = model_path(files, draft.default_model_filename(), MODEL_FILE, draft.name())?;
+        let interface = Core::new(self.library.clone())?.read_model(&path)?.interface()?;
+        let (interface, batching) = (for_completion(interface), layouts::batching(&path));
+        auto_complete::complete(draft, &interface, batching, self.default_max_batch_size)
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let source = OpenVinoSource {
+            library: self.library.clone(),
+            paths: ModelPaths::new(&spec, files, MODEL_FILE)?,
+            spec: spec.clone(),
+            parameters: ModelParameters::parse(&spec.parameters)?,
+            host: host.clone(),
+        };
+        Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        let files = vec![self.library.file_fingerprint()?.clone()];
+        let (version, settings) = (self.library.version().to_owned(), self.settings.clone());
+        Some(BackendFingerprint { version, settings, files })
+    }
+}

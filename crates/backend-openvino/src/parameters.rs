@@ -1,0 +1,120 @@
+//! The parameters of a model, as Triton's backend reads them.
+
+use std::collections::BTreeMap;
+
+use galatea_infer::Status;
+
+/// A model's parameters, parsed and checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ModelParameters {
+    /// The device, in upper case.
+    pub(crate) target_device: String,
+    /// The library with operators of the model's own; empty if there is none.
+    pub(crate) cpu_extension: String,
+    /// True if the inputs get the dimensions of the configuration.
+    pub(crate) reshapes_inputs: bool,
+    /// True if the batch dimension stays as the model has it.
+    pub(crate) keeps_batch_dimension: bool,
+    /// The device's properties and their values.
+    pub(crate) properties: Vec<(&'static str, String)>,
+}
+
+impl ModelParameters {
+    pub(crate) fn parse(values: &BTreeMap<String, String>) -> Result<Self, Status> {
+        let text = |key: &str| values.get(key).map_or("", String::as_str);
+        let is_yes = |key: &str| text(key).eq_ignore_ascii_case("yes");
+        let device = text("TARGET_DEVICE").to_ascii_uppercase();
+        let mut properties = Vec::new();
+        for (key, property) in [
+            ("INFERENCE_NUM_THREADS", "INFERENCE_NUM_THREADS"),
+            ("COMPILATION_NUM_THREADS", "COMPILATION_NUM_THREADS"),
+            ("HINT_BF16", "INFERENCE_PRECISION_HINT"),
+            ("NUM_STREAMS", "NUM_STREAMS"),
+            ("PERFORMANCE_HINT", "PERFORMANCE_HINT"),
+        ] {
+            let value = text(key);
+            if !value.is_empty() {
+                properties.push((property, property_value(key, &value.to_ascii_lowercase())?));
+            }
+        }
+        Ok(Self {
+            target_device: if device.is_empty() { String::from("CPU") } else { device },
+            cpu_extension: text("CPU_EXTENSION_PATH").to_owned(),
+            reshapes_inputs: is_yes("RESHAPE_IO_LAYERS"),
+            keeps_batch_dimension: is_yes("SKIP_OV_DYNAMIC_BATCHSIZE"),
+            properties,
+        })
+    }
+}
+
+/// The value of a property for a parameter's value in lower case.
+fn property_value(key: &str, value: &str) -> Result<String, Status> {
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let expected = match key {
+        "HINT_BF16" if value == "yes" => return Ok(String::from("bf16")),
+        "HINT_BF16" => "YES",
+        "NUM_STREAMS" if is_number || matches!(value, "auto" | "numa") => {
+            return Ok(value.to_ascii_uppercase());
+        }
+        "NUM_STREAMS" => "either AUTO/NUMA/<int_value>",
+        "PERFORMANCE_HINT"
+            if matches!(value, "latency" | "throughput" | "cumulative_throughput") =>
+        {
+            return Ok(value.to_ascii_uppercase());
+        }
+        "PERFORMANCE_HINT" => "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT",
+        _ if is_number => return Ok(value.to_owned()),
+        _ => "a non-negative number",
+    };
+    Err(Status::invalid_argument(format!(
+        "expected the parameter '{key}' to be {expected}, got {value}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<ModelParameters, String> {
+        let values = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        ModelParameters::parse(&values).map_err(|status| status.message().to_owned())
+    }
+
+    #[test]
+    fn parameters_become_properties() {
+        let found = parse(&[
+            ("INFERENCE_NUM_THREADS", "2"),
+            ("HINT_BF16", "Yes"),
+            ("NUM_STREAMS", "auto"),
+            ("PERFORMANCE_HINT", "Latency"),
+            ("TARGET_DEVICE", "auto"),
+            ("RESHAPE_IO_LAYERS", "YES"),
+            ("ENABLE_BATCH_PADDING", "YES"),
+        ]);
+        let expected = [
+            ("INFERENCE_NUM_THREADS", "2"),
+            ("INFERENCE_PRECISION_HINT", "bf16"),
+            ("NUM_STREAMS", "AUTO"),
+            ("PERFORMANCE_HINT", "LATENCY"),
+        ];
+        let found = found.unwrap();
+        assert_eq!(found.properties, expected.map(|(key, value)| (key, value.to_owned())));
+        assert_eq!(found.target_device, "AUTO");
+        assert!(found.reshapes_inputs && !found.keeps_batch_dimension);
+        assert_eq!(parse(&[]).unwrap().target_device, "CPU");
+    }
+
+    #[test]
+    fn wrong_values_are_refused_in_tritons_words() {
+        for (key, value, expected) in [
+            ("INFERENCE_NUM_THREADS", "-1", "a non-negative number, got -1"),
+            ("COMPILATION_NUM_THREADS", "X", "a non-negative number, got x"),
+            ("HINT_BF16", "NO", "YES, got no"),
+            ("NUM_STREAMS", "some", "either AUTO/NUMA/<int_value>, got some"),
+            ("PERFORMANCE_HINT", "Fast", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT, got fast"),
+        ] {
+            let expected = format!("expected the parameter '{key}' to be {expected}");
+            assert_eq!(parse(&[(key, value)]), Err(expected));
+        }
+    }
+}

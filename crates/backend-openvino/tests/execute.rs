@@ -1,0 +1,152 @@
+//! Models in the intermediate representation, executed by OpenVINO itself.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail in any line")]
+
+mod support;
+
+use galatea_backend::Backend;
+use galatea_config::SupportedFeatures;
+use galatea_infer::InferenceRequest;
+use galatea_pbtxt::read_config;
+
+use support::{Files, backend, library, output, request, try_load, two_outputs};
+
+const BATCHED: &str = "
+    max_batch_size: 8
+    input [ { name: 'A' data_type: TYPE_FP32 dims: [ 2 ] },
+            { name: 'B' data_type: TYPE_FP32 dims: [ 2 ] } ]
+    output [ { name: 'SUM' data_type: TYPE_FP32 dims: [ 2 ] },
+             { name: 'SAME' data_type: TYPE_FP32 dims: [ 2 ] } ]";
+
+fn files(dims: &[i64]) -> Files {
+    Files::new("model.xml", &two_outputs(dims, ""))
+}
+
+fn pair(a: [f32; 2], b: [f32; 2]) -> InferenceRequest {
+    request(&[("A", &[1, 2], &a), ("B", &[1, 2], &b)])
+}
+
+#[test]
+fn batches_of_any_size_need_no_padding() {
+    let Some(library) = library() else { return };
+    // The second model has a fixed batch dimension, as most have.
+    for dims in [[-1, 2], [1, 2]] {
+        let mut loaded = try_load(library.clone(), &files(&dims), BATCHED).unwrap();
+        for size in [1_u8, 3, 2, 8] {
+            let batch: Vec<_> =
+                (0..size).map(|row| pair([f32::from(row), -1.], [10., 20.])).collect();
+            let results = loaded.execute(batch);
+            for (row, result) in (0..size).zip(results) {
+                let result = result.unwrap();
+                let row = f32::from(row);
+                assert_eq!(output(&result, "SUM"), (vec![1, 2], vec![row + 10., 19.]));
+                assert_eq!(output(&result, "SAME"), (vec![1, 2], vec![row, 0.]));
+            }
+        }
+    }
+}
+
+#[test]
+fn responses_keep_their_outputs_through_later_runs() {
+    let Some(library) = library() else { return };
+    let mut loaded = try_load(library, &files(&[-1, 2]), BATCHED).unwrap();
+    let first = loaded.execute(vec![pair([1., 2.], [3., 4.])]).remove(0).unwrap();
+    // The next run is asked for one output only: the other must not be written to the first's.
+    let one =
+        InferenceRequest { outputs: vec![String::from("SUM")], ..pair([100., 200.], [300., 400.]) };
+    let second = loaded.execute(vec![one]).remove(0).unwrap();
+    assert_eq!(output(&first, "SUM").1, [4., 6.]);
+    assert_eq!(output(&first, "SAME").1, [1., 2.]);
+    assert_eq!(output(&second, "SUM").1, [400., 600.]);
+    assert_eq!(second.outputs.len(), 1);
+}
+
+#[test]
+fn a_model_without_batches_takes_its_own_shape() {
+    let Some(library) = library() else { return };
+    let config = BATCHED.replace("max_batch_size: 8", "").replace("[ 2 ]", "[ 3, 2 ]");
+    let mut loaded = try_load(library, &files(&[3, 2]), &config).unwrap();
+    let values = [1., 2., 3., 4., 5., 6.];
+    let one = || request(&[("A", &[3, 2], &values), ("B", &[3, 2], &values)]);
+    let result = loaded.execute(vec![one()]).remove(0).unwrap();
+    assert_eq!(output(&result, "SUM"), (vec![3, 2], vec![2., 4., 6., 8., 10., 12.]));
+    loaded.instance.terminator().unwrap().terminate();
+    assert!(loaded.execute(vec![one()])[0].is_ok(), "a cancellation concerns one execution");
+}
+
+#[test]
+fn inputs_get_the_dimensions_of_the_configuration_if_asked() {
+    let Some(library) = library() else { return };
+    let config = BATCHED.replace("[ 2 ]", "[ 5 ]");
+    let refused = try_load(library.clone(), &files(&[-1, 2]), &config).map(|_| ()).unwrap_err();
+    assert!(refused.message().contains("(shape [-1,2])"), "{refused:?}");
+    let config = format!(
+        "{config} parameters {{ key: 'RESHAPE_IO_LAYERS' value: {{ string_value: 'yes' }} }}"
+    );
+    let mut loaded = try_load(library, &files(&[-1, 2]), &config).unwrap();
+    let values = [1., 2., 3., 4., 5.];
+    let one = request(&[("A", &[1, 5], &values), ("B", &[1, 5], &values)]);
+    assert_eq!(output(loaded.execute(vec![one])[0].as_ref().unwrap(), "SUM").0, [1, 5]);
+}
+
+#[test]
+fn configurations_are_completed_by_layouts() {
+    let Some(library) = library() else { return };
+    let completed = |model: &str, config: &str| {
+        let files = Files::new("model.xml", model);
+        let mut draft = read_config("config.pbtxt", config).unwrap();
+        draft.resolve_identity("m", &["model.xml".to_owned()]).unwrap();
+        backend(library.clone()).auto_complete_config(&mut draft, &files).unwrap();
+        let tensors = draft.inputs().into_iter().chain(draft.outputs());
+        let tensors: Vec<_> = tensors.map(|one| format!("{} {:?}", one.name, one.dims)).collect();
+        let facts = (draft.max_batch_size(), draft.scheduling_is_set(), tensors);
+        draft.finish(&SupportedFeatures::default()).unwrap();
+        facts
+    };
+    let (size, is_scheduled, tensors) = completed(&two_outputs(&[1, 3], "[N,C]"), "");
+    assert_eq!((size, is_scheduled), (4, true));
+    assert_eq!(tensors, ["A [3]", "B [3]", "SUM [3]", "SAME [3]"]);
+    let (size, is_scheduled, tensors) = completed(&two_outputs(&[-1, 3], ""), "");
+    assert_eq!((size, is_scheduled), (0, false));
+    assert_eq!(tensors, ["A [-1, -1]", "B [-1, -1]", "SUM [-1, -1]", "SAME [-1, -1]"]);
+    let (size, _, tensors) = completed(&two_outputs(&[-1, 3], ""), "max_batch_size: 2");
+    assert_eq!((size, tensors.len()), (2, 4));
+}
+
+#[test]
+fn parameters_reach_the_device() {
+    let Some(library) = library() else { return };
+    let with = |key: &str, value: &str| {
+        let parameter =
+            format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}");
+        try_load(library.clone(), &files(&[-1, 2]), &format!("{BATCHED} {parameter}"))
+    };
+    for (key, value) in [
+        ("INFERENCE_NUM_THREADS", "1"),
+        ("NUM_STREAMS", "AUTO"),
+        ("NUM_STREAMS", "1"),
+        ("PERFORMANCE_HINT", "latency"),
+        ("PERFORMANCE_HINT", "CUMULATIVE_THROUGHPUT"),
+    ] {
+        let mut loaded = with(key, value).unwrap();
+        assert!(loaded.execute(vec![pair([1., 2.], [3., 4.])])[0].is_ok(), "{key} {value}");
+    }
+    // The CPU's plug-in has no such property.
+    let refused = with("COMPILATION_NUM_THREADS", "1").map(|_| ()).unwrap_err();
+    assert!(refused.message().contains("COMPILATION_NUM_THREADS"), "{refused:?}");
+    let refused = with("TARGET_DEVICE", "warp").map(|_| ()).unwrap_err();
+    assert!(refused.message().starts_with("openvino error in "), "{refused:?}");
+    let refused = with("CPU_EXTENSION_PATH", "/no/such.so").map(|_| ()).unwrap_err();
+    assert!(refused.message().contains("loading custom CPU extensions"), "{refused:?}");
+}
+
+#[test]
+fn a_damaged_model_is_an_error() {
+    let Some(library) = library() else { return };
+    let whole = two_outputs(&[-1, 2], "");
+    for length in [0, 10, whole.len() / 2, whole.len() - 5] {
+        let files = Files::new("model.xml", &whole[..length]);
+        let refused = try_load(library.clone(), &files, BATCHED).map(|_| ()).unwrap_err();
+        assert!(refused.message().starts_with("openvino error in reading model"), "{refused:?}");
+    }
+}

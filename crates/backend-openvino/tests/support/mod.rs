@@ -1,0 +1,228 @@
+//! Helpers for this backend's tests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, mpsc};
+use std::time::Instant;
+
+use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
+use galatea_backend_openvino::{BackendOptions, Library, OpenVinoBackend};
+use galatea_config::{ModelSpec, SupportedFeatures};
+use galatea_devices::Devices;
+use galatea_gate::ledger::Account;
+use galatea_infer::{
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
+    InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
+};
+use galatea_pbtxt::read_config;
+use galatea_tensor::{Buffer, DataType, Shape};
+
+/// The library; `None` if the variable that names it is not set, which skips the tests.
+pub(crate) fn library() -> Option<Arc<Library>> {
+    static LIBRARY: LazyLock<Option<Arc<Library>>> = LazyLock::new(|| {
+        #[allow(clippy::disallowed_methods, reason = "a test has no caller that could pass it in")]
+        let path = std::env::var_os("GALATEA_TEST_OPENVINO")?;
+        Some(Library::open(Path::new(&path)).unwrap())
+    });
+    LIBRARY.clone()
+}
+
+pub(crate) fn backend(library: Arc<Library>) -> OpenVinoBackend {
+    let options = BackendOptions {
+        backend_config: BTreeMap::new(),
+        devices: Devices::default(),
+        account: Arc::new(Account::of_server(Arc::default())),
+    };
+    OpenVinoBackend::new(library, options).unwrap()
+}
+
+/// A temporary version directory.
+pub(crate) struct Files {
+    root: PathBuf,
+    version: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn new(name: &str, contents: &str) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("galatea-openvino-{}-{number}", std::process::id());
+        let root = std::env::temp_dir().join(folder);
+        let version = root.join("1");
+        fs::create_dir_all(&version).unwrap();
+        fs::write(version.join(name), contents).unwrap();
+        Self { root, version }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+impl ModelFiles for Files {
+    fn model_path(&self) -> &Path {
+        &self.root
+    }
+
+    fn version(&self) -> i64 {
+        1
+    }
+
+    fn version_path(&self) -> &Path {
+        &self.version
+    }
+
+    fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+        let path = self.version.join(name);
+        if path.exists() { Ok(path) } else { Err(Status::not_found("no such file")) }
+    }
+}
+
+struct QuietHost;
+
+impl Host for QuietHost {
+    fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
+
+    fn model_version(&self) -> i64 {
+        1
+    }
+
+    fn log(&self, _: LogLevel, _: &str) {}
+}
+
+#[derive(Debug)]
+struct QuietObserver;
+
+impl RequestObserver for QuietObserver {
+    fn succeeded(&self, _: u32, _: &AdmissionTimes, _: &ExecutionSummary) {}
+
+    fn failed(&self, _: &AdmissionTimes, _: FailureReason) {}
+}
+
+/// A loaded model with one instance.
+pub(crate) struct TestModel {
+    pub(crate) instance: Box<dyn Instance>,
+    _model: Box<dyn Model>,
+}
+
+fn spec(text: &str) -> ModelSpec {
+    let mut draft = read_config("config.pbtxt", text).unwrap();
+    draft.resolve_identity("m", &["model.xml".to_owned()]).unwrap();
+    draft.finish(&SupportedFeatures::default()).unwrap()
+}
+
+pub(crate) fn try_load(
+    library: Arc<Library>,
+    files: &Files,
+    config: &str,
+) -> Result<TestModel, Status> {
+    let model = backend(library).load(Arc::new(spec(config)), files, Arc::new(QuietHost))?;
+    let host_policy_settings = BTreeMap::new();
+    let at = Placement { name: String::from("m_0_0"), device: Device::Cpu, host_policy_settings };
+    Ok(TestModel { instance: model.create_instance(&at)?, _model: model })
+}
+
+impl TestModel {
+    /// Executes a batch and returns the results in batch order.
+    pub(crate) fn execute(
+        &mut self,
+        requests: Vec<InferenceRequest>,
+    ) -> Vec<Result<InferenceResponse, Status>> {
+        let (pending, replies): (Vec<_>, Vec<_>) = requests.into_iter().map(pending).unzip();
+        self.instance.execute(pending).unwrap();
+        replies.iter().map(only_reply).collect()
+    }
+}
+
+fn pending(request: InferenceRequest) -> (PendingRequest, mpsc::Receiver<Reply>) {
+    let (sender, replies) = mpsc::channel();
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| drop(sender.send(reply))));
+    let first = request.inputs.first().and_then(|input| input.shape.dims().first().copied());
+    let batch_size = u32::try_from(first.unwrap_or(1)).unwrap().max(1);
+    let times = AdmissionTimes { arrival: Instant::now(), queued: Instant::now() };
+    (PendingRequest::new(request, sender, batch_size, times, Arc::new(QuietObserver)), replies)
+}
+
+fn only_reply(replies: &mpsc::Receiver<Reply>) -> Result<InferenceResponse, Status> {
+    match replies.try_recv().expect("the request was answered") {
+        Reply::Response { result, .. } => result,
+        Reply::Finished => panic!("finished without a response"),
+    }
+}
+
+/// A request whose inputs have these names, dimensions and numbers.
+pub(crate) fn request(inputs: &[(&str, &[i64], &[f32])]) -> InferenceRequest {
+    let tensor = |&(name, dims, values): &(&str, &[i64], &[f32])| InputTensor {
+        name: name.to_owned(),
+        datatype: DataType::Fp32,
+        shape: Shape::new(dims).unwrap(),
+        data: Buffer::from_vec(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+    };
+    InferenceRequest { inputs: inputs.iter().map(tensor).collect(), ..InferenceRequest::default() }
+}
+
+/// An output's dimensions and numbers.
+pub(crate) fn output(response: &InferenceResponse, name: &str) -> (Vec<i64>, Vec<f32>) {
+    let output = response.outputs.iter().find(|output| *output.name == *name).unwrap();
+    let bytes = output.data.host().unwrap();
+    let numbers = bytes.as_chunks::<4>().0.iter().map(|&four| f32::from_le_bytes(four));
+    (output.shape.dims().to_vec(), numbers.collect())
+}
+
+/// A model in the intermediate representation, with the outputs `SUM`, which is A + B, and `SAME`,
+/// which is A's positive part.
+pub(crate) fn two_outputs(dims: &[i64], layout: &str) -> String {
+    let shape: Vec<String> =
+        dims.iter().map(|dim| if *dim < 0 { String::from("?") } else { dim.to_string() }).collect();
+    let shape = shape.join(",");
+    let dims: String = dims.iter().map(|dim| format!("<dim>{dim}</dim>")).collect();
+    let layout = match layout {
+        "" => String::new(),
+        layout => format!("<attribute name=\"layout\" version=\"0\" layout=\"{layout}\" />"),
+    };
+    let info = format!("<rt_info>{layout}</rt_info>");
+    let input = |id: u32, name: &str| {
+        format!(
+            "<layer id=\"{id}\" name=\"{name}\" type=\"Parameter\" version=\"opset1\">\
+             <data shape=\"{shape}\" element_type=\"f32\"/>{info}\
+             <output><port id=\"0\" precision=\"FP32\" names=\"{name}\">{dims}</port></output>\
+             </layer>"
+        )
+    };
+    let port = |id: u32| format!("<port id=\"{id}\" precision=\"FP32\">{dims}</port>");
+    let result = |id: u32, name: &str| {
+        format!(
+            "<layer id=\"{id}\" name=\"{name}/result\" type=\"Result\" version=\"opset1\">{info}\
+             <input>{}</input></layer>",
+            port(0)
+        )
+    };
+    let edge = |from: u32, from_port: u32, to: u32, to_port: u32| {
+        format!(
+            "<edge from-layer=\"{from}\" from-port=\"{from_port}\" to-layer=\"{to}\" \
+             to-port=\"{to_port}\"/>"
+        )
+    };
+    let edges = [edge(0, 0, 2, 0), edge(1, 0, 2, 1), edge(0, 0, 3, 0), edge(2, 2, 4, 0)].concat()
+        + &edge(3, 1, 5, 0);
+    format!(
+        "<?xml version=\"1.0\"?><net name=\"m\" version=\"11\"><layers>{}{}\
+         <layer id=\"2\" name=\"sum\" type=\"Add\" version=\"opset1\">\
+         <data auto_broadcast=\"numpy\"/><input>{}{}</input>\
+         <output><port id=\"2\" precision=\"FP32\" names=\"SUM\">{dims}</port></output></layer>\
+         <layer id=\"3\" name=\"same\" type=\"ReLU\" version=\"opset1\"><input>{}</input>\
+         <output><port id=\"1\" precision=\"FP32\" names=\"SAME\">{dims}</port></output></layer>\
+         {}{}</layers><edges>{edges}</edges></net>",
+        input(0, "A"),
+        input(1, "B"),
+        port(0),
+        port(1),
+        port(0),
+        result(4, "SUM"),
+        result(5, "SAME"),
+    )
+}
