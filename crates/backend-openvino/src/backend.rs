@@ -11,7 +11,7 @@ use galatea_devices::Devices;
 use galatea_gate::ledger::Account;
 use galatea_infer::Status;
 use galatea_runtime::parameters::default_max_batch_size;
-use galatea_runtime::{Machine, ModelPaths, RuntimeModel, auto_complete, model_path};
+use galatea_runtime::{Machine, RuntimeModel, auto_complete, model_entry};
 
 use crate::api::{Core, Library};
 use crate::layouts;
@@ -72,7 +72,7 @@ impl Backend for OpenVinoBackend {
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        let path = model_path(files, draft.default_model_filename(), MODEL_FILE, draft.name())?;
+        let path = model_entry(files, draft.default_model_filename(), MODEL_FILE, draft.name())?;
         let interface = Core::new(self.library.clone())?.read_model(&path)?.interface()?;
         let (interface, batching) = (for_completion(interface), layouts::batching(&path));
         auto_complete::complete(draft, &interface, batching, self.default_max_batch_size)
@@ -86,7 +86,7 @@ impl Backend for OpenVinoBackend {
     ) -> Result<Box<dyn Model>, Status> {
         let source = OpenVinoSource {
             library: self.library.clone(),
-            paths: ModelPaths::new(&spec, files, MODEL_FILE)?,
+            path: model_entry(files, spec.model_filename(None), MODEL_FILE, &spec.name)?,
             spec: spec.clone(),
             parameters: ModelParameters::parse(&spec.parameters)?,
             host: host.clone(),

@@ -1,11 +1,12 @@
 //! The sessions of a model.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_backend::{ExecutionGuarantee, Host, LogLevel};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
-use galatea_runtime::{Interface, ModelPaths, Opened, Processor, SessionSource};
+use galatea_runtime::{Interface, Opened, SessionSource};
 use galatea_tensor::DataType;
 
 use crate::api::{CompiledModel, Core, InferRequest, Library, Model};
@@ -15,7 +16,7 @@ use crate::session::OpenVinoSession;
 /// Opens the sessions of a version of a model.
 pub(crate) struct OpenVinoSource {
     pub(crate) library: Arc<Library>,
-    pub(crate) paths: ModelPaths,
+    pub(crate) path: PathBuf,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) parameters: ModelParameters,
     pub(crate) host: Arc<dyn Host>,
@@ -33,7 +34,6 @@ impl SessionSource for OpenVinoSource {
     type Session = OpenVinoSession;
 
     fn open_shared(&self) -> Result<Opened<Self::Shared>, Status> {
-        let path = self.paths.of(Processor::Cpu)?;
         let core = Core::new(self.library.clone())?;
         let ModelParameters { target_device, cpu_extension, properties, .. } = &self.parameters;
         if !cpu_extension.is_empty() {
@@ -44,7 +44,7 @@ impl SessionSource for OpenVinoSource {
         for (property, value) in properties {
             core.set_property(target_device, property, value)?;
         }
-        let mut model = core.read_model(path)?;
+        let mut model = core.read_model(&self.path)?;
         self.reshape(&mut model)?;
         let interface = model.interface()?;
         let model = core.compile_model(&model, target_device)?;

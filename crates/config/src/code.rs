@@ -2,6 +2,9 @@
 
 use crate::{BATCH_STRATEGY, ConfigDraft};
 
+/// The parameter that names a library with operators for OpenVINO.
+const CPU_EXTENSION: &str = "CPU_EXTENSION_PATH";
+
 /// A reference to code in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeReference {
@@ -27,6 +30,8 @@ impl ConfigDraft {
         });
         let strategy = self.parameter(BATCH_STRATEGY).map(str::to_owned);
         let strategy = strategy.map(|path| code("parameters.TRITON_BATCH_STRATEGY_PATH", path));
+        let extension = self.parameter(CPU_EXTENSION).filter(|path| !path.is_empty());
+        let extension = extension.map(|path| code("parameters.CPU_EXTENSION_PATH", path.into()));
         let usual = format!("libtriton_{}.so", message.backend);
         let runtime = Some(&message.runtime).filter(|name| !name.is_empty() && **name != usual);
         let runtime = runtime.map(|name| code("runtime", name.clone()));
@@ -38,7 +43,13 @@ impl ConfigDraft {
             let value = format!("{}{}", one.name, shown(&one.parameters));
             code("optimization.execution_accelerators", value)
         });
-        libraries.chain(agents).chain(strategy).chain(runtime).chain(accelerators).collect()
+        libraries
+            .chain(agents)
+            .chain(strategy)
+            .chain(extension)
+            .chain(runtime)
+            .chain(accelerators)
+            .collect()
     }
 }
 
@@ -60,6 +71,7 @@ mod tests {
         let text = "backend: 'x' runtime: 'other.so' model_operations { op_library_filename: 'a.so' } \
             model_repository_agents { agents { name: 'sum' parameters { key: 'k' value: 'v' } } } \
             parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { string_value: 'b.so' } } \
+            parameters { key: 'CPU_EXTENSION_PATH' value { string_value: 'c.so' } } \
             optimization { execution_accelerators { \
             gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'p' value: '1' } } \
             cpu_execution_accelerator { name: 'openvino' } } }";
@@ -69,6 +81,7 @@ mod tests {
             ("model_operations.op_library_filename", "a.so"),
             ("model_repository_agents", "sum k=v"),
             ("parameters.TRITON_BATCH_STRATEGY_PATH", "b.so"),
+            ("parameters.CPU_EXTENSION_PATH", "c.so"),
             ("runtime", "other.so"),
             ("optimization.execution_accelerators", "tensorrt p=1"),
             ("optimization.execution_accelerators", "openvino"),

@@ -12,6 +12,7 @@ use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_fil::FilBackend;
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
+use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
 use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
 use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
 use galatea_capi::ReservedAddress;
@@ -20,7 +21,7 @@ use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
 use galatea_gate::ledger::{Account, Ledger};
 use galatea_infer::Status;
-use galatea_runtime::NamedPaths;
+use galatea_runtime::{LibraryName, NamedPaths};
 use galatea_stdx::Lock;
 
 use crate::backend_advice::advice;
@@ -34,15 +35,16 @@ const ONNXRUNTIME: &str = "onnxruntime";
 const ENSEMBLE: &str = "ensemble";
 const FIL: &str = "fil";
 const IDENTITY: &str = "identity";
+const OPENVINO: &str = "openvino";
 const PYTHON: &str = "python";
 const TOKEN_COUNTER: &str = "token_counter";
 
 /// Built-in backends that give way to a library of the same name in the backend directory.
 /// `onnxruntime` does not: this server uses its built-in version even if Triton's whole backend
 /// directory was copied.
-const REPLACEABLE: [&str; 3] = [FIL, IDENTITY, TOKEN_COUNTER];
+const REPLACEABLE: [&str; 4] = [FIL, IDENTITY, OPENVINO, TOKEN_COUNTER];
 
-/// The settings that the `onnxruntime` backend reads. No other built-in backend has settings.
+/// The settings that the `onnxruntime` backend reads.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
     "default-max-batch-size",
     "enable-global-threadpool",
@@ -50,7 +52,10 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
     "intra_op_thread_count",
 ];
 
-const BUILT_IN: [&str; 6] = [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, PYTHON, TOKEN_COUNTER];
+/// The only setting that the `openvino` backend reads.
+const OPENVINO_SETTING: &str = "default-max-batch-size";
+
+const BUILT_IN: [&str; 7] = [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, OPENVINO, PYTHON, TOKEN_COUNTER];
 
 /// The file that implements a Python-based backend.
 const PYTHON_FILE: &str = "model.py";
@@ -291,6 +296,7 @@ impl Backends {
             TOKEN_COUNTER => Arc::new(TokenCounterBackend),
             PYTHON => return self.python(PYTHON, None),
             ONNXRUNTIME => return self.onnxruntime(),
+            OPENVINO => return self.openvino(),
             _ => return Err(Status::internal(format!("backend '{name}' is not built in"))),
         };
         Ok(BuiltInBackend { backend, library: None })
@@ -349,12 +355,11 @@ impl Backends {
     }
 
     fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
-        let named = NamedPaths {
-            flag: self.settings.onnxruntime_library.as_deref(),
-            variable: self.environment.onnxruntime_library.as_deref(),
-        };
-        let found = Library::NAME.find(named, self.environment.search_places());
-        let path = found.map_err(Status::not_found)?;
+        let path = self.runtime_library(
+            &Library::NAME,
+            self.settings.onnxruntime_library.as_deref(),
+            self.environment.onnxruntime_library.as_deref(),
+        )?;
         let log = self.log.clone();
         let options = BackendOptions {
             // The processors that the process may use, given its affinity and its cgroup quota.
@@ -369,6 +374,33 @@ impl Backends {
         }
         let backend = Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?);
         Ok(BuiltInBackend { backend, library: Some(path) })
+    }
+
+    fn openvino(&self) -> Result<BuiltInBackend, Status> {
+        let path = self.runtime_library(
+            &openvino::Library::NAME,
+            self.settings.openvino_library.as_deref(),
+            self.environment.openvino_library.as_deref(),
+        )?;
+        let options = openvino::BackendOptions {
+            backend_config: self.own_settings(OPENVINO),
+            devices: self.devices.clone(),
+            account: Arc::new(Account::of_server(self.ledger.clone())),
+        };
+        let library = openvino::Library::open(&path)?;
+        let backend = Arc::new(OpenVinoBackend::new(library, options)?);
+        Ok(BuiltInBackend { backend, library: Some(path) })
+    }
+
+    /// Finds the library of a runtime by its flag, its variable, or in the usual places.
+    fn runtime_library(
+        &self,
+        name: &LibraryName,
+        flag: Option<&Path>,
+        variable: Option<&Path>,
+    ) -> Result<PathBuf, Status> {
+        let places = self.environment.search_places();
+        name.find(NamedPaths { flag, variable }, places).map_err(Status::not_found)
     }
 }
 
@@ -433,6 +465,7 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         ONNXRUNTIME => !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str()),
         ENSEMBLE => true,
         PYTHON if !is_replaced(PYTHON, settings) => !python::is_read(&setting.key),
+        OPENVINO if !is_replaced(OPENVINO, settings) => setting.key != OPENVINO_SETTING,
         name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
@@ -492,10 +525,14 @@ mod tests {
             setting("onnxruntime", "nonsense", "1"),
             setting("tensorrt", "default-max-batch-size", "1"),
             setting("identity", "default-max-batch-size", "1"),
+            setting("openvino", "default-max-batch-size", "1"),
+            setting("openvino", "device", "1"),
         ];
         let backend_directory = "/no/such/directory".into();
         let settings = Settings { backend_settings, backend_directory, ..Settings::default() };
         let unused: Vec<String> = unused(&settings).map(ToString::to_string).collect();
-        assert_eq!(unused, ["onnxruntime,nonsense=1", "identity,default-max-batch-size=1"]);
+        let expected =
+            ["onnxruntime,nonsense=1", "identity,default-max-batch-size=1", "openvino,device=1"];
+        assert_eq!(unused, expected);
     }
 }

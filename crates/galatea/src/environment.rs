@@ -30,6 +30,8 @@ pub(crate) struct Environment {
     pub(crate) cpu_only: bool,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
+    /// `GALATEA_OPENVINO_LIBRARY`.
+    pub(crate) openvino_library: Option<PathBuf>,
     /// `LD_LIBRARY_PATH`, which the environments of Python models extend.
     pub(crate) library_path: Option<OsString>,
     /// `VIRTUAL_ENV`.
@@ -254,6 +256,7 @@ impl Environment {
             // As in Triton, any value works.
             cpu_only: variable("TRITON_SERVER_CPU_ONLY").is_some(),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
+            openvino_library: path("GALATEA_OPENVINO_LIBRARY"),
             library_path: variable("LD_LIBRARY_PATH"),
             virtual_environment: path("VIRTUAL_ENV"),
             clouds: CloudVariables::of(&variable),
@@ -343,11 +346,13 @@ mod tests {
             ("TRITONSERVER_DELAY_SCHEDULER", "5"),
             ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "7"),
             ("GALATEA_ONNXRUNTIME_LIBRARY", "/a/b.so"),
+            ("GALATEA_OPENVINO_LIBRARY", "/a/c.so"),
             ("VIRTUAL_ENV", ""),
             ("PATH", "/x:/y"),
         ]);
         assert_eq!((environment.delay_scheduler, environment.backlog_delay_scheduler), (5, 7));
         assert_eq!(environment.onnxruntime_library, Some(PathBuf::from("/a/b.so")));
+        assert_eq!(environment.openvino_library, Some(PathBuf::from("/a/c.so")));
         assert_eq!(environment.virtual_environment, None);
         assert_eq!(environment.program_folders, [PathBuf::from("/x"), PathBuf::from("/y")]);
     }

@@ -15,7 +15,7 @@ use galatea_infer::Status;
 pub(crate) const FLAG: &str = "allow-model-code-from-loads";
 
 /// Backends whose models are data. Ensembles have no backend.
-const DATA: [&str; 4] = ["fil", "identity", "onnxruntime", "token_counter"];
+const DATA: [&str; 5] = ["fil", "identity", "onnxruntime", "openvino", "token_counter"];
 const ENSEMBLE: &str = "ensemble";
 /// File extensions that denote code.
 const ENDINGS: [&str; 5] = [".py", ".pyc", ".pyd", ".sh", ".so"];

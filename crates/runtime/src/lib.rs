@@ -77,7 +77,7 @@ pub use interface::{Batching, ElementKind, Interface, TensorInfo};
 pub use library_search::{LibraryName, NamedPaths, SearchPlaces};
 pub use machine::Machine;
 pub use model::RuntimeModel;
-pub use model_file::{ModelPaths, model_path};
+pub use model_file::{ModelPaths, model_entry, model_path};
 pub use region::{ByteRegion, DeviceBytes, is_of_input};
 pub use session::{
     DeviceTensor, OutputData, OutputPlace, Outputs, RunOutput, STRING_BYTES, Session, Strings,

@@ -74,19 +74,38 @@ pub fn model_path(
     default_name: &str,
     model: &str,
 ) -> Result<PathBuf, Status> {
-    let name = if name.is_empty() { default_name } else { name };
-    let unable =
-        |status: Status| status.prefixed(format!("unable to find '{name}' for model '{model}': "));
-    let path = files.resolve(name).map_err(|status| {
-        let unable = unable(status);
-        let advice = match unable.code() {
-            Code::NotFound => misnamed_file_hint_in(files.version_path(), name),
-            _ => String::new(),
-        };
-        Status::new(unable.code(), format!("{}{advice}", unable.message()))
-    })?;
+    let path = model_entry(files, name, default_name, model)?;
     if !path.is_dir() {
         return Ok(path);
     }
-    files.resolve(&format!("{name}/{default_name}")).map_err(unable)
+    let name = if name.is_empty() { default_name } else { name };
+    let inside = files.resolve(&format!("{name}/{default_name}"));
+    inside.map_err(|status| not_found(status, name, model))
+}
+
+/// The path of a model that may be a directory as a whole. `name` is the name in the configuration;
+/// if it is empty, the default name is used.
+///
+/// # Errors
+///
+/// The same as for [`model_path`].
+pub fn model_entry(
+    files: &dyn ModelFiles,
+    name: &str,
+    default_name: &str,
+    model: &str,
+) -> Result<PathBuf, Status> {
+    let name = if name.is_empty() { default_name } else { name };
+    files.resolve(name).map_err(|status| {
+        let status = not_found(status, name, model);
+        let advice = match status.code() {
+            Code::NotFound => misnamed_file_hint_in(files.version_path(), name),
+            _ => String::new(),
+        };
+        Status::new(status.code(), format!("{}{advice}", status.message()))
+    })
+}
+
+fn not_found(status: Status, name: &str, model: &str) -> Status {
+    status.prefixed(format!("unable to find '{name}' for model '{model}': "))
 }

@@ -145,6 +145,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "backend-examples",
             "backend-fil",
             "backend-onnxruntime",
+            "backend-openvino",
             "backend-plugin",
             "backend-python",
             "runtime",

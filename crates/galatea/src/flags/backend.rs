@@ -17,7 +17,16 @@ pub(super) const GROUP: Group = Group {
             "ONNX Runtime's shared library, needed by models of the onnxruntime backend. \
              Otherwise the variable GALATEA_ONNXRUNTIME_LIBRARY counts, and then an installed \
              Python package onnxruntime.",
-            onnxruntime_library,
+            |settings, value| library(&mut settings.onnxruntime_library, value),
+        ),
+        Flag::other(
+            "openvino-library",
+            "path",
+            no_default,
+            "OpenVINO's shared library (libopenvino_c.so), needed by models of the openvino \
+             backend. Otherwise the variable GALATEA_OPENVINO_LIBRARY counts, and then an \
+             installed Python package openvino.",
+            |settings, value| library(&mut settings.openvino_library, value),
         ),
         Flag::directory(
             "backend-directory",
@@ -31,8 +40,9 @@ pub(super) const GROUP: Group = Group {
             no_default,
             "A setting as BACKEND,SETTING=VALUE, or SETTING=VALUE for all backends. The backend \
              onnxruntime has default-max-batch-size (4), enable-global-threadpool, \
-             intra_op_thread_count and inter_op_thread_count; those of other built-in backends \
-             and others of this one change nothing, and the log says so. Backends that are \
+             intra_op_thread_count and inter_op_thread_count, and openvino has \
+             default-max-batch-size; other settings of built-in backends change nothing, and \
+             the log says so. Backends that are \
              libraries get theirs as they are.",
             backend_config,
         ),
@@ -44,11 +54,12 @@ pub(super) const GROUP: Group = Group {
     ]],
 };
 
-fn onnxruntime_library(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
+/// Sets the path of a runtime's library.
+fn library(path: &mut Option<PathBuf>, value: &str) -> Result<(), InvalidValue> {
     if value.is_empty() {
         return Err(InvalidValue(String::from("the path is empty")));
     }
-    settings.onnxruntime_library = Some(PathBuf::from(value));
+    *path = Some(PathBuf::from(value));
     Ok(())
 }
 

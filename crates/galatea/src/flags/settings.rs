@@ -121,6 +121,8 @@ pub(crate) struct Settings {
     pub(crate) backend_settings: Vec<BackendSetting>,
     /// The path of the ONNX Runtime library.
     pub(crate) onnxruntime_library: Option<PathBuf>,
+    /// The path of the OpenVINO library.
+    pub(crate) openvino_library: Option<PathBuf>,
     /// The tracing flags.
     pub(crate) trace: TraceFlags,
     /// The value of the deprecated `--strict-model-config`.
@@ -275,6 +277,7 @@ impl Default for Settings {
             repoagent_directory: PathBuf::from("/opt/tritonserver/repoagents"),
             backend_settings: Vec::new(),
             onnxruntime_library: None,
+            openvino_library: None,
             trace: TraceFlags::default(),
             strict_model_config: None,
             disables_auto_complete: false,
