@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles,
+    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, LogLevel, Model, ModelFiles,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_devices::Devices;
@@ -16,7 +16,8 @@ use galatea_runtime::{Machine, RuntimeModel, auto_complete, model_entry};
 use crate::api::{Core, Library};
 use crate::layouts;
 use crate::parameters::ModelParameters;
-use crate::source::{OpenVinoSource, for_completion};
+use crate::signature::Comparison;
+use crate::source::OpenVinoSource;
 
 /// The name of a model's file.
 const MODEL_FILE: &str = "model.xml";
@@ -74,8 +75,12 @@ impl Backend for OpenVinoBackend {
     ) -> Result<(), Status> {
         let path = model_entry(files, draft.default_model_filename(), MODEL_FILE, draft.name())?;
         let interface = Core::new(self.library.clone())?.read_model(&path)?.interface()?;
-        let (interface, batching) = (for_completion(interface), layouts::batching(&path));
-        auto_complete::complete(draft, &interface, batching, self.default_max_batch_size)
+        auto_complete::complete(
+            draft,
+            &interface,
+            layouts::batching(&path),
+            self.default_max_batch_size,
+        )
     }
 
     fn load(
@@ -84,11 +89,21 @@ impl Backend for OpenVinoBackend {
         files: &dyn ModelFiles,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
+        Comparison(&spec).instances()?;
+        let parameters = ModelParameters::parse(&spec.parameters)?;
+        if parameters.pads_batches {
+            let line = format!(
+                "model '{}': ENABLE_BATCH_PADDING changes nothing, because batches of any size are \
+                 executed as they are",
+                spec.name
+            );
+            host.log(LogLevel::Warning, &line);
+        }
         let source = OpenVinoSource {
             library: self.library.clone(),
             path: model_entry(files, spec.model_filename(None), MODEL_FILE, &spec.name)?,
             spec: spec.clone(),
-            parameters: ModelParameters::parse(&spec.parameters)?,
+            parameters,
             host: host.clone(),
         };
         Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))

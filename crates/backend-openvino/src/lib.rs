@@ -7,7 +7,8 @@
 //!   configurations that contradict their model. Start reading in `backend` and `source`.
 //! - `session` executes a model for one instance, with an infer request of its own. What every
 //!   runtime does with a session is in the crate `runtime`.
-//! - `parameters` are those of Triton's backend; `layouts` finds the batch dimension in a model's
+//! - `signature` compares a configuration with its model by the rules of Triton's backend;
+//!   `parameters` are those of that backend; `layouts` finds the batch dimension in a model's
 //!   file.
 //!
 //! # What it is not
@@ -24,6 +25,7 @@ mod backend;
 mod layouts;
 mod parameters;
 mod session;
+mod signature;
 mod source;
 
 pub use api::Library;

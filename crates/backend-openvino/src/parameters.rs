@@ -13,8 +13,10 @@ pub(crate) struct ModelParameters {
     pub(crate) cpu_extension: String,
     /// True if the inputs get the dimensions of the configuration.
     pub(crate) reshapes_inputs: bool,
-    /// True if the batch dimension stays as the model has it.
-    pub(crate) keeps_batch_dimension: bool,
+    /// True if the device must not join executions.
+    pub(crate) skips_dynamic_batches: bool,
+    /// True if batches are to be padded, which is not needed here.
+    pub(crate) pads_batches: bool,
     /// The device's properties and their values.
     pub(crate) properties: Vec<(&'static str, String)>,
 }
@@ -41,7 +43,8 @@ impl ModelParameters {
             target_device: if device.is_empty() { String::from("CPU") } else { device },
             cpu_extension: text("CPU_EXTENSION_PATH").to_owned(),
             reshapes_inputs: is_yes("RESHAPE_IO_LAYERS"),
-            keeps_batch_dimension: is_yes("SKIP_OV_DYNAMIC_BATCHSIZE"),
+            skips_dynamic_batches: is_yes("SKIP_OV_DYNAMIC_BATCHSIZE"),
+            pads_batches: is_yes("ENABLE_BATCH_PADDING"),
             properties,
         })
     }
@@ -100,7 +103,7 @@ mod tests {
         let found = found.unwrap();
         assert_eq!(found.properties, expected.map(|(key, value)| (key, value.to_owned())));
         assert_eq!(found.target_device, "AUTO");
-        assert!(found.reshapes_inputs && !found.keeps_batch_dimension);
+        assert!(found.reshapes_inputs && found.pads_batches && !found.skips_dynamic_batches);
         assert_eq!(parse(&[]).unwrap().target_device, "CPU");
     }
 

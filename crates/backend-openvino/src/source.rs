@@ -6,12 +6,13 @@ use std::sync::Arc;
 use galatea_backend::{ExecutionGuarantee, Host, LogLevel};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
-use galatea_runtime::{Interface, Opened, SessionSource};
+use galatea_runtime::{Interface, Opened, SessionSource, TensorInfo};
 use galatea_tensor::DataType;
 
-use crate::api::{CompiledModel, Core, InferRequest, Library, Model};
+use crate::api::{BatchRows, CompiledModel, Core, InferRequest, Library, Model, Port, TypeChange};
 use crate::parameters::ModelParameters;
 use crate::session::OpenVinoSession;
+use crate::signature::{Comparison, input_dims};
 
 /// Opens the sessions of a version of a model.
 pub(crate) struct OpenVinoSource {
@@ -26,7 +27,16 @@ pub(crate) struct OpenVinoSource {
 pub(crate) struct SharedModel {
     model: CompiledModel,
     input_count: usize,
-    outputs: Vec<(DataType, Vec<i64>)>,
+    outputs: Vec<Port>,
+    rows: BatchRows,
+}
+
+/// A model that is ready to be compiled.
+struct Prepared {
+    model: Model,
+    /// The interface with the dimensions of the configuration.
+    interface: Interface,
+    rows: BatchRows,
 }
 
 impl SessionSource for OpenVinoSource {
@@ -34,6 +44,29 @@ impl SessionSource for OpenVinoSource {
     type Session = OpenVinoSession;
 
     fn open_shared(&self) -> Result<Opened<Self::Shared>, Status> {
+        let core = self.core()?;
+        let Prepared { model, interface, rows } = self.prepare(&core)?;
+        let ModelParameters { target_device, skips_dynamic_batches, .. } = &self.parameters;
+        let may_batch = self.is_batched() && !skips_dynamic_batches;
+        let compiled = core.compile_model(&model, target_device, may_batch)?;
+        let (input_count, outputs) = (interface.inputs.len(), model.outputs()?);
+        let session = Arc::new(SharedModel { model: compiled, input_count, outputs, rows });
+        Ok(Opened { session, interface, guarantee: ExecutionGuarantee::NonBlocking })
+    }
+
+    fn session(&self, shared: Self::Shared) -> Result<OpenVinoSession, Status> {
+        let SharedModel { model, input_count, outputs, rows } = &*shared;
+        InferRequest::new(model, *input_count, outputs, *rows).map(OpenVinoSession)
+    }
+}
+
+impl OpenVinoSource {
+    fn is_batched(&self) -> bool {
+        self.spec.max_batch_size > 0
+    }
+
+    /// The object that compiles, with the parameters of the model.
+    fn core(&self) -> Result<Core, Status> {
         let core = Core::new(self.library.clone())?;
         let ModelParameters { target_device, cpu_extension, properties, .. } = &self.parameters;
         if !cpu_extension.is_empty() {
@@ -44,68 +77,150 @@ impl SessionSource for OpenVinoSource {
         for (property, value) in properties {
             core.set_property(target_device, property, value)?;
         }
+        Ok(core)
+    }
+
+    /// Reads the model and gives it the types and dimensions of the configuration. The batch
+    /// dimension becomes variable where the model allows it; Triton fixes it at the largest batch,
+    /// and fails or pads smaller ones.
+    fn prepare(&self, core: &Core) -> Result<Prepared, Status> {
+        let comparison = Comparison(&self.spec);
         let mut model = core.read_model(&self.path)?;
-        self.reshape(&mut model)?;
-        let interface = model.interface()?;
-        let model = core.compile_model(&model, target_device)?;
-        let outputs = interface
-            .outputs
-            .iter()
-            .filter_map(|output| Some((output.element.datatype()?, output.dims.clone())));
-        let outputs: Vec<(DataType, Vec<i64>)> = outputs.collect();
-        if let Some(unknown) = interface.outputs.iter().find(|one| one.element.datatype().is_none())
-        {
-            let words = unknown.element.config_name()?;
-            let text = format!("output '{}' has {words}", unknown.name);
-            return Err(Status::unsupported(text));
+        let mut own = model.interface()?;
+        if !self.parameters.reshapes_inputs {
+            comparison.inputs(&mut own)?;
         }
-        let input_count = interface.inputs.len();
-        let session = Arc::new(SharedModel { model, input_count, outputs });
-        Ok(Opened { session, interface, guarantee: ExecutionGuarantee::NonBlocking })
-    }
-
-    fn session(&self, shared: Self::Shared) -> Result<OpenVinoSession, Status> {
-        let SharedModel { model, input_count, outputs } = &*shared;
-        InferRequest::new(model, *input_count, outputs).map(OpenVinoSession)
-    }
-}
-
-impl OpenVinoSource {
-    /// Gives the inputs the dimensions of the configuration, if it asks for that, and a variable
-    /// batch dimension if the model is to execute batches. Triton fixes the batch dimension at the
-    /// largest batch, and fails or pads smaller ones.
-    fn reshape(&self, model: &mut Model) -> Result<(), Status> {
-        let batched = self.spec.max_batch_size > 0 && !self.parameters.keeps_batch_dimension;
-        let Interface { inputs, .. } = model.interface()?;
-        let mut shapes = Vec::new();
-        for tensor in &inputs {
-            let mut dims = tensor.dims.clone();
-            if self.parameters.reshapes_inputs
-                && let Some(input) = self.spec.input(&tensor.name)
-            {
-                let configured = input.reshape.as_ref().unwrap_or(&input.dims);
-                let own = usize::from(self.spec.max_batch_size > 0);
-                dims.truncate(own);
-                dims.extend(configured);
+        self.convert(&mut model)?;
+        let variable = self.reshape(&mut model).and_then(|()| model.interface());
+        let failure = match variable {
+            Ok(interface) if !self.is_batched() || self.has_variable_batches(&interface) => {
+                let interface = self.adopted(interface)?;
+                return Ok(Prepared { model, interface, rows: BatchRows::Variable });
             }
-            if let Some(first) = dims.first_mut().filter(|_| batched) {
+            Ok(_) => None,
+            Err(failure) => Some(failure),
+        };
+        match self.with_fixed_batch(core)? {
+            Some(prepared) => Ok(prepared),
+            None => Err(failure.unwrap_or_else(|| self.contradiction(&model))),
+        }
+    }
+
+    /// The interface with the configuration's dimensions.
+    fn adopted(&self, mut interface: Interface) -> Result<Interface, Status> {
+        let comparison = Comparison(&self.spec);
+        comparison.inputs(&mut interface)?;
+        comparison.outputs(&mut interface)?;
+        Ok(interface)
+    }
+
+    /// The refusal of outputs whose first dimension is not that of the batch.
+    fn contradiction(&self, model: &Model) -> Status {
+        let adopted = model.interface().and_then(|interface| self.adopted(interface));
+        adopted.err().unwrap_or_else(|| {
+            Status::invalid_argument(format!(
+                "model '{}' does not support batches: the first dimension of its outputs is fixed",
+                self.spec.name
+            ))
+        })
+    }
+
+    /// Returns true if the first dimension of every output that requests share is variable.
+    fn has_variable_batches(&self, interface: &Interface) -> bool {
+        let mut shared = self.outputs_of_requests(interface);
+        shared.all(|tensor| tensor.dims.first() == Some(&-1))
+    }
+
+    fn outputs_of_requests<'a>(
+        &'a self,
+        interface: &'a Interface,
+    ) -> impl Iterator<Item = &'a TensorInfo> {
+        let comparison = Comparison(&self.spec);
+        interface.outputs.iter().filter(move |tensor| {
+            self.spec.outputs.iter().any(|output| output.name == tensor.name)
+                && !comparison.is_of_batch(&tensor.name)
+        })
+    }
+
+    /// Reads the model with its own batch dimension, if it is fixed at the largest batch in all
+    /// tensors. Smaller batches are padded then, because nothing else is possible.
+    fn with_fixed_batch(&self, core: &Core) -> Result<Option<Prepared>, Status> {
+        let mut model = core.read_model(&self.path)?;
+        self.convert(&mut model)?;
+        let mut interface = model.interface()?;
+        let rows = i64::from(self.spec.max_batch_size);
+        let is_fixed = |tensor: &TensorInfo| tensor.dims.first() == Some(&rows);
+        let all = interface.inputs.iter().chain(self.outputs_of_requests(&interface)).all(is_fixed);
+        if !all || !self.spec.batch_inputs.is_empty() {
+            return Ok(None);
+        }
+        for tensor in interface.inputs.iter_mut().chain(&mut interface.outputs) {
+            if let Some(first) = tensor.dims.first_mut() {
                 *first = -1;
             }
-            if dims != tensor.dims {
-                shapes.push((tensor.name.clone(), dims));
+        }
+        let line = format!(
+            "model '{}': smaller batches are padded, because the model's batch dimension is fixed \
+             at {rows}",
+            self.spec.name
+        );
+        self.host.log(LogLevel::Warning, &line);
+        let rows = BatchRows::Fixed(usize::try_from(rows).unwrap_or(1));
+        Ok(Some(Prepared { model, interface: self.adopted(interface)?, rows }))
+    }
+
+    /// Gives inputs and outputs the types of the configuration, as in Triton.
+    fn convert(&self, model: &mut Model) -> Result<(), Status> {
+        let Interface { inputs, outputs, .. } = model.interface()?;
+        let spec = &self.spec;
+        let of_input = |name: &str| spec.input(name).map(|input| input.datatype);
+        let of_output = |name: &str| {
+            let output = spec.outputs.iter().find(|output| output.name == name);
+            output.map(|output| output.datatype)
+        };
+        model.convert(&changes(&inputs, of_input), &changes(&outputs, of_output))
+    }
+
+    /// Gives the inputs the dimensions of the configuration, if it asks for that, and a variable
+    /// batch dimension if the model is to execute batches.
+    fn reshape(&self, model: &mut Model) -> Result<(), Status> {
+        let is_batched = self.is_batched();
+        let mut shapes = Vec::new();
+        for (index, port) in model.inputs()?.into_iter().enumerate() {
+            let mut dims = port.dims.clone();
+            if self.parameters.reshapes_inputs
+                && let Some(input) = self.spec.input(&port.name)
+            {
+                let configured = input_dims(input);
+                if configured.iter().any(|&dim| dim == 0 || dim < -1) {
+                    return Err(Status::internal(
+                        "openvino backend does not support dimensions values other than `-1` or \
+                         positive integers",
+                    ));
+                }
+                dims.truncate(usize::from(is_batched));
+                dims.extend(configured);
+            }
+            if let Some(first) = dims.first_mut().filter(|_| is_batched) {
+                *first = -1;
+            }
+            if dims != port.dims {
+                shapes.push((index, dims));
             }
         }
-        if shapes.is_empty() { Ok(()) } else { model.reshape(&shapes) }
+        if shapes.is_empty() { Ok(()) } else { model.reshape(&shapes, "setting max batch size") }
     }
 }
 
-/// The interface for completing a configuration: Triton makes all sizes of a tensor variable if one
-/// of them is.
-pub(crate) fn for_completion(mut interface: Interface) -> Interface {
-    for tensor in interface.inputs.iter_mut().chain(&mut interface.outputs) {
-        if tensor.dims.contains(&-1) {
-            tensor.dims.fill(-1);
-        }
-    }
-    interface
+/// The tensors whose types differ from those of the configuration.
+fn changes<'a>(
+    tensors: &'a [TensorInfo],
+    configured: impl Fn(&str) -> Option<DataType>,
+) -> Vec<TypeChange<'a>> {
+    let change = |(index, tensor): (usize, &'a TensorInfo)| {
+        let datatype = configured(&tensor.name)?;
+        let differs = tensor.element.datatype() != Some(datatype);
+        differs.then_some(TypeChange { index, name: &tensor.name, datatype })
+    };
+    tensors.iter().enumerate().filter_map(change).collect()
 }

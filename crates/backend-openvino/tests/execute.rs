@@ -108,7 +108,7 @@ fn configurations_are_completed_by_layouts() {
     assert_eq!(tensors, ["A [3]", "B [3]", "SUM [3]", "SAME [3]"]);
     let (size, is_scheduled, tensors) = completed(&two_outputs(&[-1, 3], ""), "");
     assert_eq!((size, is_scheduled), (0, false));
-    assert_eq!(tensors, ["A [-1, -1]", "B [-1, -1]", "SUM [-1, -1]", "SAME [-1, -1]"]);
+    assert_eq!(tensors, ["A [-1, 3]", "B [-1, 3]", "SUM [-1, 3]", "SAME [-1, 3]"]);
     let (size, _, tensors) = completed(&two_outputs(&[-1, 3], ""), "max_batch_size: 2");
     assert_eq!((size, tensors.len()), (2, 4));
 }

@@ -210,6 +210,21 @@ pub(crate) fn python_for_tests() -> Result<PathBuf, String> {
     python::environment("venv-tests", &requirements, &[])
 }
 
+/// OpenVINO's library in the environment for tests. It has no package for some machines; its tests
+/// are skipped there.
+pub(crate) fn openvino_library() -> Option<PathBuf> {
+    let python = python_for_tests().ok()?;
+    let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let versions = entries(python.parent()?.parent()?.join("lib"));
+    let libraries = versions
+        .flat_map(|version| entries(version.path().join("site-packages/openvino/libs")))
+        .map(|entry| entry.path());
+    let name = |path: &PathBuf| path.file_name()?.to_str().map(str::to_owned);
+    libraries
+        .filter(|path| name(path).is_some_and(|name| name.starts_with("libopenvino_c.so")))
+        .max()
+}
+
 /// Triton's load generator. It has no package for some machines; its tests are skipped there.
 fn perf_analyzer() -> Option<PathBuf> {
     let requirements = workspace::root().join("tests/perf_analyzer.txt");

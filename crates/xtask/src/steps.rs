@@ -55,8 +55,9 @@ pub(crate) fn check_tidiness() -> Result<StepResult, String> {
     Ok(StepResult::Check(true))
 }
 
-/// Sets the variable through which tests, like the server, find ONNX Runtime.
-fn with_onnxruntime(command: &mut Command) -> Result<&mut Command, String> {
+/// Sets the variables through which tests find ONNX Runtime, as the server does, and OpenVINO.
+fn with_runtimes(command: &mut Command) -> Result<&mut Command, String> {
+    command.envs(pytest::openvino_library().map(|path| ("GALATEA_TEST_OPENVINO", path)));
     Ok(command.env("GALATEA_ONNXRUNTIME_LIBRARY", onnxruntime::fetch()?))
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn rust_tests(plan: Option<&Plan>) -> Result<StepResult, String> {
         tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
         tests.args(["--lib", "--bins", "--tests"]);
     }
-    Ok(StepResult::Tests(record(with_onnxruntime(&mut tests)?)?))
+    Ok(StepResult::Tests(record(with_runtimes(&mut tests)?)?))
 }
 
 /// Runs the tests of some crates, built as part of the whole workspace: a crate built on its own
@@ -83,7 +84,7 @@ fn tests_of(plan: &Plan) -> Result<CommandOutput, String> {
     for (folder, program) in messages.lines().filter_map(test_program) {
         if folder.file_name().is_some_and(|name| plan.crates.contains(&*name.to_string_lossy())) {
             let mut tests = command(program);
-            let one = record(with_onnxruntime(tests.current_dir(folder))?)?;
+            let one = record(with_runtimes(tests.current_dir(folder))?)?;
             all.success &= one.success;
             all.text.push_str(&one.text);
         }
@@ -107,7 +108,7 @@ fn has_nextest() -> bool {
 
 pub(crate) fn doc_tests() -> Result<StepResult, String> {
     let options = ["test", "--workspace", "--locked", "--no-fail-fast", "--doc"];
-    Ok(StepResult::Tests(record(with_onnxruntime(cargo().args(options))?)?))
+    Ok(StepResult::Tests(record(with_runtimes(cargo().args(options))?)?))
 }
 
 /// Runs the commands in README.md.

@@ -51,7 +51,8 @@ impl Core {
         // trusts the model's configuration with the name of a library.
         let status =
             unsafe { (api.functions().ov_core_add_extension)(self.raw.as_ptr(), path.as_ptr()) };
-        api.check(status, "loading custom CPU extensions")
+        // The text has two spaces, as in Triton.
+        api.check(status, " loading custom CPU extensions")
     }
 
     /// Sets a property of a device.
@@ -89,16 +90,20 @@ impl Core {
         &self,
         model: &Model,
         device: &str,
+        may_batch: bool,
     ) -> Result<CompiledModel, Status> {
         let api = self.library.api();
         let functions = api.functions();
         let device = c_string(device, "TARGET_DEVICE")?;
-        // SAFETY: core and model are alive, the name lives during the call, and no properties
-        // follow, as the number says. The named function frees the compiled model.
+        let hint = if may_batch { c"YES" } else { c"NO" };
+        // SAFETY: core and model are alive, the name lives during the call, and two strings follow,
+        // as the number says. The named function frees the compiled model.
         let raw = unsafe {
             Handle::create(api, functions.ov_compiled_model_free, "loading model", |out| {
                 let compile_model = functions.ov_core_compile_model;
-                compile_model(self.raw.as_ptr(), model.as_ptr(), device.as_ptr(), 0, out)
+                let (core, model, device) = (self.raw.as_ptr(), model.as_ptr(), device.as_ptr());
+                let key = c"ALLOW_AUTO_BATCHING".as_ptr();
+                compile_model(core, model, device, 2, out, key, hint.as_ptr())
             })?
         };
         Ok(CompiledModel { raw, library: self.library.clone() })

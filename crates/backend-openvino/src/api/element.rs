@@ -5,11 +5,14 @@ use std::ffi::c_int;
 use galatea_runtime::ElementKind;
 use galatea_tensor::DataType;
 
-/// The server's data types that Triton's backend supports, and the library's numbers for them.
-const DATATYPES: [(DataType, c_int); 11] = [
+/// The server's data types that the library has, and its numbers for them. Triton's backend has
+/// neither BF16 nor FP64.
+const DATATYPES: [(DataType, c_int); 13] = [
     (DataType::Bool, 1),
+    (DataType::Bf16, 2),
     (DataType::Fp16, 3),
     (DataType::Fp32, 4),
+    (DataType::Fp64, 5),
     (DataType::Int8, 7),
     (DataType::Int16, 8),
     (DataType::Int32, 9),

@@ -31,6 +31,26 @@ pub(super) struct RawInferRequest([u8; 0]);
 #[repr(C)]
 pub(super) struct RawTensor([u8; 0]);
 
+/// The object that changes the types of a model's tensors.
+#[repr(C)]
+pub(super) struct RawProcessor([u8; 0]);
+
+/// An input, as it is changed.
+#[repr(C)]
+pub(super) struct RawInputInfo([u8; 0]);
+
+/// The tensor of such an input.
+#[repr(C)]
+pub(super) struct RawInputTensorInfo([u8; 0]);
+
+/// An output, as it is changed.
+#[repr(C)]
+pub(super) struct RawOutputInfo([u8; 0]);
+
+/// The tensor of such an output.
+#[repr(C)]
+pub(super) struct RawOutputTensorInfo([u8; 0]);
+
 /// The library's version.
 #[repr(C)]
 pub(super) struct OvVersion {
@@ -104,12 +124,34 @@ functions! {
         unsafe extern "C" fn(*const RawModel, usize, *mut *mut RawPort) -> OvStatus;
     ov_model_const_output_by_index:
         unsafe extern "C" fn(*const RawModel, usize, *mut *mut RawPort) -> OvStatus;
-    ov_model_reshape: unsafe extern "C" fn(
+    ov_model_reshape_by_port_indexes: unsafe extern "C" fn(
         *const RawModel,
-        *mut *const c_char,
+        *const usize,
         *const OvPartialShape,
         usize,
     ) -> OvStatus;
+
+    ov_preprocess_prepostprocessor_create:
+        unsafe extern "C" fn(*const RawModel, *mut *mut RawProcessor) -> OvStatus;
+    ov_preprocess_prepostprocessor_free: unsafe extern "C" fn(*mut RawProcessor);
+    ov_preprocess_prepostprocessor_get_input_info_by_index:
+        unsafe extern "C" fn(*const RawProcessor, usize, *mut *mut RawInputInfo) -> OvStatus;
+    ov_preprocess_input_info_free: unsafe extern "C" fn(*mut RawInputInfo);
+    ov_preprocess_input_info_get_tensor_info:
+        unsafe extern "C" fn(*const RawInputInfo, *mut *mut RawInputTensorInfo) -> OvStatus;
+    ov_preprocess_input_tensor_info_free: unsafe extern "C" fn(*mut RawInputTensorInfo);
+    ov_preprocess_input_tensor_info_set_element_type:
+        unsafe extern "C" fn(*mut RawInputTensorInfo, c_int) -> OvStatus;
+    ov_preprocess_prepostprocessor_get_output_info_by_index:
+        unsafe extern "C" fn(*const RawProcessor, usize, *mut *mut RawOutputInfo) -> OvStatus;
+    ov_preprocess_output_info_free: unsafe extern "C" fn(*mut RawOutputInfo);
+    ov_preprocess_output_info_get_tensor_info:
+        unsafe extern "C" fn(*const RawOutputInfo, *mut *mut RawOutputTensorInfo) -> OvStatus;
+    ov_preprocess_output_tensor_info_free: unsafe extern "C" fn(*mut RawOutputTensorInfo);
+    ov_preprocess_output_set_element_type:
+        unsafe extern "C" fn(*mut RawOutputTensorInfo, c_int) -> OvStatus;
+    ov_preprocess_prepostprocessor_build:
+        unsafe extern "C" fn(*const RawProcessor, *mut *mut RawModel) -> OvStatus;
 
     ov_output_const_port_free: unsafe extern "C" fn(*mut RawPort);
     ov_port_get_any_name: unsafe extern "C" fn(*const RawPort, *mut *mut c_char) -> OvStatus;

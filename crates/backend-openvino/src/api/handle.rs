@@ -28,7 +28,7 @@ impl<T> Handle<T> {
         let mut raw = std::ptr::null_mut();
         api.check(create(&raw mut raw), doing)?;
         let raw = NonNull::new(raw)
-            .ok_or_else(|| Status::internal(format!("openvino error in {doing}: no object")))?;
+            .ok_or_else(|| Status::internal(format!("openvino error in {doing} : no object")))?;
         Ok(Self { raw, free })
     }
 

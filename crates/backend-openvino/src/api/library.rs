@@ -125,7 +125,7 @@ impl Api {
             (description, message)
         };
         let reason = if message.is_empty() { description } else { message };
-        Status::internal(format!("openvino error in {doing}: {}", reason.trim()))
+        Status::internal(format!("openvino error in {doing} : {reason}"))
     }
 
     fn version(&self) -> Result<String, Status> {

@@ -19,12 +19,13 @@ mod functions;
 mod handle;
 mod library;
 mod model;
+mod preprocess;
 mod request;
 mod shape;
 mod tensor;
 
 pub(crate) use self::core::{CompiledModel, Core};
 pub use library::Library;
-pub(crate) use model::Model;
-pub(crate) use request::InferRequest;
+pub(crate) use model::{Model, Port, TypeChange};
+pub(crate) use request::{BatchRows, InferRequest};
 pub(crate) use tensor::{OvOutputs, OvTensor};

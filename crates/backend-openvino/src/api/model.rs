@@ -1,22 +1,39 @@
 //! Models that were read.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
 use galatea_runtime::{Interface, TensorInfo};
+use galatea_tensor::DataType;
 
 use super::element;
 use super::functions::{OvStatus, RawModel, RawPort};
 use super::handle::Handle;
-use super::library::{Library, c_string, text};
+use super::library::{Library, text};
+use super::preprocess::{self, Conversion};
 use super::shape::{OvDimension, OvPartialShape};
 
 /// A model that was read and can still be changed.
 pub(crate) struct Model {
     raw: Handle<RawModel>,
     library: Arc<Library>,
+}
+
+/// An input or output of a model.
+pub(crate) struct Port {
+    pub(crate) name: String,
+    /// The number of its type, which requests may not have.
+    pub(super) number: c_int,
+    pub(crate) dims: Vec<i64>,
+}
+
+/// An input or output that gets another type.
+pub(crate) struct TypeChange<'a> {
+    pub(crate) index: usize,
+    pub(crate) name: &'a str,
+    pub(crate) datatype: DataType,
 }
 
 /// The functions that list one side of a model.
@@ -35,53 +52,66 @@ impl Model {
         self.raw.as_ptr()
     }
 
-    /// The model's inputs, all of which are required, and its outputs.
-    pub(crate) fn interface(&self) -> Result<Interface, Status> {
+    /// The model's inputs, all of which are required.
+    pub(crate) fn inputs(&self) -> Result<Vec<Port>, Status> {
         let functions = self.library.api().functions();
-        let inputs = self.list(&PortFunctions {
+        self.list(&PortFunctions {
             side: "input",
             count: functions.ov_model_inputs_size,
             by_index: functions.ov_model_const_input_by_index,
-        })?;
-        let outputs = self.list(&PortFunctions {
+        })
+    }
+
+    /// The model's outputs.
+    pub(crate) fn outputs(&self) -> Result<Vec<Port>, Status> {
+        let functions = self.library.api().functions();
+        self.list(&PortFunctions {
             side: "output",
             count: functions.ov_model_outputs_size,
             by_index: functions.ov_model_const_output_by_index,
-        })?;
+        })
+    }
+
+    pub(crate) fn interface(&self) -> Result<Interface, Status> {
+        let info = |port: Port| {
+            let element = element::kind(port.number);
+            TensorInfo { name: port.name, element, dims: port.dims }
+        };
+        let inputs: Vec<TensorInfo> = self.inputs()?.into_iter().map(info).collect();
+        let outputs = self.outputs()?.into_iter().map(info).collect();
         Ok(Interface { required_inputs: inputs.len(), inputs, outputs })
     }
 
-    fn list(&self, functions: &PortFunctions) -> Result<Vec<TensorInfo>, Status> {
+    fn list(&self, functions: &PortFunctions) -> Result<Vec<Port>, Status> {
         let mut count = 0;
         // SAFETY: the model is alive, the out pointer valid.
         let status = unsafe { (functions.count)(self.as_ptr(), &raw mut count) };
-        self.library.api().check(status, "getting its tensors")?;
-        (0..count).map(|index| self.info(functions, index)).collect()
+        self.library.api().check(status, &format!("getting {} infos", functions.side))?;
+        (0..count).map(|index| self.port(functions, index)).collect()
     }
 
-    fn info(&self, functions: &PortFunctions, index: usize) -> Result<TensorInfo, Status> {
+    fn port(&self, functions: &PortFunctions, index: usize) -> Result<Port, Status> {
         let api = self.library.api();
         let free = api.functions().ov_output_const_port_free;
         // SAFETY: the model is alive, the index within the count; the named function frees the
         // port.
         let port = unsafe {
-            Handle::create(api, free, "getting a tensor", |out| {
+            Handle::create(api, free, &format!("getting {} infos", functions.side), |out| {
                 (functions.by_index)(self.as_ptr(), index, out)
             })?
         };
-        let name = self.name(&port).map_err(|status| {
-            let which = format!("{} {index} has no name, which is needed: ", functions.side);
-            status.prefixed(which)
-        })?;
+        // A tensor may have no name, and then asking for one fails.
+        let unnamed = || format!("{}__{index}", functions.side.to_ascii_uppercase());
+        let name = self.name(&port).ok().filter(|name| !name.is_empty()).unwrap_or_else(unnamed);
         let mut number = 0;
         // SAFETY: the port is alive, the out pointer valid for the enumeration's integer.
         let status =
             unsafe { (api.functions().ov_port_get_element_type)(port.as_ptr(), &raw mut number) };
-        api.check(status, "getting a type")?;
-        let dims = self.dims(&port)?.ok_or_else(|| {
+        api.check(status, &format!("getting {} infos", functions.side))?;
+        let dims = self.dims(&port, functions.side, &name)?.ok_or_else(|| {
             Status::unsupported(format!("tensor '{name}' has a variable number of dimensions"))
         })?;
-        Ok(TensorInfo { name, element: element::kind(number), dims })
+        Ok(Port { name, number, dims })
     }
 
     fn name(&self, port: &Handle<RawPort>) -> Result<String, Status> {
@@ -99,37 +129,65 @@ impl Model {
         }
     }
 
-    fn dims(&self, port: &Handle<RawPort>) -> Result<Option<Vec<i64>>, Status> {
+    fn dims(
+        &self,
+        port: &Handle<RawPort>,
+        side: &str,
+        name: &str,
+    ) -> Result<Option<Vec<i64>>, Status> {
         let api = self.library.api();
         let mut shape = OvPartialShape::EMPTY;
         // SAFETY: the port is alive, the out pointer valid; the shape is read before it is freed.
         unsafe {
             let status = (api.functions().ov_port_get_partial_shape)(port.as_ptr(), &raw mut shape);
-            api.check(status, "retrieving original shapes")?;
+            api.check(status, &format!("retrieving original shapes from {side} {name}"))?;
             let dims = shape.dims();
             (api.functions().ov_partial_shape_free)(&raw mut shape);
             Ok(dims)
         }
     }
 
-    /// Gives inputs other shapes; -1 is a variable size.
-    pub(crate) fn reshape(&mut self, shapes: &[(String, Vec<i64>)]) -> Result<(), Status> {
+    /// Gives inputs, which are named by their indices, other shapes; -1 is a variable size. `doing`
+    /// describes it in an error.
+    pub(crate) fn reshape(
+        &mut self,
+        shapes: &[(usize, Vec<i64>)],
+        doing: &str,
+    ) -> Result<(), Status> {
         let api = self.library.api();
-        let owned: Vec<CString> =
-            shapes.iter().map(|(name, _)| c_string(name, "a name")).collect::<Result<_, _>>()?;
-        let mut names: Vec<*const c_char> = owned.iter().map(|name| name.as_ptr()).collect();
+        let indices: Vec<usize> = shapes.iter().map(|(index, _)| *index).collect();
         let dims: Vec<Vec<OvDimension>> = shapes
             .iter()
             .map(|(_, dims)| dims.iter().map(|&dim| OvDimension::of(dim)).collect())
             .collect();
         let shapes: Vec<OvPartialShape> =
             dims.iter().map(|dims| OvPartialShape::borrowed(dims)).collect();
-        // SAFETY: the model is alive and borrowed exclusively; names and shapes are arrays of this
+        // SAFETY: the model is alive and borrowed exclusively; indices and shapes are arrays of this
         // length, which are only read.
         let status = unsafe {
-            let reshape = api.functions().ov_model_reshape;
-            reshape(self.as_ptr(), names.as_mut_ptr(), shapes.as_ptr(), shapes.len())
+            let reshape = api.functions().ov_model_reshape_by_port_indexes;
+            reshape(self.as_ptr(), indices.as_ptr(), shapes.as_ptr(), shapes.len())
         };
-        api.check(status, "reshaping its inputs")
+        api.check(status, doing)
+    }
+
+    /// Gives inputs and outputs other types. The library converts the elements.
+    pub(crate) fn convert(
+        &mut self,
+        inputs: &[TypeChange<'_>],
+        outputs: &[TypeChange<'_>],
+    ) -> Result<(), Status> {
+        fn conversions<'a>(changes: &[TypeChange<'a>]) -> Vec<Conversion<'a>> {
+            let known = changes.iter().filter_map(|change| {
+                let number = element::number(change.datatype)?;
+                Some(Conversion { index: change.index, name: change.name, number })
+            });
+            known.collect()
+        }
+        if !inputs.is_empty() || !outputs.is_empty() {
+            let (inputs, outputs) = (conversions(inputs), conversions(outputs));
+            self.raw = preprocess::convert(&self.library, &self.raw, &inputs, &outputs)?;
+        }
+        Ok(())
     }
 }

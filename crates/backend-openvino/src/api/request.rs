@@ -9,11 +9,11 @@ use galatea_infer::Status;
 use smallvec::SmallVec;
 
 use super::core::CompiledModel;
-use super::element;
 use super::functions::RawInferRequest;
 use super::handle::Handle;
 use super::library::Library;
-use super::tensor::{OvOutputs, OvTensor, OwnedTensor};
+use super::model::Port;
+use super::tensor::{KeptRows, OvOutputs, OvTensor, OwnedTensor};
 
 /// An infer request, which one instance uses.
 pub(crate) struct InferRequest {
@@ -21,6 +21,16 @@ pub(crate) struct InferRequest {
     library: Arc<Library>,
     input_count: usize,
     outputs: Vec<BoundOutput>,
+    rows: BatchRows,
+}
+
+/// The sizes of batches that a model executes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BatchRows {
+    /// Any.
+    Variable,
+    /// Only this one. Smaller batches get rows of zeros, whose outputs are cut off.
+    Fixed(usize),
 }
 
 /// The request itself, which a terminator shares.
@@ -48,7 +58,8 @@ impl InferRequest {
     pub(crate) fn new(
         model: &CompiledModel,
         input_count: usize,
-        outputs: &[(galatea_tensor::DataType, Vec<i64>)],
+        outputs: &[Port],
+        rows: BatchRows,
     ) -> Result<Self, Status> {
         let library = model.library.clone();
         let functions = library.api().functions();
@@ -60,13 +71,13 @@ impl InferRequest {
                 (functions.ov_compiled_model_create_infer_request)(model.raw.as_ptr(), out)
             })?
         };
-        let memory = |(datatype, dims): &(galatea_tensor::DataType, Vec<i64>)| BoundOutput {
-            number: element::number(*datatype).unwrap_or(0),
-            dims: dims.iter().map(|&dim| dim.max(0)).collect(),
+        let memory = |port: &Port| BoundOutput {
+            number: port.number,
+            dims: port.dims.iter().map(|&dim| dim.max(0)).collect(),
             unused: None,
         };
         let raw = Arc::new(RequestHandle { raw, library: library.clone() });
-        Ok(Self { raw, library, input_count, outputs: outputs.iter().map(memory).collect() })
+        Ok(Self { raw, library, input_count, outputs: outputs.iter().map(memory).collect(), rows })
     }
 
     /// Computes the outputs with the given indices, each in memory of its own.
@@ -75,7 +86,11 @@ impl InferRequest {
         inputs: &[(usize, OvTensor<'data>)],
         outputs: impl ExactSizeIterator<Item = usize> + Clone,
     ) -> Result<OvOutputs<'data>, Status> {
-        let made = self.bind(inputs, outputs)?;
+        let (padded, cut) = match self.rows {
+            BatchRows::Fixed(rows) => padded(&self.library, inputs, rows)?,
+            BatchRows::Variable => (SmallVec::new(), None),
+        };
+        let made = self.bind(inputs, &padded, outputs)?;
         let status = {
             let infer = self.library.api().functions().ov_infer_request_infer;
             // SAFETY: the request is alive and used by this thread alone. All inputs refer to
@@ -83,10 +98,10 @@ impl InferRequest {
             // request.
             unsafe { infer(self.raw.raw.as_ptr()) }
         };
-        self.library.api().check(status, "running inference")?;
+        self.library.api().check(status, "running inference - wait")?;
         let input_regions: SmallVec<[Range<usize>; 8]> =
             inputs.iter().map(|(_, tensor)| tensor.region()).collect();
-        Ok(OvOutputs::new(self.library.clone(), made, input_regions))
+        Ok(OvOutputs::new(self.library.clone(), made, input_regions, cut))
     }
 
     /// Binds tensors to all inputs and outputs, because the request remembers those of its last
@@ -94,6 +109,7 @@ impl InferRequest {
     fn bind<'data>(
         &mut self,
         inputs: &[(usize, OvTensor<'data>)],
+        padded: &[OwnedTensor],
         outputs: impl ExactSizeIterator<Item = usize> + Clone,
     ) -> Result<SmallVec<[OwnedTensor; 4]>, Status> {
         let library = &self.library;
@@ -103,10 +119,11 @@ impl InferRequest {
         {
             return Err(Status::invalid_argument(format!("input {missing} is not given")));
         }
-        for (index, tensor) in inputs {
+        for (place, (index, tensor)) in inputs.iter().enumerate() {
             let set = api.functions().ov_infer_request_set_input_tensor_by_index;
+            let tensor = padded.get(place).map_or_else(|| tensor.as_ptr(), OwnedTensor::as_ptr);
             // SAFETY: request and tensor are alive; the index is checked by the library.
-            api.check(unsafe { set(raw, *index, tensor.as_ptr()) }, "setting tensor data")?;
+            api.check(unsafe { set(raw, *index, tensor) }, "setting tensor data")?;
         }
         let set = api.functions().ov_infer_request_set_output_tensor_by_index;
         for (index, output) in self.outputs.iter_mut().enumerate() {
@@ -142,6 +159,21 @@ impl InferRequest {
     pub(crate) fn terminator(&self) -> Arc<dyn ExecutionTerminator> {
         self.raw.clone()
     }
+}
+
+/// Copies of the inputs of a batch with fewer rows than the model executes, and the rows to keep of
+/// each output; nothing for a full batch.
+fn padded<'data>(
+    library: &Library,
+    inputs: &[(usize, OvTensor<'data>)],
+    rows: usize,
+) -> Result<(SmallVec<[OwnedTensor; 4]>, Option<KeptRows>), Status> {
+    let given = inputs.iter().map(|(_, tensor)| tensor.rows()).max().unwrap_or(rows);
+    if given >= rows {
+        return Ok((SmallVec::new(), None));
+    }
+    let copies = inputs.iter().map(|(_, tensor)| tensor.padded(library, rows));
+    Ok((copies.collect::<Result<_, _>>()?, Some(KeptRows { given, executed: rows })))
 }
 
 impl ExecutionTerminator for RequestHandle {

@@ -21,8 +21,9 @@ use super::shape::OvShape;
 /// A tensor over memory of the caller, which lives at least as long as `'data`.
 pub(crate) struct OvTensor<'data> {
     raw: Handle<RawTensor>,
-    /// The addresses of that memory.
-    region: Range<usize>,
+    number: c_int,
+    dims: SmallVec<[i64; 6]>,
+    memory: ByteRegion<'data>,
     data: PhantomData<&'data [u8]>,
 }
 
@@ -60,7 +61,8 @@ impl<'data> OvTensor<'data> {
                 (functions.ov_tensor_create_from_host_ptr)(number, dims, address, out)
             })?
         };
-        Ok(Self { raw, region: data.addresses(), data: PhantomData })
+        let dims = SmallVec::from_slice(shape.dims());
+        Ok(Self { raw, number, dims, memory: data, data: PhantomData })
     }
 
     pub(super) const fn as_ptr(&self) -> *const RawTensor {
@@ -68,8 +70,43 @@ impl<'data> OvTensor<'data> {
     }
 
     pub(super) fn region(&self) -> Range<usize> {
-        self.region.clone()
+        self.memory.addresses()
     }
+
+    /// The first dimension.
+    pub(super) fn rows(&self) -> usize {
+        self.dims.first().map_or(0, |&rows| usize::try_from(rows).unwrap_or(0))
+    }
+
+    /// A copy with this many rows, of which the last are zeros.
+    pub(super) fn padded(&self, library: &Library, rows: usize) -> Result<OwnedTensor, Status> {
+        let (own, given) = (self.memory.byte_size(), self.rows().max(1));
+        let mut dims = self.dims.clone();
+        if let Some(first) = dims.first_mut() {
+            *first = i64::try_from(rows).unwrap_or(i64::MAX);
+        }
+        let copy = OwnedTensor::new(library, self.number, &dims)?;
+        let whole = own / given * rows;
+        if whole > 0 {
+            let address = copy.address(library.api())?.cast_mut();
+            // SAFETY: the new tensor has `whole` bytes, at least as many as are copied, in memory of
+            // its own. The caller's memory has `own` bytes and lives during the call.
+            unsafe {
+                ptr::copy_nonoverlapping(self.memory.start(), address, own);
+                ptr::write_bytes(address.add(own), 0, whole - own);
+            }
+        }
+        Ok(copy)
+    }
+}
+
+/// The rows of each output that belong to a batch.
+#[derive(Copy, Clone)]
+pub(super) struct KeptRows {
+    /// The rows of the batch, which come first.
+    pub(super) given: usize,
+    /// The rows that the model computed.
+    pub(super) executed: usize,
 }
 
 /// A tensor in the library's memory.
@@ -127,7 +164,7 @@ impl OwnedTensor {
         let status = unsafe { (api.functions().ov_tensor_data)(self.as_ptr(), &raw mut address) };
         api.check(status, "reading an output")?;
         if address.is_null() {
-            return Err(Status::internal("openvino error in reading an output: no data"));
+            return Err(Status::internal("openvino error in reading an output : no data"));
         }
         Ok(address.cast_const().cast())
     }
@@ -138,6 +175,7 @@ pub(crate) struct OvOutputs<'data> {
     library: Arc<Library>,
     tensors: SmallVec<[OwnedTensor; 4]>,
     input_regions: SmallVec<[Range<usize>; 8]>,
+    kept: Option<KeptRows>,
     data: PhantomData<&'data [u8]>,
 }
 
@@ -146,8 +184,9 @@ impl OvOutputs<'_> {
         library: Arc<Library>,
         tensors: SmallVec<[OwnedTensor; 4]>,
         input_regions: SmallVec<[Range<usize>; 8]>,
+        kept: Option<KeptRows>,
     ) -> Self {
-        Self { library, tensors, input_regions, data: PhantomData }
+        Self { library, tensors, input_regions, kept, data: PhantomData }
     }
 }
 
@@ -157,8 +196,12 @@ impl Outputs for OvOutputs<'_> {
     }
 
     fn read(self) -> Result<Vec<Option<RunOutput>>, Status> {
-        let Self { library, tensors, input_regions, .. } = self;
-        let read = |tensor| read(tensor, library.api(), &input_regions).map(Some);
+        let Self { library, tensors, input_regions, kept, .. } = self;
+        let read = |tensor| {
+            let output = read(tensor, library.api(), &input_regions)?;
+            let Some(kept) = kept else { return Ok(Some(output)) };
+            kept.cut(output).map(Some)
+        };
         tensors.into_iter().map(read).collect()
     }
 }
@@ -185,6 +228,27 @@ fn read(
         }
     };
     Ok(RunOutput { datatype, shape, data: OutputData::Fixed(data) })
+}
+
+impl KeptRows {
+    fn cut(self, output: RunOutput) -> Result<RunOutput, Status> {
+        let Self { given, executed } = self;
+        let RunOutput { datatype, shape, data } = output;
+        let mut dims: SmallVec<[i64; 6]> = SmallVec::from_slice(shape.dims());
+        match (dims.first_mut(), data) {
+            (Some(first), OutputData::Fixed(data)) if usize::try_from(*first) == Ok(executed) => {
+                *first = i64::try_from(given).unwrap_or(i64::MAX);
+                let shape =
+                    Shape::new(&dims).map_err(|error| Status::internal(error.to_string()))?;
+                let data = data.slice(..data.len() / executed * given);
+                Ok(RunOutput { datatype, shape, data: OutputData::Fixed(data) })
+            }
+            _ => Err(Status::internal(format!(
+                "expected the batch size of openvino model output to be {executed}, got shape \
+                 {shape}"
+            ))),
+        }
+    }
 }
 
 /// The memory of a tensor, which the library owns.

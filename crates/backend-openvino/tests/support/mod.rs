@@ -188,15 +188,16 @@ pub(crate) fn two_outputs(dims: &[i64], layout: &str) -> String {
     let input = |id: u32, name: &str| {
         format!(
             "<layer id=\"{id}\" name=\"{name}\" type=\"Parameter\" version=\"opset1\">\
-             <data shape=\"{shape}\" element_type=\"f32\"/>{info}\
-             <output><port id=\"0\" precision=\"FP32\" names=\"{name}\">{dims}</port></output>\
+             <data shape=\"{shape}\" element_type=\"f32\"/>\
+             <output><port id=\"0\" precision=\"FP32\" names=\"{name}\">{dims}{info}</port>\
+             </output>\
              </layer>"
         )
     };
     let port = |id: u32| format!("<port id=\"{id}\" precision=\"FP32\">{dims}</port>");
     let result = |id: u32, name: &str| {
         format!(
-            "<layer id=\"{id}\" name=\"{name}/result\" type=\"Result\" version=\"opset1\">{info}\
+            "<layer id=\"{id}\" name=\"{name}/result\" type=\"Result\" version=\"opset1\">\
              <input>{}</input></layer>",
             port(0)
         )
@@ -213,9 +214,11 @@ pub(crate) fn two_outputs(dims: &[i64], layout: &str) -> String {
         "<?xml version=\"1.0\"?><net name=\"m\" version=\"11\"><layers>{}{}\
          <layer id=\"2\" name=\"sum\" type=\"Add\" version=\"opset1\">\
          <data auto_broadcast=\"numpy\"/><input>{}{}</input>\
-         <output><port id=\"2\" precision=\"FP32\" names=\"SUM\">{dims}</port></output></layer>\
+         <output><port id=\"2\" precision=\"FP32\" names=\"SUM\">{dims}{info}</port></output>\
+         </layer>\
          <layer id=\"3\" name=\"same\" type=\"ReLU\" version=\"opset1\"><input>{}</input>\
-         <output><port id=\"1\" precision=\"FP32\" names=\"SAME\">{dims}</port></output></layer>\
+         <output><port id=\"1\" precision=\"FP32\" names=\"SAME\">{dims}{info}</port></output>\
+         </layer>\
          {}{}</layers><edges>{edges}</edges></net>",
         input(0, "A"),
         input(1, "B"),
