@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use galatea_infer::Status;
 
+const CPU: &str = "CPU";
+const NUM_STREAMS: &str = "NUM_STREAMS";
+const PERFORMANCE_HINT: &str = "PERFORMANCE_HINT";
+
 /// A model's parameters, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelParameters {
@@ -31,8 +35,8 @@ impl ModelParameters {
             ("INFERENCE_NUM_THREADS", "INFERENCE_NUM_THREADS"),
             ("COMPILATION_NUM_THREADS", "COMPILATION_NUM_THREADS"),
             ("HINT_BF16", "INFERENCE_PRECISION_HINT"),
-            ("NUM_STREAMS", "NUM_STREAMS"),
-            ("PERFORMANCE_HINT", "PERFORMANCE_HINT"),
+            (NUM_STREAMS, NUM_STREAMS),
+            (PERFORMANCE_HINT, PERFORMANCE_HINT),
         ] {
             let value = text(key);
             if !value.is_empty() {
@@ -40,7 +44,7 @@ impl ModelParameters {
             }
         }
         Ok(Self {
-            target_device: if device.is_empty() { String::from("CPU") } else { device },
+            target_device: if device.is_empty() { String::from(CPU) } else { device },
             cpu_extension: text("CPU_EXTENSION_PATH").to_owned(),
             reshapes_inputs: is_yes("RESHAPE_IO_LAYERS"),
             skips_dynamic_batches: is_yes("SKIP_OV_DYNAMIC_BATCHSIZE"),
@@ -50,22 +54,34 @@ impl ModelParameters {
     }
 }
 
+impl ModelParameters {
+    /// The device's properties for this number of instances. Each execution in progress needs a
+    /// stream, and OpenVINO makes one. Triton's instances wait for each other unless NUM_STREAMS is
+    /// given.
+    pub(crate) fn properties_for(&self, instances: u32) -> Vec<(&'static str, String)> {
+        let is_given = |one: &(&str, String)| matches!(one.0, NUM_STREAMS | PERFORMANCE_HINT);
+        let mut properties = self.properties.clone();
+        if instances > 1 && self.target_device == CPU && !self.properties.iter().any(is_given) {
+            properties.push((NUM_STREAMS, instances.to_string()));
+        }
+        properties
+    }
+}
+
 /// The value of a property for a parameter's value in lower case.
 fn property_value(key: &str, value: &str) -> Result<String, Status> {
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let expected = match key {
         "HINT_BF16" if value == "yes" => return Ok(String::from("bf16")),
         "HINT_BF16" => "YES",
-        "NUM_STREAMS" if is_number || matches!(value, "auto" | "numa") => {
+        NUM_STREAMS if is_number || matches!(value, "auto" | "numa") => {
             return Ok(value.to_ascii_uppercase());
         }
-        "NUM_STREAMS" => "either AUTO/NUMA/<int_value>",
-        "PERFORMANCE_HINT"
-            if matches!(value, "latency" | "throughput" | "cumulative_throughput") =>
-        {
+        NUM_STREAMS => "either AUTO/NUMA/<int_value>",
+        PERFORMANCE_HINT if matches!(value, "latency" | "throughput" | "cumulative_throughput") => {
             return Ok(value.to_ascii_uppercase());
         }
-        "PERFORMANCE_HINT" => "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT",
+        PERFORMANCE_HINT => "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT",
         _ if is_number => return Ok(value.to_owned()),
         _ => "a non-negative number",
     };
@@ -105,6 +121,20 @@ mod tests {
         assert_eq!(found.target_device, "AUTO");
         assert!(found.reshapes_inputs && found.pads_batches && !found.skips_dynamic_batches);
         assert_eq!(parse(&[]).unwrap().target_device, "CPU");
+    }
+
+    #[test]
+    fn instances_have_streams_unless_the_configuration_decides() {
+        let streams = |pairs: &[(&str, &str)], instances| {
+            let properties = parse(pairs).unwrap().properties_for(instances);
+            let found = properties.iter().find(|(key, _)| *key == "NUM_STREAMS");
+            found.map(|(_, value)| value.clone())
+        };
+        assert_eq!(streams(&[], 1), None);
+        assert_eq!(streams(&[], 3).as_deref(), Some("3"));
+        assert_eq!(streams(&[("NUM_STREAMS", "1")], 3).as_deref(), Some("1"));
+        assert_eq!(streams(&[("PERFORMANCE_HINT", "latency")], 3), None);
+        assert_eq!(streams(&[("TARGET_DEVICE", "AUTO")], 3), None);
     }
 
     #[test]

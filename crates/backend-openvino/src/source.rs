@@ -6,7 +6,7 @@ use std::sync::Arc;
 use galatea_backend::{ExecutionGuarantee, Host, LogLevel};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
-use galatea_runtime::{Interface, Opened, SessionSource, TensorInfo};
+use galatea_runtime::{Interface, Opened, Processor, SessionSource, TensorInfo};
 use galatea_tensor::DataType;
 
 use crate::api::{BatchRows, CompiledModel, Core, InferRequest, Library, Model, Port, TypeChange};
@@ -68,14 +68,15 @@ impl OpenVinoSource {
     /// The object that compiles, with the parameters of the model.
     fn core(&self) -> Result<Core, Status> {
         let core = Core::new(self.library.clone())?;
-        let ModelParameters { target_device, cpu_extension, properties, .. } = &self.parameters;
+        let ModelParameters { target_device, cpu_extension, .. } = &self.parameters;
         if !cpu_extension.is_empty() {
             core.add_extension(cpu_extension)?;
             let line = format!("CPU extensions are loaded: '{cpu_extension}'");
             self.host.log(LogLevel::Info, &line);
         }
-        for (property, value) in properties {
-            core.set_property(target_device, property, value)?;
+        let instances = Processor::Cpu.sharing_instances(&self.spec);
+        for (property, value) in self.parameters.properties_for(instances) {
+            core.set_property(target_device, property, &value)?;
         }
         Ok(core)
     }
