@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import pathlib
 import random
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy
 import pytest
 
 from conftest import StartServer
-from server import Reply, Server
+from server import Program, Reply, Server
 from transports import TRANSPORTS
 
 openvino = pytest.importorskip("openvino", reason="the package openvino is not installed")
@@ -287,6 +289,35 @@ def test_without_the_library_the_error_says_what_to_install(
     with start_server(tmp_path, *flags, environment=nowhere) as running:
         running.wait_until_ready()
         assert load(running, "perceptron").status == 200
+
+
+# row: BE-03
+def test_a_file_is_served_without_a_configuration(program: Program, tmp_path: pathlib.Path) -> None:
+    """Also one of several in a directory, beside XML of another kind."""
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    for name in ("perceptron", "several_outputs"):
+        SUITE[name]().write(folder / f"{name}.xml")
+    (folder / "pom.xml").write_text("<project/>")
+    single = tmp_path / "single.xml"
+    SUITE["fixed_shapes"]().write(single)
+    command = [*program.command([]), f"--openvino-library={LIBRARY}"]
+    ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--until-input-ends"]
+    process = subprocess.Popen(
+        [command[0], "serve", "--json", *ports, *command[1:], str(single), str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        models = {one["name"]: one["state"] for one in ready["models"]}
+        process.stdin.close()
+    assert models == dict.fromkeys(["perceptron", "several_outputs", "single"], "READY")
+    assert process.returncode == 0
+    checked = subprocess.run(
+        [command[0], "check", *command[1:], str(single)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
 
 
 @pytest.mark.parametrize("name", ["perceptron", "onnx_file", "frozen_graph", "saved_model"])

@@ -3,6 +3,7 @@
 
 mod external;
 mod forest;
+mod openvino;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 use galatea_forest::ModelFormat;
 use galatea_repository::{LinkedRepository, is_remote};
 
+use self::openvino::OpenVinoFormat;
+
 /// The source that an argument, or a file in a directory that is one, stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -20,6 +23,8 @@ pub(super) enum Source {
     Onnx(PathBuf),
     /// The file of a model in Python.
     Python(PathBuf),
+    /// The file of a model for OpenVINO.
+    OpenVino(PathBuf, OpenVinoFormat),
     /// The file of a tree ensemble.
     Forest(PathBuf, ModelFormat),
     /// The directory of a model, with its versions.
@@ -33,6 +38,7 @@ impl Source {
         match self {
             Self::Onnx(path)
             | Self::Python(path)
+            | Self::OpenVino(path, _)
             | Self::Forest(path, _)
             | Self::Model(path)
             | Self::Repository(path) => path,
@@ -87,7 +93,10 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     }
     // Of a directory with code, only the file with the usual name is a model.
     let is_served = |path: &PathBuf| {
-        is_onnx(path) || path.file_name() == Some(OsStr::new(MODEL)) || forest::is_served(path)
+        is_onnx(path)
+            || path.file_name() == Some(OsStr::new(MODEL))
+            || openvino::format_of(path).is_some()
+            || forest::is_served(path)
     };
     let files = entries.iter().filter(|path| path.is_file() && is_served(path));
     let mut sources: Vec<Source> = files.filter_map(|path| of_file(path)).collect();
@@ -98,8 +107,8 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     }
     if sources.is_empty() {
         return Err(format!(
-            "'{argument}' has no model: no .onnx file, no model.py, no file of a forest, and no \
-             directory of a model"
+            "'{argument}' has no model: no .onnx file, no model.py, no file of OpenVINO or of a \
+             forest, and no directory of a model"
         ));
     }
     Ok(sources)
@@ -115,6 +124,8 @@ fn of_file(path: &Path) -> Option<Source> {
         Some(Source::Onnx(path.to_owned()))
     } else if path.extension() == Some(OsStr::new("py")) {
         Some(Source::Python(path.to_owned()))
+    } else if let Some(format) = openvino::format_of(path) {
+        Some(Source::OpenVino(path.to_owned(), format))
     } else {
         forest::format_of(path).map(|format| Source::Forest(path.to_owned(), format))
     }
@@ -130,8 +141,9 @@ fn no_model(argument: &str, path: &Path) -> String {
         );
     }
     format!(
-        "'{argument}' is neither an ONNX model (.onnx) nor a model in Python (.py) nor a forest of \
-         XGBoost (.json, .ubj, .model), LightGBM (.txt) or treelite (.tl)"
+        "'{argument}' is neither an ONNX model (.onnx) nor a model in Python (.py) nor one of OpenVINO \
+         (.xml) or TensorFlow Lite (.tflite) nor a forest of XGBoost (.json, .ubj, .model), LightGBM \
+         (.txt) or treelite (.tl)"
     )
 }
 
@@ -219,9 +231,12 @@ impl LinkOrigins {
     /// Adds a model by the path of its links. A path that the user has no file for means the source.
     fn add(&mut self, model: &Path, source: &Source) {
         let path = source.path();
-        if let Source::Onnx(_) | Source::Python(_) | Source::Forest(..) = source {
+        if let Source::Onnx(_) | Source::Python(_) | Source::OpenVino(..) | Source::Forest(..) =
+            source
+        {
             let usual = match source {
                 Source::Forest(_, format) => format.file_name(),
+                Source::OpenVino(_, format) => format.linked_as().unwrap_or(USUAL),
                 _ => USUAL,
             };
             self.0.push((model.join("1").join(usual), path.to_owned()));
@@ -272,10 +287,12 @@ fn name_of(source: &Source) -> Result<String, String> {
     let in_model = path.parent().filter(|parent| is_number(parent)).and_then(Path::parent);
     let named = match source {
         Source::Model(_) | Source::Repository(_) => path.file_name(),
-        Source::Onnx(_) | Source::Python(_) => match in_model.and_then(Path::file_name) {
-            Some(model) if path.file_stem() == Some(OsStr::new("model")) => Some(model),
-            _ => path.file_stem(),
-        },
+        Source::Onnx(_) | Source::Python(_) | Source::OpenVino(..) => {
+            match in_model.and_then(Path::file_name) {
+                Some(model) if path.file_stem() == Some(OsStr::new("model")) => Some(model),
+                _ => path.file_stem(),
+            }
+        }
         Source::Forest(..) => match in_model.and_then(Path::file_name) {
             Some(model) if forest::has_usual_name(&path) => Some(model),
             _ => path.file_stem(),
@@ -303,6 +320,13 @@ fn link(linked: &LinkedRepository, name: &str, source: &Source) -> std::io::Resu
     match source {
         Source::Onnx(path) if external::has_data_beside(path)? => version("onnxruntime", path),
         Source::Onnx(path) => linked.add_single_file_model(name, path, USUAL, None),
+        Source::OpenVino(path, format) => match format.linked_as() {
+            Some(known_as) => {
+                let config = config("openvino", Path::new(known_as));
+                linked.add_single_file_model(name, path, known_as, Some(&config))
+            }
+            None => version("openvino", path),
+        },
         Source::Forest(path, format) => {
             let config = forest::config(path, *format)?;
             linked.add_single_file_model(name, path, format.file_name(), Some(&config))
@@ -337,6 +361,7 @@ mod tests {
         check(Source::Onnx("/a/net/model.onnx".into()), "model");
         check(Source::Onnx("/a/net/1/model.onnx".into()), "net");
         check(Source::Python("/a/words/12/model.py".into()), "words");
+        check(Source::OpenVino("/a/net/1/model.xml".into(), OpenVinoFormat::Xml), "net");
         check(Source::Python("/a/words/12/other.py".into()), "other");
         check(Source::Model("/a/net".into()), "net");
         assert!(
